@@ -544,6 +544,7 @@ def test_the_programs_of_the_image(place: Release, user: Callable[..., Shell]) -
         "cancel",
         "suspend",
         "resume",
+        "regrade",
         "rm",
         "results",
         "why",

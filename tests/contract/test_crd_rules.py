@@ -72,6 +72,10 @@ def provider_spec() -> Spec:
     return spec
 
 
+def regrade_spec() -> Spec:
+    return {**minimal_spec(), "regrade": {"run": "earlier"}}
+
+
 def secret_spec() -> Spec:
     spec = full_spec()
     spec["pack"] = {"secret": spec["pack"]["configMap"]}
@@ -176,6 +180,13 @@ CASES: Mapping[str, Case] = {
     "resumeFrom": Case(
         minimal_spec, "resumeFrom.run", "earlier", "case", "must name another, earlier BenchmarkRun"
     ),
+    "regrade.run": Case(minimal_spec, "regrade.run", "Lab 3/ä", "a\nb", "must not be blank"),
+    "regrade": Case(
+        minimal_spec, "regrade.run", "earlier", "case", "must name another, earlier BenchmarkRun"
+    ),
+    "regrade and resumeFrom": Case(
+        regrade_spec, "resumeFrom", None, {"run": "x"}, "regrade and resumeFrom exclude each other"
+    ),
 }
 
 BOUNDS: Mapping[str, tuple[str, Any, Any]] = {
@@ -213,6 +224,7 @@ CHANGES: Mapping[str, Any] = {
     "podTemplate": {"runtimeClassName": "runc"},
     "isolation": {"require": "Verified"},
     "resumeFrom": {"run": "another"},
+    "regrade": {"run": "another"},
     "provider": {"secretRef": {"name": "other"}},
 }
 
@@ -282,7 +294,7 @@ def test_a_fixed_field_cannot_be_changed(
     assert f"{field} is fixed once the run exists: create a new BenchmarkRun instead" in message
 
 
-@pytest.mark.parametrize("field", sorted(set(CHANGES) - {"provider", "pack", "harness"}))
+@pytest.mark.parametrize("field", sorted(set(CHANGES) - {"provider", "pack", "harness", "regrade"}))
 def test_a_fixed_field_cannot_be_removed(
     field: str, runs: OurObjects, stored: dict[str, Any]
 ) -> None:
@@ -302,6 +314,11 @@ def test_a_fixed_field_cannot_be_added(
         spec[field] = 7
     message = refusal(lambda: runs.replace(stored_minimal, spec))
     assert f"{field} is fixed" in message
+
+
+def test_a_regrade_cannot_become_a_run(runs: OurObjects) -> None:
+    regrade = runs.create(regrade_spec(), store=True, name="regrade")
+    assert "regrade is fixed" in refusal(lambda: runs.replace(regrade, minimal_spec()))
 
 
 def test_the_provider_cannot_be_changed_or_added(

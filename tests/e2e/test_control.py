@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from securebench.run.plan.keys import Role
 from securebench.run.state.history import LaunchBegun
 from support.release import (
     CommandError,
@@ -124,6 +125,20 @@ def test_a_run_resumes_only_what_an_earlier_one_did_not_score(shared: Release) -
     before, after = shared.records(first), shared.records(second)
     assert [after[0], after[2]] == [before[0], before[2]]
     assert (before[1]["resume_generation"], after[1]["resume_generation"]) == (0, 1)
+    grade_again(shared, given, first)
+
+
+def grade_again(shared: Release, given: list[Raw], first: str) -> None:
+    """Grade the first run again with one changed answer: that one flips, and no agent runs."""
+    changed = [*given[:2], row("wrong", eval={"accepted_answers": ["5"]})]
+    run = begin(shared, changed, "echo 4", regrade={"run": first})
+    ended = shared.wait_ended(run)
+    assert condition(ended)["reason"] == "Incomplete"
+    assert {entry.launch.role for entry in launches(shared, run)} == {Role.VERIFIER}
+    graded = shared.records(run)
+    assert [record.get("passed") for record in graded] == [True, None, False]
+    assert [record["regrade"]["graded_again"] for record in graded] == [True, False, True]
+    assert {record["regrade"]["run"] for record in graded} == {first}
 
 
 def launches(release: Release, run: str) -> list[LaunchBegun]:

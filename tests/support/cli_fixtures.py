@@ -21,7 +21,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     commands = ("packs", "results", "verify", "why", "explain", "logs", "names")
     for module in ("client.session.facade", *(f"client.commands.{name}" for name in commands)):
         monkeypatch.setattr(f"securebench.{module}.open_connection", made.connect)
-    for module in ("runs", "resume", "explain", "names"):
+    for module in ("runs", "resume", "regrade", "explain", "names"):
         name = f"securebench.client.commands.{module}.open_cluster"
         monkeypatch.setattr(name, made.open_cluster)
     monkeypatch.setattr("securebench.client.commands.results.open_published", made.open_published)

@@ -6,11 +6,14 @@ For whoever stands for the kubelet and for what runs inside the Pods.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from securebench.grading.verify_text import decode, judge
 from securebench.run.layout import launch_folder
-from securebench.run.observe.pods import PodView
+from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.keys import LaunchKey
 from support.build import (
     Status,
@@ -55,3 +58,30 @@ def judged(
     if view.members:
         return batch_done(root, uid, messages)
     return pod_status("Succeeded", ended("verifier", 0, message=next(iter(messages.values()))))
+
+
+def graded(root: Path, uid: str, raw: Mapping[str, Any]) -> Status:
+    """Return the status of a text verifier's Pod whose real verifier judged what it mounts.
+
+    Args:
+        root: Of the volume.
+        uid: The run's.
+        raw: The Pod.
+    """
+    (container,) = raw["spec"]["containers"]
+    places = {mount["mountPath"]: root / mount["subPath"] for mount in container["volumeMounts"]}
+
+    def on_volume(path: Path) -> Path:
+        place = next(each for each in (path, *path.parents) if str(each) in places)
+        return places[str(place)] / path.relative_to(place)
+
+    jobs = (
+        replace(job, candidate=on_volume(job.candidate), hidden=on_volume(job.hidden))
+        for job in decode(container["command"][-1])
+    )
+    messages = [judge(job).decode() for job in jobs]
+    view = pod_view(raw)
+    assert view is not None
+    if view.members:
+        return batch_done(root, uid, dict(zip(view.launches, messages, strict=True)))
+    return pod_status("Succeeded", ended("verifier", 0, message=messages[0]))

@@ -16,10 +16,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
-from securebench.analysis.comparison import Comparison, Flip, compare_all, conclusion
+from securebench.analysis.comparison import (
+    Comparison,
+    Flip,
+    attempt_flips,
+    compare_all,
+    conclusion,
+)
 from securebench.analysis.export import ExportFormat, as_csv, as_openmetrics, write_parquet
 from securebench.analysis.results import ResultSet, read_results
 from securebench.client.commands.output import print_line, print_note, print_notices, print_table
+from securebench.client.commands.output_formats import OutputForm, print_objects
 from securebench.client.commands.results import fetch_results
 from securebench.client.session.run_summary import write_summary
 from securebench.client.submit.prices import load_prices
@@ -84,6 +91,48 @@ def compare_runs(
     for comparison in comparisons:
         _print(comparison, form)
     return 0
+
+
+def diff_runs(old: str, new: str, form: OutputForm, target: ClusterTarget) -> int:
+    """Print which tasks have other verdicts in a second run, for instance in a regrade.
+
+    Args:
+        old: Result folder, or name or run id of a run in the cluster.
+        new: The same of the second run.
+        form: Lines, or data.
+        target: Namespace of the runs.
+    """
+    with loaded_runs([old, new], target) as (before, after):
+        flips = attempt_flips(before, after)
+    if form.is_data:
+        print_objects([_diff_json(before, after, flips)], form)
+        return 0
+    lost = sum(flip.candidate.passed < flip.baseline.passed for flip in flips)
+    gained = sum(flip.candidate.passed > flip.baseline.passed for flip in flips)
+    print_line(
+        f"{len(flips)} of {len(before.by_task())} tasks flipped: {lost} lost, {gained} gained"
+    )
+    if flips:
+        print_table(("TASK", "BEFORE", "AFTER", "WHY"), map(_flip_row, flips))
+    return 0
+
+
+def _diff_json(before: ResultSet, after: ResultSet, flips: Sequence[Flip]) -> dict[str, object]:
+    return {
+        "old": before.name,
+        "new": after.name,
+        "tasks": len(before.by_task()),
+        "flips": [_flip_json(flip) for flip in flips],
+    }
+
+
+def _flip_json(flip: Flip) -> dict[str, object]:
+    return {
+        "task_id": flip.task_id,
+        "before": flip.baseline._asdict(),
+        "after": flip.candidate._asdict(),
+        "why": flip.why,
+    }
 
 
 @contextmanager
@@ -284,15 +333,7 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
         "only_baseline": comparison.only_baseline,
         "only_candidate": comparison.only_candidate,
         "changed_rows": comparison.changed_rows,
-        "flips": [
-            {
-                "task_id": flip.task_id,
-                "before": flip.baseline._asdict(),
-                "after": flip.candidate._asdict(),
-                "why": flip.why,
-            }
-            for flip in comparison.flips
-        ],
+        "flips": [_flip_json(flip) for flip in comparison.flips],
         "warnings": list(comparison.warnings),
     }
 

@@ -27,6 +27,9 @@ _IMAGES = {
 """Roles of a task's Pods; overlays with agents' CLIs are no part of these images."""
 
 
+_NO_VERDICT = TaskVerdicts(0, 0)
+
+
 class Flip(NamedTuple):
     """A task whose pass rate differs between the runs.
 
@@ -111,6 +114,37 @@ def compare(baseline: ResultSet, candidate: ResultSet) -> Comparison:
         compared=1,
         p_value=None if difference is None else difference.p_value,
     )
+
+
+def attempt_flips(baseline: ResultSet, candidate: ResultSet) -> tuple[Flip, ...]:
+    """Return the tasks of which an attempt has another verdict, or one in a single run only.
+
+    Attempts are compared by their numbers, and rows may differ: for a run that graded another one
+    again. Tasks that did worse come first, each group in the order of the baseline.
+    """
+    old, new = _verdicts(baseline), _verdicts(candidate)
+    tasks = dict.fromkeys([*baseline.by_task(), *candidate.by_task()])
+    before, after = baseline.by_task(), candidate.by_task()
+    reasons = _reasons(baseline), _reasons(candidate)
+    flips = (
+        Flip(
+            task,
+            before.get(task, _NO_VERDICT),
+            after.get(task, _NO_VERDICT),
+            "; ".join(filter(None, (each.get(task) for each in reasons))),
+        )
+        for task in tasks
+        if old.get(task, {}) != new.get(task, {})
+    )
+    return tuple(sorted(flips, key=lambda flip: flip.candidate.passed >= flip.baseline.passed))
+
+
+def _verdicts(results: ResultSet) -> dict[str, dict[int, bool]]:
+    found: dict[str, dict[int, bool]] = {}
+    for entry in results.entries:
+        if entry.passed is not None:
+            found.setdefault(entry.task_id, {})[entry.attempt] = entry.passed
+    return found
 
 
 def conclusion(comparison: Comparison) -> str:

@@ -45,6 +45,14 @@ def results(  # noqa: PLR0913 - flags
         bool,
         typer.Option("--why", help="Print the launches of what did not pass, and why they ended."),
     ] = False,
+    diff: Annotated[
+        bool,
+        typer.Option(
+            "--diff",
+            help="Print which tasks flipped between the first run and a second one, named in the"
+            " place of TASK.",
+        ),
+    ] = False,
     output: Output = OutputForm.TEXT,
     fail_below: FailBelow = None,
     output_dir: OutputDir = None,
@@ -61,6 +69,12 @@ def results(  # noqa: PLR0913 - flags
     target = ClusterTarget(namespace, context, operator_pod)
     if why:
         end_with(lambda: reasons.why(run, task or "", output, target))
+    if diff:
+        from securebench.analysis.command import diff_runs
+
+        if task is None:
+            raise typer.BadParameter("--diff needs two runs: results --diff OLD NEW")
+        end_with(lambda: diff_runs(run, task, output, target))
     if task is not None:
         raise typer.BadParameter("TASK goes with --why")
     options = command.ResultOptions(output, fail_below, prices)

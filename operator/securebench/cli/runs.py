@@ -179,6 +179,33 @@ def resume(run: Run, *, namespace: Namespace = None, context: Context = None) ->
 
 
 @app.command()
+def regrade(  # noqa: PLR0913 - flags
+    run: Run,
+    *,
+    name: Annotated[
+        str, typer.Option("--name", help="Name of the new run; default: RUN and random letters.")
+    ] = "",
+    pack: Annotated[
+        str,
+        typer.Option(
+            "--pack", help="Name of the corrected pack on the results volume; default: RUN's pack."
+        ),
+    ] = "",
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the new run to its end.")] = False,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Verify what the agents of a run handed in again, with its pack as it is now."""
+    from securebench.client.commands.regrade import RegradeOptions
+    from securebench.client.commands.regrade import regrade as regrade_run
+    from securebench.client.volume.connection import ClusterTarget
+
+    target = ClusterTarget(namespace, context, operator_pod)
+    end_with(lambda: regrade_run(run, RegradeOptions(name, pack, wait), target))
+
+
+@app.command()
 def rm(
     runs: Runs,
     *,

@@ -4,7 +4,8 @@ import sys
 import pytest
 
 from securebench.analysis import command
-from securebench.analysis.command import CompareOutput, compare_runs, write_report
+from securebench.analysis.command import CompareOutput, compare_runs, diff_runs, write_report
+from securebench.client.commands.output_formats import OutputForm
 from securebench.client.commands.results import Fetched
 from securebench.client.volume.connection import ClusterTarget
 from securebench.client.watch.follow import RunState
@@ -66,6 +67,50 @@ def test_a_comparison_as_json_and_page(folders, tmp_path, capsys):
     assert [flip["task_id"] for flip in first["flips"]] == ["b"]
     assert second["difference"]["value"] == 0.0
     assert out.read_text().count("<h1>") == 3
+
+
+def test_a_diff_names_what_flipped_whatever_row_it_has(tmp_path, capsys):
+    old = [result_line("a"), result_line("b"), result_line("c", passed=False)]
+    new = [
+        result_line("a", digests={"row": "sha256:other"}, passed=False),
+        result_line("b", passed=None),
+        result_line("c"),
+    ]
+    one, two = (
+        str(result_folder(tmp_path / name, lines)) for name, lines in (("one", old), ("two", new))
+    )
+    assert diff_runs(one, two, OutputForm.TEXT, TARGET) == 0
+    first, header, *rows = capsys.readouterr().out.splitlines()
+    assert first == "securebench: 3 of 3 tasks flipped: 2 lost, 1 gained"
+    assert header.split() == ["TASK", "BEFORE", "AFTER", "WHY"]
+    assert [row.split()[:3] for row in rows] == [
+        ["a", "1/1", "0/1"],
+        ["b", "1/1", "0/0"],
+        ["c", "0/1", "1/1"],
+    ]
+    assert diff_runs(one, two, OutputForm.JSON, TARGET) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["old"], found["new"], found["tasks"]) == (one, two, 3)
+    assert [flip["task_id"] for flip in found["flips"]] == ["a", "b", "c"]
+    assert found["flips"][1]["after"] == {"verified": 0, "passed": 0}
+
+
+def test_a_diff_of_equal_runs_is_one_line(folders, capsys):
+    assert diff_runs(folders[0], folders[0], OutputForm.TEXT, TARGET) == 0
+    assert capsys.readouterr().out == "securebench: 0 of 2 tasks flipped: 0 lost, 0 gained\n"
+
+
+def test_a_diff_sees_attempts_that_changed_places(tmp_path, capsys):
+    runs = [
+        [result_line("a", attempt=1, passed=first), result_line("a", attempt=2, passed=not first)]
+        for first in (True, False)
+    ]
+    one, two = (
+        str(result_folder(tmp_path / name, lines))
+        for name, lines in zip(("one", "two"), runs, strict=True)
+    )
+    assert diff_runs(one, two, OutputForm.TEXT, TARGET) == 0
+    assert capsys.readouterr().out.startswith("securebench: 1 of 1 tasks flipped: 0 lost, 0 gained")
 
 
 GONE = RunState("nightly", "uid-1", "", "Completed", "", total=0, done=0)

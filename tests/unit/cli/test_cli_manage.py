@@ -164,6 +164,48 @@ async def test_a_continued_run_shares_the_secret(
     assert gone.code == 1
 
 
+def test_a_regrade_is_a_run_of_the_same_harness_with_the_pack_of_now(
+    shell: Shell, finished: str
+) -> None:
+    made = shell("regrade", finished, "--name", "again")
+    assert (made.code, made.stdout) == (0, f"securebench: run=again regrades={finished}\n")
+    assert f"securebench results --diff {finished} again" in made.stderr
+    old, new = (object_at(run_named(shell, each), "spec") for each in (finished, "again"))
+    assert new["regrade"] == {"run": finished}
+    assert "digest" in object_at(old, "pack")
+    assert "digest" not in object_at(new, "pack")
+    assert "runId" not in new
+    assert new["harness"] == old["harness"]
+    assert (
+        "there is a BenchmarkRun again already"
+        in shell("regrade", finished, "--name", "again").last
+    )
+
+
+def test_a_regrade_with_a_corrected_pack(shell: Shell, finished: str) -> None:
+    made = shell("regrade", finished, "--pack", "corrected")
+    name = made.stdout.split("run=")[1].split()[0]
+    assert name.startswith(f"{finished[:20]}")
+    pack = object_at(object_at(run_named(shell, name), "spec"), "pack")
+    assert pack["volume"] == {"path": "corrected"}
+
+
+def test_a_regrade_of_a_run_that_goes_on_is_refused(shell: Shell, submitted: str) -> None:
+    refused = shell("regrade", submitted)
+    assert f"BenchmarkRun {submitted} has not ended" in refused.last
+    assert (refused.code, len(shell.namespace.runs())) == (1, 1)
+
+
+def test_a_regrade_can_be_waited_for(
+    shell: Shell, finished: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed = []
+    module = "securebench.client.commands.regrade.watch"
+    monkeypatch.setattr(module, lambda name, *_: followed.append(name) or 3)
+    assert shell("regrade", finished, "--name", "again", "--wait").code == 3
+    assert followed == ["again"]
+
+
 def test_rm(shell: Shell, finished: str) -> None:
     removed = shell("rm", finished, "none")
     first, second = removed.stdout.splitlines()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from securebench.client.commands.find import require_one_run
 from securebench.client.commands.output import print_line
@@ -26,7 +26,9 @@ from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at, text_at
 from securebench.core.names import HARNESS_DIGEST_ANNOTATION
 
-_SUFFIX_BYTES = 3
+SUFFIX_BYTES = 3
+"""Of the random end of a name."""
+
 _NOT_TAKEN_OVER = frozenset({"cancel", "suspend"})
 
 
@@ -58,21 +60,41 @@ async def _continue(cluster: Cluster, earlier: Raw) -> str:
     kept = object_at(earlier, "spec").items()
     spec = {key: value for key, value in kept if key not in _NOT_TAKEN_OVER}
     spec |= {"runId": run_id, "resumeFrom": {"run": old}}
-    secrets_used = [await _require_secret(cluster, name, old) for name in _secret_names(spec)]
-    name = run_name(run_id, secrets.token_hex(_SUFFIX_BYTES))
+    name = run_name(run_id, secrets.token_hex(SUFFIX_BYTES))
+    await create_like(cluster, name, spec, earlier, ("harness", "provider"))
+    return f"run={name} resumes={old}"
+
+
+async def create_like(
+    cluster: Cluster, name: str, spec: Raw, earlier: Raw, sections: Sequence[str]
+) -> None:
+    """Create a run with the Secrets of an earlier one, which it then owns too.
+
+    Args:
+        cluster: The namespace.
+        name: Of the new run.
+        spec: Of the new run.
+        earlier: The BenchmarkRun before it.
+        sections: Of the spec whose ``secretRef`` it needs.
+
+    Raises:
+        InvalidInputError: A Secret is gone.
+        ClusterError: The API server refused something.
+    """
+    old = run_state(earlier).name
+    used = [await _require_secret(cluster, each, old) for each in _secret_names(spec, sections)]
     digest = text_at(object_at(object_at(earlier, "status"), "resolved"), "harnessDigest")
     notes = object_at(object_at(earlier, "metadata"), "annotations")
     manifest = run_manifest(name, spec, digest or text_at(notes, HARNESS_DIGEST_ANNOTATION))
     run = await cluster.create(ObjectKind.BENCHMARK_RUN, manifest)
-    for secret in secrets_used:
+    for secret in used:
         if is_owned_by(secret, earlier):
             place = text_at(object_at(secret, "metadata"), "name")
             await cluster.patch(ObjectKind.SECRET, place, shared_owners_patch(secret, run))
-    return f"run={name} resumes={old}"
 
 
-def _secret_names(spec: Mapping[str, object]) -> Iterator[str]:
-    for section in ("harness", "provider"):
+def _secret_names(spec: Mapping[str, object], sections: Sequence[str]) -> Iterator[str]:
+    for section in sections:
         name = text_at(object_at(object_at(spec, section), "secretRef"), "name")
         if name:
             yield name

@@ -52,7 +52,7 @@ class NetworkKeeper:
         self._policies = PolicyKeeper(context, prepared.plan, writers.creator, informer.changed)
         self._gateway = (
             GatewayKeeper(context, prepared.plan, prepared.store, writers, informer)
-            if prepared.plan.egress is not None
+            if prepared.plan.has_gateway
             else None
         )
         self._canary = CanaryMemory()
@@ -147,5 +147,5 @@ class NetworkKeeper:
             runtime_class=runtime_class,
             must_be_sandboxed=must_be_sandboxed,
             is_node_allowed=desired.spec.isolation.is_node_allowed,
-            has_gateway=self._plan.egress is not None,
+            has_gateway=self._plan.has_gateway,
         )

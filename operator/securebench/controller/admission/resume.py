@@ -1,4 +1,4 @@
-"""What a run takes over from the earlier one that it resumes (``spec.resumeFrom``)."""
+"""The earlier run that a new one names, and what a resumed one takes over from it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,31 @@ from securebench.run.state.history import Finished, Kept
 from securebench.run.state.tally import KEPT_ON_RESUME
 
 
-async def earlier_run(context: Context, spec: BenchmarkRunSpec) -> IndexEntry | None:
+async def resumed_run(context: Context, spec: BenchmarkRunSpec) -> IndexEntry | None:
     """Return the run that a new one resumes, or None where it resumes none.
+
+    Args:
+        context: Shared parts of the operator: client, settings, clock.
+        spec: Of the new run.
+
+    Raises:
+        SpecError: There is no such run, its results are gone, it has not ended, or it is a regrade.
+        ClusterError: The API server did not answer.
+    """
+    if spec.resume_from is None:
+        return None
+    name = spec.resume_from.run
+    entry = await asyncio.to_thread(RunIndex(context.settings.data_root).latest, name)
+    found = await _ended(context, entry, "resumeFrom", name)
+    if found.regrade_of:
+        raise SpecError(
+            f"spec.resumeFrom.run: run {name!r} only graded another run again; resume that one"
+        )
+    return found
+
+
+async def regraded_run(context: Context, spec: BenchmarkRunSpec) -> IndexEntry | None:
+    """Return the run that a new one grades again, or None where it grades none.
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
@@ -31,19 +54,23 @@ async def earlier_run(context: Context, spec: BenchmarkRunSpec) -> IndexEntry | 
         SpecError: There is no such run, its results are gone, or it has not ended.
         ClusterError: The API server did not answer.
     """
-    if spec.resume_from is None:
+    if spec.regrade is None:
         return None
-    name = spec.resume_from.run
-    entry = await asyncio.to_thread(RunIndex(context.settings.data_root).latest, name)
+    name = spec.regrade.run
+    entry = await asyncio.to_thread(RunIndex(context.settings.data_root).named, name)
+    return await _ended(context, entry, "regrade", name)
+
+
+async def _ended(context: Context, entry: IndexEntry | None, field: str, name: str) -> IndexEntry:
     if entry is None:
-        raise SpecError(f"spec.resumeFrom.run: there is no run {name!r} on this volume")
+        raise SpecError(f"spec.{field}.run: there is no run {name!r} on this volume")
     if entry.removed_at:
         raise SpecError(
-            f"spec.resumeFrom.run: the results of run {name!r} were removed at {entry.removed_at}; "
-            "start a run without resumeFrom"
+            f"spec.{field}.run: the results of run {name!r} were removed at {entry.removed_at}; "
+            f"start a run without {field}"
         )
     if not entry.outcome and await _is_there(context, entry):
-        raise SpecError(f"spec.resumeFrom.run: run {name!r} has not ended; cancel it or wait")
+        raise SpecError(f"spec.{field}.run: run {name!r} has not ended; cancel it or wait")
     return entry
 
 

@@ -12,7 +12,7 @@ from securebench.run.api.models import BenchmarkRunSpec
 
 
 async def check_secrets(cluster: Cluster, spec: BenchmarkRunSpec) -> None:
-    """Look whether a new run may use the Secrets that it names.
+    """Look whether a new run may use the Secrets that it names; a regrade asks no provider.
 
     Args:
         cluster: The run's namespace.
@@ -29,7 +29,7 @@ async def check_secrets(cluster: Cluster, spec: BenchmarkRunSpec) -> None:
     for secret_ref in spec.pod_template.image_pull_secrets:
         what = f"spec.podTemplate.imagePullSecrets: Secret {secret_ref.name!r}"
         await _usable_secret(cluster, secret_ref.name, what)
-    if spec.provider is not None:
+    if spec.provider is not None and spec.regrade is None:
         name = spec.provider.secret_ref.name
         what = f"spec.provider.secretRef: Secret {name!r}"
         secret = await _usable_secret(cluster, name, what, by_gateway=True)

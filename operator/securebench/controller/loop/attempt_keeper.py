@@ -85,7 +85,7 @@ class AttemptKeeper:
     async def lost_entries(self, lost: Sequence[Lost]) -> Sequence[LaunchLost]:
         """Return the journal entries of lost launches, with usage and evidence of their Pods."""
         attempts, uid = self._ledger.history.attempts, self._plan.identity.uid
-        if lost and self._plan.egress is not None:
+        if lost and self._plan.has_gateway:
             lost = await asyncio.to_thread(with_usage, self._store, uid, attempts, lost)
         return [LaunchLost(item, self._evidence(item)) for item in lost]
 

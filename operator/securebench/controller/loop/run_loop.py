@@ -232,7 +232,7 @@ class RunLoop:
             self._wake.set()
 
     async def _end(self, end: EndReason) -> None:
-        if self._plan.egress is not None:
+        if self._plan.has_gateway:
             await asyncio.to_thread(merge_logs, self._store, self._plan)
         await self._results.seal(end.reason.value, end.message)
         await self._publisher.ended(self._plan, self._ledger.history, self._results.exported, end)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -33,10 +34,13 @@ from securebench.controller.admission.policy_from_settings import (
 from securebench.controller.admission.resume import (
     check_binding,
     copy_records,
-    earlier_run,
     kept_entries,
+    regraded_run,
+    resumed_run,
 )
 from securebench.controller.admission.secret_rules import check_secrets
+from securebench.controller.capture.reading import TIMES
+from securebench.controller.loop.regrade import take_over, taken_over
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.prepared_run import FrozenPack, PreparedRun, RunObject
 from securebench.controller.runtime.signing import signing_key
@@ -59,8 +63,8 @@ from securebench.run.plan.build import (
     selected,
     spec_harness,
 )
-from securebench.run.plan.model import RunIdentity, RunPlan, TaskLimits
-from securebench.run.state.history import Kept
+from securebench.run.plan.model import EarlierRun, RunIdentity, RunPlan, TaskLimits
+from securebench.run.state.history import CandidateKept, Kept
 
 ANSWERS = "oracle.jsonl"
 """In the folder of an oracle's run: the reference answers as they were when it started."""
@@ -68,8 +72,17 @@ ANSWERS = "oracle.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class _Sources:
+    """What a new run is bound from.
+
+    Attributes:
+        files: Content of a keyed pack by path, None for a folder of the volume.
+        resumed: The run that it resumes, or None.
+        regraded: The run that it grades again, or None.
+    """
+
     files: Mapping[str, bytes] | None
-    earlier: IndexEntry | None
+    resumed: IndexEntry | None = None
+    regraded: IndexEntry | None = None
 
 
 async def prepare(context: Context, run: RunObject) -> PreparedRun:
@@ -91,8 +104,13 @@ async def prepare(context: Context, run: RunObject) -> PreparedRun:
     await check_secrets(context.cluster, spec)
     require_audit(spec, audit=run.audit)
     files = await fetch_keyed(context.cluster, spec.pack)
-    earlier = await earlier_run(context, spec)
-    return await asyncio.to_thread(_bind_new, context, run, spec, _Sources(files, earlier))
+    resumed, regraded = await resumed_run(context, spec), await regraded_run(context, spec)
+    bind = partial(_bind_new, context, run, spec, _Sources(files, resumed, regraded))
+    if regraded is None:
+        return await asyncio.to_thread(bind)
+    # It judges patches once more, one at a time.
+    need_bytes = TIMES * limits(context.settings).patch_bytes
+    return await context.reading.run_within(need_bytes, partial(asyncio.to_thread, bind))
 
 
 def _bind_new(
@@ -101,31 +119,28 @@ def _bind_new(
     spec: BenchmarkRunSpec,
     sources: _Sources,
 ) -> PreparedRun:
-    root, earlier = context.settings.data_root, sources.earlier
+    root, resumed = context.settings.data_root, sources.resumed
     pack = freeze(root, spec.pack, sources.files, _pack_limits(context))
-    kept = kept_entries(root, earlier.uid) if earlier is not None else ()
-    bounds = limits(context.settings)
-    is_oracle = spec.harness.type == ORACLE
-    content = answers_content(root, spec.pack, sources.files) if is_oracle else None
-    version = _agent_version(RunStore(root, earlier.uid).binding()) if earlier is not None else ""
-    inputs = _PinnedInputs(
-        kept=frozenset(_tasks(kept)),
-        bounds=bounds,
-        audit=run.audit,
-        answers=content,
-        agent_version=version,
+    records = kept_entries(root, resumed.uid) if resumed is not None else ()
+    inputs = _new_inputs(context, run, spec, sources)
+    inputs = replace(
+        inputs,
+        kept=frozenset(_tasks(records)),
         pack_audit=pack_audit(root, pack.digest, VERIFIER_VERSION),
     )
     plan, answers = _plan(context, run, spec, pack, inputs)
-    if earlier is not None:
-        check_binding(earlier, plan)
     store = RunStore(root, run.uid, context.lead)
-    fresh = _index_entry(plan, rfc3339(context.clock.now()), earlier)
-    copy_records(root, run.uid, kept)
-    if content is not None:
+    if resumed is not None:
+        check_binding(resumed, plan)
+    copy_records(root, run.uid, records)
+    kept: tuple[Kept | CandidateKept, ...] = records
+    if sources.regraded is not None:
+        kept = take_over(store, sources.regraded, plan, pack)
+    if inputs.answers is not None:
         make_folder(store.folder)
-        replace_file(store.folder / ANSWERS, content, store.staging)
-    number = RunStarts(root, store.staging).add(_run_start(context, fresh, earlier))
+        replace_file(store.folder / ANSWERS, inputs.answers, store.staging)
+    fresh = _index_entry(plan, rfc3339(context.clock.now()), resumed)
+    number = RunStarts(root, store.staging).add(_run_start(context, fresh, resumed))
     entry = RunIndex(root, staging=store.staging).add(replace(fresh, start=number))
     agent = plan.harness.agent
     store.create(
@@ -136,7 +151,8 @@ def _bind_new(
             "pack_audit": plan.pack_audit,
             "agent_version": agent.version if agent is not None else "",
             "overlay": agent.overlay if agent is not None else "",
-            "resumed_uid": earlier.uid if earlier is not None else "",
+            "resumed_uid": resumed.uid if resumed is not None else "",
+            "regrade": asdict(plan.regrade) if plan.regrade is not None else None,
             "operator_version": VERSION,
             "plan_digest": plan.digest,
             "policy_digest": plan.policy_digest,
@@ -164,6 +180,33 @@ def _rows_digest(plan: RunPlan) -> str:
     return json_digest({task.task.id: task.row_digest for task in plan.tasks.values()})
 
 
+def _new_inputs(
+    context: Context, run: RunObject, spec: BenchmarkRunSpec, sources: _Sources
+) -> _PinnedInputs:
+    """Return what a new run keeps; a regrade keeps what the run before it was bound to."""
+    root, earlier = context.settings.data_root, sources.resumed or sources.regraded
+    before = RunStore(root, earlier.uid) if earlier is not None else None
+    binding = before.binding() if before is not None else {}
+    answers = None
+    if spec.harness.type == ORACLE:
+        answers = answers_content(root, spec.pack, sources.files)
+    inputs = _PinnedInputs(
+        bounds=limits(context.settings),
+        audit=run.audit,
+        answers=answers,
+        agent_version=_agent_version(binding),
+    )
+    if sources.regraded is None or before is None:
+        return inputs
+    found = sources.regraded
+    return replace(
+        inputs,
+        answers=answers and (_bound_answers(before) or answers),
+        overlay=str(binding.get("overlay") or ""),
+        regrade=EarlierRun(found.run, found.uid, found.run_id),
+    )
+
+
 def _pack_limits(context: Context) -> BundleLimits:
     bounds = context.settings.bounds
     return BundleLimits(bounds.pack_files, bounds.pack_bytes)
@@ -176,14 +219,16 @@ def _prepare_again(
     entry = index_entry(binding["index"])
     pack = frozen(context.settings.data_root, spec.pack, str(binding["pack_digest"]))
     resumed_uid = str(binding["resumed_uid"])
-    kept = kept_entries(context.settings.data_root, resumed_uid) if resumed_uid else ()
-    bounds = TaskLimits(**_numbers(binding["limits"]))
-    audit = binding.get("audit") is True
-    answers = _bound_answers(spec, store)
-    version, overlay = _agent_version(binding), str(binding.get("overlay") or "")
-    audited = PackAudit(str(binding.get("pack_audit", PackAudit.NONE)))
+    records = kept_entries(context.settings.data_root, resumed_uid) if resumed_uid else ()
     inputs = _PinnedInputs(
-        frozenset(_tasks(kept)), bounds, audit, answers, version, audited, overlay
+        kept=frozenset(_tasks(records)),
+        bounds=TaskLimits(**_numbers(binding["limits"])),
+        audit=binding.get("audit") is True,
+        answers=_bound_answers(store),
+        agent_version=_agent_version(binding),
+        pack_audit=PackAudit(str(binding.get("pack_audit", PackAudit.NONE))),
+        overlay=str(binding.get("overlay") or ""),
+        regrade=_regrade(binding),
     )
     plan, handed_in = _plan(context, run, spec, pack, inputs)
     plan_mismatch = ""
@@ -193,7 +238,13 @@ def _prepare_again(
             f"the plan of run {run.name} is not the one it was started with; this operator is "
             f"version {VERSION}, the run began with {binding['operator_version']}"
         )
+    kept = records if plan.regrade is None else taken_over(store)
     return PreparedRun(plan, store, pack, entry, kept, handed_in.by_id, plan_mismatch)
+
+
+def _regrade(binding: Mapping[str, object]) -> EarlierRun | None:
+    known = binding.get("regrade")
+    return TypeAdapter(EarlierRun).validate_python(known) if known is not None else None
 
 
 def _as_bound(plan: RunPlan, entry: IndexEntry, binding: Mapping[str, object]) -> RunPlan:
@@ -222,15 +273,17 @@ class _PinnedInputs:
             operators that did not ask.
         overlay: Image of that version when this run began; empty before that. It counts where
             the settings offer the version no longer.
+        regrade: The run that is graded again, or None.
     """
 
-    kept: frozenset[int]
     bounds: TaskLimits
     audit: bool
     answers: bytes | None
     agent_version: str
-    pack_audit: PackAudit
+    kept: frozenset[int] = frozenset()
+    pack_audit: PackAudit = PackAudit.NONE
     overlay: str = ""
+    regrade: EarlierRun | None = None
 
 
 def _overlays(offered: Overlays, harness_type: str, inputs: _PinnedInputs) -> Overlays:
@@ -287,14 +340,16 @@ def _plan(
             overlays=_overlays(overlays(context.settings), harness.type, inputs),
             agent_version=inputs.agent_version,
             providers=cluster_providers(context.settings),
+            regrade=inputs.regrade,
         )
     )
     return plan, answers
 
 
-def _bound_answers(spec: BenchmarkRunSpec, store: RunStore) -> bytes | None:
-    is_oracle = spec.harness.type == ORACLE
-    return (store.folder / ANSWERS).read_bytes() if is_oracle else None
+def _bound_answers(store: RunStore) -> bytes | None:
+    """Return the reference answers that a run began with; None for one without an oracle."""
+    path = store.folder / ANSWERS
+    return path.read_bytes() if path.exists() else None
 
 
 def _answers(
@@ -329,7 +384,7 @@ def _relative(error: Exception, folder: Path) -> PackError:
     return PackError(error.reason, path=path, line=error.line)
 
 
-def _index_entry(plan: RunPlan, now: str, earlier: IndexEntry | None) -> IndexEntry:
+def _index_entry(plan: RunPlan, now: str, resumed: IndexEntry | None) -> IndexEntry:
     return IndexEntry(
         run=plan.identity.name,
         uid=plan.identity.uid,
@@ -339,5 +394,6 @@ def _index_entry(plan: RunPlan, now: str, earlier: IndexEntry | None) -> IndexEn
         harness_digest=plan.harness.digest,
         verifier_version=plan.verifier_version,
         started_at=now,
-        resume_generation=earlier.resume_generation + 1 if earlier is not None else 0,
+        resume_generation=resumed.resume_generation + 1 if resumed is not None else 0,
+        regrade_of=plan.regrade.uid if plan.regrade is not None else "",
     )

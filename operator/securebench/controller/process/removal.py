@@ -8,24 +8,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.admission.pack_source import remove_unused
+from securebench.controller.reporting.events import EventRecorder
 from securebench.controller.runtime.context import Context
-from securebench.controller.volume.index import RunIndex
+from securebench.controller.runtime.prepared_run import RunObject
+from securebench.controller.suites.needed_results import needed_by_suites
+from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.run_folders import (
+    FolderState,
     bindings,
     ended_at,
     folder_state,
+    kept_runs,
     remove_folder,
     remove_results,
     run_folders,
 )
 from securebench.core.clock import rfc3339
 from securebench.core.errors import ClusterError, StorageError
+from securebench.run.decide.reporting.notices import Notice
 from securebench.run.decide.retention import Due, FolderKept, RunKept, due
 from securebench.run.layout import PUBLISHED, RUNS
 
@@ -38,6 +44,29 @@ SWEEP_SECONDS = 600.0
 """Longest pause between two looks at the whole volume; a tenth of the time that results stay."""
 
 
+StillNeeded = Callable[[Context], Awaitable[Collection[str]]]
+"""Returns the uids of runs whose results something needs. While one of these fails, nothing is
+removed."""
+
+
+async def kept_by_hand(context: Context) -> Collection[str]:
+    """Return the uids of the runs whose folder has a file ``KEEP``."""
+    return await asyncio.to_thread(kept_runs, context.settings.data_root)
+
+
+NEEDS: Sequence[StillNeeded] = (kept_by_hand, needed_by_suites)
+"""All that keeps results besides BenchmarkRuns that go on."""
+
+REMOVED = Notice(
+    "Remove",
+    "ResultsRemoved",
+    "the results were removed from the volume: their time is over"
+    " (settings.retention.resultsTtlSeconds)",
+    is_warning=False,
+    key="",
+)
+
+
 class _Timed(NamedTuple):
     name: str
     ttl_seconds: int
@@ -48,10 +77,12 @@ class RetentionSweeper:
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
+        needs: Who else still needs results.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, needs: Sequence[StillNeeded] = NEEDS) -> None:
         self._context = context
+        self._needs = needs
         self._root: Path = context.settings.data_root
         self._ttl = context.settings.retention.results_ttl_seconds
         self._timed: dict[str, _Timed] = {}
@@ -111,20 +142,35 @@ class RetentionSweeper:
         # The folders first: the run of a folder that is made meanwhile is in the list.
         folders = await asyncio.to_thread(self._folders)
         listing = await self._context.cluster.list(ObjectKind.BENCHMARK_RUN, "")
-        going = due([_run(raw) for raw in listing.items], folders, self._ttl, now)
-        await asyncio.to_thread(self._remove, going, now)
+        kept = {uid for need in self._needs for uid in await need(self._context)}
+        going = due([_run(raw) for raw in listing.items], folders, self._ttl, now, kept)
+        removed = await asyncio.to_thread(self._remove, going, now)
+        for entry in removed:
+            await self._announce(entry)
         self._swept_at = now
 
+    async def _announce(self, entry: IndexEntry) -> None:
+        """Post that results are gone, also of a run whose BenchmarkRun is."""
+        context = self._context
+        place = context.settings.namespace
+        run = RunObject(entry.run, entry.uid, place, generation=0, spec={})
+        recorder = EventRecorder(context.cluster, run, context.clock, context.process)
+        await recorder.post([REMOVED])
+
     def _folders(self) -> list[FolderKept]:
-        names = {entry.uid: entry.run for entry in RunIndex(self._root).entries()}
+        known = {entry.uid: entry for entry in RunIndex(self._root).entries()}
         kept = []
         for uid in run_folders(self._root):
-            with _warned(f"run {names.get(uid) or uid}"):
+            entry = known.get(uid)
+            with _warned(f"run {entry.run if entry is not None else uid}"):
                 state = folder_state(self._root, uid)
-                kept.append(FolderKept(uid, names.get(uid, ""), *state[1:]))
+                kept.append(_folder(state, entry))
         return kept
 
-    def _remove(self, going: Due, now: float) -> None:
+    def _remove(self, going: Due, now: float) -> list[IndexEntry]:
+        """Remove what is due and return the runs of which anything went."""
+        known = {entry.uid: entry for entry in RunIndex(self._root).entries()}
+        removed = []
         staging = self._context.lead.folder
         indexes = [RunIndex(self._root, each, staging=staging) for each in (RUNS, PUBLISHED)]
         for uids, remove in ((going.results, remove_results), (going.folders, remove_folder)):
@@ -134,8 +180,10 @@ class RetentionSweeper:
                         index.mark_removed(uid, rfc3339(now))
                     remove(self._root, uid)
                     logger.info("run %s: results removed from the volume", uid)
+                    removed += [known[uid]] if uid in known else []
         if any(going):
             remove_unused(self._root, bindings(self._root), now)
+        return removed
 
 
 @contextlib.contextmanager
@@ -147,11 +195,18 @@ def _warned(what: str) -> Iterator[None]:
         logger.warning("retention: %s: %s; tried again", what, error)
 
 
+def _folder(state: FolderState, entry: IndexEntry | None) -> FolderKept:
+    if entry is None:
+        return FolderKept(state.uid, "", *state[1:])
+    is_going = bool(entry.removed_at)
+    return FolderKept(state.uid, entry.run, *state[1:], run_id=entry.run_id, is_going=is_going)
+
+
 def _run(raw: Raw) -> RunKept:
-    metadata, resumed = _part(raw, "metadata"), _part(_part(raw, "spec"), "resumeFrom")
-    return RunKept(
-        str(metadata.get("name")), str(metadata.get("uid")), str(resumed.get("run") or "")
-    )
+    metadata, spec = _part(raw, "metadata"), _part(raw, "spec")
+    needs = (_part(spec, field).get("run") for field in ("resumeFrom", "regrade"))
+    names = tuple(str(name) for name in needs if name)
+    return RunKept(str(metadata.get("name")), str(metadata.get("uid")), names)
 
 
 def _ttl_seconds(raw: Raw) -> int | None:

@@ -209,7 +209,7 @@ def _decimals(interval: Interval) -> dict[str, str]:
 
 
 def _usage(plan: RunPlan, history: RunHistory) -> StatusUsage | None:
-    if plan.egress is None or plan.egress.provider is None:
+    if not plan.asks_provider:
         return None
     return StatusUsage(**usage_fields(total_usage(history.attempts.values())))
 

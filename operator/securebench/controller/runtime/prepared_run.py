@@ -12,7 +12,7 @@ from securebench.controller.volume.store import RunStore
 from securebench.run.api.base import KIND
 from securebench.run.api.conditions import Condition
 from securebench.run.plan.model import RunPlan
-from securebench.run.state.history import Kept
+from securebench.run.state.history import CandidateKept, Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class PreparedRun:
         store: Its folder.
         pack: Its frozen pack.
         index: Its line of the index.
-        kept: Records taken over from an earlier run; only at the first start.
+        kept: Records, and in a regrade sealed candidates, taken over from an earlier run.
         answers: Reference answers by task id; empty for every harness but an oracle.
         plan_mismatch: Why this version may only end the run, in one sentence; empty where it
             goes on. The plan then is this version's reading of the pack, bound as the run began.
@@ -83,6 +83,6 @@ class PreparedRun:
     store: RunStore
     pack: FrozenPack
     index: IndexEntry
-    kept: tuple[Kept, ...]
+    kept: tuple[Kept | CandidateKept, ...]
     answers: Mapping[str, ReferenceAnswer]
     plan_mismatch: str = ""

@@ -19,8 +19,14 @@ from securebench.controller.volume.statement import write_statement
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.record import record_outcome, verdict_fields
-from securebench.run.records.summary import RecordFacts, record_facts, run_summary
+from securebench.run.records.summary import (
+    RecordFacts,
+    record_facts,
+    regrade_summary,
+    run_summary,
+)
 from securebench.run.state.attempts import Finish, Usage
+from securebench.run.state.history import CandidateKept
 from securebench.run.state.tally import total_usage, verdict_of
 from securebench.stats.intervals import Estimates
 
@@ -39,10 +45,12 @@ class Totals(NamedTuple):
     Attributes:
         usage: Of the model provider; None for a run without one.
         losses: Number of launches that were lost, by reason.
+        regrade: What it says of the run that was graded again; None for a run that is no regrade.
     """
 
     usage: Usage | None
     losses: Mapping[str, int]
+    regrade: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +134,7 @@ class ResultsExport:
         await self._export()
         attempts, sha256 = self._ledger.history.attempts.values(), self.exported.sha256
         ends = [each.finish for each in attempts if each.finish is not None]
-        totals = Totals(self._usage(), self._ledger.history.losses)
+        totals = Totals(self._usage(), self._ledger.history.losses, self._regrade())
         run_id = plan.identity.run_id
         estimates = await asyncio.to_thread(write_summary, store, run_id, ends, sha256, totals)
         self.exported = replace(self.exported, is_sealed=True, estimates=estimates)
@@ -138,10 +146,16 @@ class ResultsExport:
         self.exported = replace(self.exported, unsigned=unsigned)
 
     def _usage(self) -> Usage | None:
-        egress = self._prepared.plan.egress
-        if egress is None or egress.provider is None:
+        if not self._prepared.plan.asks_provider:
             return None
         return total_usage(self._ledger.history.attempts.values())
+
+    def _regrade(self) -> Mapping[str, object] | None:
+        earlier, kept = self._prepared.plan.regrade, self._prepared.kept
+        if earlier is None:
+            return None
+        graded_again = sum(isinstance(entry, CandidateKept) for entry in kept)
+        return regrade_summary(earlier, graded_again, len(kept) - graded_again)
 
 
 def seal_statement(store: RunStore, settings: Settings) -> str:
@@ -180,6 +194,7 @@ def write_summary(
     """
     summary = run_summary(run_id, map(_record_facts, ends), totals.usage, totals.losses)
     body = summary.to_json(str(store.folder), str(store.folder / CANDIDATES))
+    body |= {} if totals.regrade is None else {"regrade": dict(totals.regrade)}
     store.write_json(SUMMARY, body | {"sha256": sha256})
     return Estimates(summary.pass_rate, summary.pass_at_k)
 

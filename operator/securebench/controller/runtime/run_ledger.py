@@ -23,7 +23,7 @@ from securebench.run.records.record import (
     candidate_record,
 )
 from securebench.run.records.record_line import record_line
-from securebench.run.state.attempts import Doubt, Finish, Usage
+from securebench.run.state.attempts import AttemptHistory, Doubt, Finish, ProducerNetwork, Usage
 from securebench.run.state.history import (
     Closed,
     Entry,
@@ -32,6 +32,7 @@ from securebench.run.state.history import (
     ReadBegun,
     RunBound,
     RunEnded,
+    attempt_of,
     run_history,
 )
 
@@ -89,11 +90,14 @@ class RunLedger:
         if self.history.ended is not None:
             return
         opened = Opened(self.history.epoch + 1, self._clock.now(), process)
-        if known is not None:
-            await self.write([opened])
-            return
-        kept = [item for item in self._prepared.kept if item.finish.key in self.history.attempts]
-        await self.write([RunBound(plan.identity.uid, plan.digest), opened, *kept])
+        bound = [RunBound(plan.identity.uid, plan.digest)] if known is None else []
+        kept = [item for item in self._prepared.kept if self._lacks(attempt_of(item))]
+        await self.write([*bound, opened, *kept])
+
+    def _lacks(self, key: AttemptKey) -> bool:
+        """Whether nothing is known of an attempt: the first write may have been cut by a crash."""
+        known = self.history.attempts.get(key)
+        return known is not None and known == AttemptHistory(key)
 
     async def write(self, entries: Sequence[Entry]) -> None:
         """Append entries with one fsync, then take them in."""
@@ -144,7 +148,7 @@ class RunLedger:
     def _cut_usage(self, key: AttemptKey) -> Usage:
         """Return what a launch asked that is ended while it runs: nothing captures it."""
         plan, live = self._prepared.plan, self.history.attempts[key].live
-        if plan.egress is None or live is None:
+        if not plan.has_gateway or live is None:
             return Usage()
         return lost_usage(self._prepared.store, pod_name(plan.identity.uid, live))
 
@@ -155,15 +159,17 @@ class RunLedger:
         is_read = known.doubt is not Doubt.CONDEMNED
         known = known if is_read else replace(known, verification=None)
         texts = read_texts(self._prepared.store, known) if is_read else RecordTexts()
-        found = self.history.isolation
-        is_verified = found is not None and found.verified
+        found, producer = self.history.isolation, known.network
+        networks = [] if found is None else [ProducerNetwork(found.verified, found.node_reachable)]
+        networks += [] if producer is None else [producer]
+        is_verified = found is not None and all(each.verified for each in networks)
         context = RecordContext(
             isolation=IsolationLabel.VERIFIED if is_verified else IsolationLabel.DECLARED,
             finished_at=at,
             run_ordinal=self._prepared.index.run_ordinal,
             resume_generation=self._prepared.index.resume_generation,
             platform=platform_name(),
-            node_reachable=found is not None and found.node_reachable,
+            node_reachable=any(each.node_reachable for each in networks),
         )
         record = candidate_record(plan, plan.tasks[finish.key.task], known, texts, context)
         record |= {} if is_read else {"record_truncated": True}

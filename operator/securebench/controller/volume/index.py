@@ -37,6 +37,7 @@ class IndexEntry:
         start: Number of its line in the list of started runs; 0 for none.
         removed_at: When its results were removed from the volume, RFC 3339; empty while they lie
             there.
+        regrade_of: Uid of the run that it grades again, or empty.
     """
 
     run: str
@@ -52,6 +53,7 @@ class IndexEntry:
     outcome: str = ""
     start: int = 0
     removed_at: str = ""
+    regrade_of: str = ""
 
     def binding(self) -> tuple[str, str, str, str]:
         """Return what must be equal for results to belong together."""
@@ -126,6 +128,11 @@ class RunIndex:
     def latest(self, run: str) -> IndexEntry | None:
         """Return the latest run of a BenchmarkRun name."""
         return next((entry for entry in reversed(self.entries()) if entry.run == run), None)
+
+    def named(self, text: str) -> IndexEntry | None:
+        """Return the latest run of a BenchmarkRun name, else the latest with this run id."""
+        by_id = (entry for entry in reversed(self.entries()) if entry.run_id == text)
+        return self.latest(text) or next(by_id, None)
 
     def _write(self, entries: list[IndexEntry]) -> None:
         make_folder(self._path.parent)

@@ -37,6 +37,7 @@ TYPES: dict[str, type[Entry]] = {
         history.Verified,
         history.Finished,
         history.Kept,
+        history.CandidateKept,
         history.RunEnded,
     )
 } | {"Isolated": history.IsolationResult}

@@ -59,6 +59,7 @@ FIELDS: Final = frozenset(
         "producer_stderr",
         "producer_stdout",
         "record_truncated",
+        "regrade",
         "resource_summary",
         "resume_generation",
         "run_id",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from securebench.controller.volume.journal_files import journal_names
 from securebench.controller.volume.store import RunStore, read_json
 from securebench.core.clock import seconds_since_epoch
-from securebench.protocol.volume import FINAL_STATUS, RUN
+from securebench.files.untrusted import FOLDER
+from securebench.protocol.volume import FINAL_STATUS, KEEP, RUN
 from securebench.run.layout import PUBLISHED, RUNS, run_folder
 
 COMPLETION_TIME = "completionTime"
@@ -39,7 +41,7 @@ def run_folders(root: Path) -> list[str]:
     runs = root / RUNS
     if not runs.is_dir():
         return []
-    return sorted(path.name for path in runs.iterdir() if path.is_dir())
+    return sorted(path.name for path in runs.iterdir() if path.is_dir() and not path.is_symlink())
 
 
 def folder_state(root: Path, uid: str) -> FolderState:
@@ -70,29 +72,56 @@ def ended_at(root: Path, uid: str) -> float | None:
     return seconds_since_epoch(time) if isinstance(time, str) else None
 
 
+def kept_runs(root: Path) -> Collection[str]:
+    """Return the uids of the runs that a file ``KEEP`` in their folder keeps."""
+    return [uid for uid in run_folders(root) if os.path.lexists(root / run_folder(uid) / KEEP)]
+
+
 def remove_results(root: Path, uid: str) -> None:
     """Remove all of an ended run but how it ended; what is gone already is no error.
 
-    What is published of it goes first.
+    What is published of it goes first. No link is followed, in the place of no folder.
+
+    Raises:
+        OSError: The volume did not do what was asked, or a link is in the place of a folder.
     """
-    with suppress(FileNotFoundError):
-        shutil.rmtree(root / PUBLISHED / uid)
-    for path in (root / run_folder(uid)).iterdir():
-        if path.name == FINAL_STATUS:
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+    with suppress(FileNotFoundError), _opened(root, PUBLISHED) as published:
+        shutil.rmtree(uid, dir_fd=published)
+    with _opened(root, RUNS, uid) as folder, os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name == FINAL_STATUS:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.name, dir_fd=folder)
+            else:
+                os.unlink(entry.name, dir_fd=folder)
 
 
 def remove_folder(root: Path, uid: str) -> None:
     """Remove the folder of a run; what is gone already is no error.
 
     Its final status goes last: a removal that is broken off does not make it a run that goes on.
+
+    Raises:
+        OSError: As of ``remove_results``.
     """
     remove_results(root, uid)
-    shutil.rmtree(root / run_folder(uid))
+    with _opened(root, RUNS) as runs:
+        shutil.rmtree(uid, dir_fd=runs)
+
+
+@contextmanager
+def _opened(root: Path, *names: str) -> Iterator[int]:
+    """Open a folder below the volume's root by a descriptor, one component at a time."""
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in names:
+            child = os.open(name, FOLDER, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = child
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def bindings(root: Path) -> Iterator[Mapping[str, object]]:

@@ -14,6 +14,7 @@ from securebench.run.api.base import (
     ENV_HAS_VALUES,
     EQUAL_HAS_KEY,
     EXISTS_HAS_NO_VALUE,
+    ONE_EARLIER_RUN,
     ONE_SOURCE,
     ApiModel,
 )
@@ -361,6 +362,15 @@ class RunTemplate(ApiModel):
     """What is kept after a task or the run has finished."""
 
 
+class Regrade(ApiModel):
+    """An earlier run whose sealed candidates are verified again."""
+
+    run: RunId
+    """Name of the earlier BenchmarkRun, or its run id. No agent runs: pack is graded with as it is
+    now, and may differ from that run's in hidden data and tests only; harness and attempts must be
+    the same. Attempts without a sealed candidate keep their outcome."""
+
+
 class BenchmarkRunSpec(RunTemplate):
     """What to run.
 
@@ -387,6 +397,14 @@ class BenchmarkRunSpec(RunTemplate):
     cannot be undone."""
     resume_from: ResumeFrom | None = None
     """An earlier run to resume."""
+    regrade: Regrade | None = None
+    """An earlier run to grade again, without its agent; not together with resumeFrom."""
+
+    @model_validator(mode="after")
+    def _one_earlier_run(self) -> Self:
+        if self.resume_from is not None and self.regrade is not None:
+            raise ValueError(ONE_EARLIER_RUN)
+        return self
 
     @model_validator(mode="after")
     def _provider_fits(self) -> Self:

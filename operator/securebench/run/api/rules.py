@@ -14,6 +14,7 @@ from securebench.run.api.base import (
     ENV_HAS_VALUES,
     EQUAL_HAS_KEY,
     EXISTS_HAS_NO_VALUE,
+    ONE_EARLIER_RUN,
     ONE_SOURCE,
     ApiModel,
 )
@@ -121,6 +122,11 @@ RULES: Mapping[type[ApiModel], Sequence[CelRule]] = {
             provider_fits(),
             ".provider",
         ),
+        CelRule(
+            "!has(self.regrade) || !has(self.resumeFrom)",
+            ONE_EARLIER_RUN,
+            ".regrade",
+        ),
     ),
     Pack: (
         CelRule(
@@ -158,6 +164,11 @@ ROOT_RULES: Sequence[CelRule] = (
         "!has(self.spec.resumeFrom) || self.spec.resumeFrom.run != self.metadata.name",
         "resumeFrom.run must name another, earlier BenchmarkRun",
         ".spec.resumeFrom",
+    ),
+    CelRule(
+        "!has(self.spec.regrade) || self.spec.regrade.run != self.metadata.name",
+        "regrade.run must name another, earlier BenchmarkRun",
+        ".spec.regrade",
     ),
 )
 """Rules on the whole object."""

@@ -89,7 +89,7 @@ def _decide_attempt(
 
 
 def _cancelled(controls: Controls, message: str, history: AttemptHistory) -> Finish | None:
-    is_queued = history.live is None and history.production is None
+    is_queued = history.live is None and (history.production is None or history.is_untouched)
     if controls.halt is Halt.STOPPED or (controls.halt is Halt.DRAINING and is_queued):
         phase = (
             PHASE_OF_ROLE[history.live.role] if history.live is not None else FailurePhase.QUEUED

@@ -1,11 +1,11 @@
 """What of runs that have ended is due to go. Pure.
 
-Source: decision 0045.
+Source: decisions 0045 and 0071.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 
@@ -15,12 +15,12 @@ class RunKept(NamedTuple):
     Attributes:
         name: Its name.
         uid: Its uid.
-        resumes: Name of the run that it continues, or empty.
+        needs: Names or run ids of the runs that it continues or grades again.
     """
 
     name: str
     uid: str
-    resumes: str = ""
+    needs: tuple[str, ...] = ()
 
 
 class FolderKept(NamedTuple):
@@ -32,6 +32,8 @@ class FolderKept(NamedTuple):
         ended_at: When it ended, in seconds since the epoch, or None.
         touched_at: When anything of it was written last, in seconds since the epoch.
         has_results: Whether more is left than how it ended.
+        run_id: Of its records, or empty where it never started.
+        is_going: Whether its removal was begun, and perhaps broken off.
     """
 
     uid: str
@@ -39,6 +41,8 @@ class FolderKept(NamedTuple):
     ended_at: float | None
     touched_at: float
     has_results: bool = True
+    run_id: str = ""
+    is_going: bool = False
 
 
 class Due(NamedTuple):
@@ -54,7 +58,11 @@ class Due(NamedTuple):
 
 
 def due(
-    runs: Iterable[RunKept], folders: Sequence[FolderKept], ttl_seconds: float, now: float
+    runs: Iterable[RunKept],
+    folders: Sequence[FolderKept],
+    ttl_seconds: float,
+    now: float,
+    kept: Collection[str] = (),
 ) -> Due:
     """Decide what of the volume goes.
 
@@ -63,21 +71,24 @@ def due(
         folders: All folders of runs.
         ttl_seconds: How long results stay after the end of their run.
         now: Seconds since the epoch.
+        kept: Uids of runs that something else still needs.
 
     Returns:
-        Nothing of a run that goes on or waits, nothing of a run that such a one continues. A run
-        whose BenchmarkRun is gone counts as ended when it wrote for the last time.
+        Nothing of a run that goes on or waits, nothing of a run that such a one continues or grades
+        again, nothing of one that is ``kept``. A run whose BenchmarkRun is gone counts as ended
+        when it wrote for the last time. A removal that was begun is finished at once.
     """
     ended = {folder.uid for folder in folders if folder.ended_at is not None}
     known = {run.uid: run for run in runs}
     going = {uid: run for uid, run in known.items() if uid not in ended}
-    needed = {run.resumes for run in going.values() if run.resumes}
+    needed = {name for run in going.values() for name in run.needs}
     results: list[str] = []
     whole: list[str] = []
     for folder in folders:
         ended_at = folder.touched_at if folder.ended_at is None else folder.ended_at
-        is_needed = folder.uid in going or folder.run in needed
-        if is_needed or now < ended_at + ttl_seconds:
+        is_needed = folder.uid in going or not needed.isdisjoint({folder.run, folder.run_id})
+        is_over = folder.is_going or now >= ended_at + ttl_seconds
+        if is_needed or folder.uid in kept or not is_over:
             continue
         if folder.uid not in known:
             whole.append(folder.uid)

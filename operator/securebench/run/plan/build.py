@@ -30,6 +30,7 @@ from securebench.run.plan.model import (
     PROVIDER_URL,
     AgentPlan,
     ClusterProvider,
+    EarlierRun,
     HarnessPlan,
     PodPolicy,
     RunIdentity,
@@ -80,6 +81,7 @@ class PlanInputs:
         agent_version: CLI version that this run, or the run that it resumes, already uses; empty
             for a new run.
         providers: Model providers inside the cluster that the administrator allows.
+        regrade: The run that is graded again, or None.
     """
 
     identity: RunIdentity
@@ -97,6 +99,7 @@ class PlanInputs:
     overlays: Overlays = field(default_factory=dict)
     agent_version: str = ""
     providers: Sequence[ClusterProvider] = ()
+    regrade: EarlierRun | None = None
 
 
 def spec_harness(spec: BenchmarkRunSpec) -> HarnessConfig:
@@ -152,6 +155,7 @@ def build_plan(inputs: PlanInputs) -> RunPlan:
         policy_digest=policy_digest,
         audit=inputs.audit,
         pack_audit=inputs.pack_audit,
+        regrade=inputs.regrade,
         egress=egress_plan(harness, inputs.spec, inputs.providers),
         digest=json_digest(
             {
@@ -163,6 +167,7 @@ def build_plan(inputs: PlanInputs) -> RunPlan:
                 "attempts": inputs.policy.attempts,
                 "tasks": [task.index for task in tasks],
                 **_agent_version_field(harness_plan),
+                **({} if inputs.regrade is None else {"regrade": inputs.regrade.uid}),
             }
         ),
     )

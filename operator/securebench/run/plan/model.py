@@ -352,6 +352,21 @@ class RunPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierRun:
+    """The run whose sealed candidates a run verifies again.
+
+    Attributes:
+        name: Of its BenchmarkRun.
+        uid: Of its BenchmarkRun.
+        run_id: Of its records.
+    """
+
+    name: str
+    uid: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunPlan:
     """Everything about a run that is fixed when it starts.
 
@@ -364,6 +379,7 @@ class RunPlan:
         audit: Whether the run audits a pack; its records say so.
         egress: The allowed egress, or None for no network at all.
         pack_audit: Result of the latest audit when the run started; part of every record.
+        regrade: The run that it grades again, without an agent; None: it runs its harness.
     """
 
     identity: RunIdentity
@@ -381,3 +397,14 @@ class RunPlan:
     audit: bool = False
     egress: EgressPlan | None = None
     pack_audit: PackAudit = PackAudit.NONE
+    regrade: EarlierRun | None = None
+
+    @property
+    def has_gateway(self) -> bool:
+        """Whether a gateway runs for it: its harness Pods exist and have egress."""
+        return self.egress is not None and self.regrade is None
+
+    @property
+    def asks_provider(self) -> bool:
+        """Whether its launches ask a model provider."""
+        return self.has_gateway and self.egress is not None and self.egress.provider is not None

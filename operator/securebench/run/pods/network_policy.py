@@ -53,7 +53,7 @@ def run_policies(plan: RunPlan, nameservers: Sequence[str] = ()) -> tuple[Manife
         plan: The run.
         nameservers: Addresses that a gateway asks for names; empty: the cluster's DNS Pods.
     """
-    if plan.egress is None:
+    if not plan.has_gateway:
         return (deny_policy(plan),)
     return deny_policy(plan), egress_policy(plan), gateway_policy(plan, nameservers)
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from securebench.benchmark.pack.task import SecureBenchTask
-    from securebench.run.plan.model import CheckPlan, RunPlan, TaskPlan
+    from securebench.run.plan.model import CheckPlan, EarlierRun, RunPlan, TaskPlan
     from securebench.run.state.attempts import AttemptHistory, Finish, VerifierResult
 
 TIMING_FIELDS = (
@@ -159,6 +159,17 @@ def _bounded(texts: Iterable[str]) -> list[str]:
     return [text[:LABEL_CHARACTERS] for text in texts if text.strip()]
 
 
+def regrade_field(earlier: EarlierRun, *, graded_again: bool) -> dict[str, object]:
+    """Return what the record of a regrade says of the run that it grades again.
+
+    Args:
+        earlier: That run.
+        graded_again: False where it sealed no candidate, so that its outcome stands.
+    """
+    known = {"run": earlier.name, "run_id": earlier.run_id, "run_uid": earlier.uid}
+    return {**known, "graded_again": graded_again}
+
+
 def record_outcome(outcome: Outcome) -> str | None:
     """Return an outcome as records spell it; null for a family without verifier."""
     return None if outcome is Outcome.NOT_VERIFIED else outcome.value
@@ -188,7 +199,15 @@ def _identity(
         "pack_digest": plan.pack_digest,
         "harness_digest": plan.harness.digest,
         "verifier_version": plan.verifier_version,
+        **_regrade(plan, history),
     }
+
+
+def _regrade(plan: RunPlan, history: AttemptHistory) -> dict[str, object]:
+    if plan.regrade is None:
+        return {}
+    graded_again = history.production is not None
+    return {"regrade": regrade_field(plan.regrade, graded_again=graded_again)}
 
 
 def _failure(finish: Finish, message: str | None) -> dict[str, object]:

@@ -16,6 +16,7 @@ from securebench.stats.verdicts import AttemptVerdict, verdict_counts, verdicts_
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from securebench.run.plan.model import EarlierRun
     from securebench.run.state.attempts import Usage
 
 VERIFIED = frozenset({"passed", "failed"})
@@ -139,6 +140,18 @@ def run_summary(
         usage=usage,
         lost_launches=dict(sorted((losses or {}).items())),
     )
+
+
+def regrade_summary(earlier: EarlierRun, graded_again: int, kept: int) -> dict[str, object]:
+    """Return what the summary of a regrade says of the run that was graded again.
+
+    Args:
+        earlier: That run.
+        graded_again: Attempts whose sealed candidate was verified again.
+        kept: Attempts without one, whose outcome stands.
+    """
+    known = {"run": earlier.name, "run_id": earlier.run_id, "run_uid": earlier.uid}
+    return {**known, "graded_again": graded_again, "kept": kept}
 
 
 def interval_fields(interval: Interval) -> dict[str, float]:

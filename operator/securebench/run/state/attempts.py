@@ -283,6 +283,19 @@ class Lost:
     is_shared: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class ProducerNetwork:
+    """What was known of the network of an earlier run while it produced a candidate.
+
+    Attributes:
+        verified: Whether its policy was proven to be enforced.
+        node_reachable: Whether its canary reached the node.
+    """
+
+    verified: bool = False
+    node_reachable: bool = False
+
+
 class Reading(StrEnum):
     """Whether the operator is reading an attempt's output, and whether it reads nothing else."""
 
@@ -325,6 +338,7 @@ class AttemptHistory:
         usage: Model provider usage of all its launches, including lost ones.
         reading: Whether the operator is reading its output.
         doubt: Whether its output is suspected of having crashed the operator.
+        network: Of the earlier run that sealed its candidate; None unless it was taken over.
     """
 
     key: AttemptKey
@@ -347,11 +361,17 @@ class AttemptHistory:
     batch: LaunchKey | None = None
     produced_at: float = 0.0
     shared: int = 0
+    network: ProducerNetwork | None = None
 
     @property
     def pod(self) -> LaunchKey | None:
         """The launch after which the live launch's Pod is named: that of the whole batch."""
         return self.batch if self.live is not None and self.batch is not None else self.live
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether its candidate was taken over from an earlier run and nothing began since."""
+        return self.network is not None and self.launches == 0
 
     @property
     def has_texts(self) -> bool:

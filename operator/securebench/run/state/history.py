@@ -17,6 +17,7 @@ from securebench.run.state.attempts import (
     Finish,
     HarnessResult,
     Lost,
+    ProducerNetwork,
     Reading,
     Usage,
     VerifierResult,
@@ -203,6 +204,26 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
+class CandidateKept:
+    """A regrade took over a sealed candidate of an earlier run, to verify it again.
+
+    Attributes:
+        production: Of the launch that sealed it; its files lie in this run's folder.
+        at: When that launch was captured, seconds since the epoch, or 0.
+        usage: Model provider usage of the attempt until then.
+        network: Of the run that produced it.
+        run_uid: The run that is graded again.
+    """
+
+    key: AttemptKey
+    production: HarnessResult
+    at: float
+    usage: Usage
+    network: ProducerNetwork
+    run_uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnded:
     """Last entry: the run has ended.
 
@@ -217,7 +238,7 @@ class RunEnded:
     at: float
 
 
-StepEntry = LaunchBegun | LaunchLost | Produced | Verified | Finished | Kept
+StepEntry = LaunchBegun | LaunchLost | Produced | Verified | Finished | Kept | CandidateKept
 """Entries that advance one attempt."""
 
 AttemptEntry = StepEntry | ReadBegun
@@ -285,7 +306,7 @@ class RunHistory:
             self.attempts[history.key] = replace(history, reading=Reading.NONE, doubt=doubt)
 
     def _apply_to_attempt(self, entry: AttemptEntry) -> None:
-        key = _key(entry)
+        key = attempt_of(entry)
         history = self.attempts.get(key)
         if history is None:
             raise InvariantViolationError(f"the journal names attempt {key}, not in the plan")
@@ -314,13 +335,14 @@ def _initial_attempts(plan: RunPlan) -> Iterable[AttemptHistory]:
             yield AttemptHistory(AttemptKey(index, attempt))
 
 
-def _key(entry: AttemptEntry) -> AttemptKey:
+def attempt_of(entry: AttemptEntry) -> AttemptKey:
+    """Return the attempt that an entry is about."""
     match entry:
         case LaunchBegun(launch):
             return launch.attempt_key
         case LaunchLost(lost):
             return lost.launch.attempt_key
-        case Produced(key) | Verified(key) | ReadBegun(key):
+        case Produced(key) | Verified(key) | ReadBegun(key) | CandidateKept(key):
             return key
         case _:
             return entry.finish.key
@@ -346,6 +368,9 @@ def _apply_step(history: AttemptHistory, entry: StepEntry) -> AttemptHistory:
             usage = history.usage + usage_of(production.egress)
             ended = replace(history, live=None, production=production, produced_at=at)
             return replace(ended, usage=usage)
+        case CandidateKept(_, production, at, usage, network):
+            taken = replace(history, production=production, produced_at=at, usage=usage)
+            return replace(taken, network=network)
         case Verified(_, verification):
             return replace(history, live=None, verification=verification)
         case Finished(finish, sha256, at, usage):

@@ -12,6 +12,7 @@ from securebench.controller.admission.pack_source import CONTENT, UNUSED_SECONDS
 from securebench.controller.process import removal as module
 from securebench.controller.process.removal import RetentionSweeper
 from securebench.controller.volume.index import RunIndex
+from securebench.controller.volume.run_folders import remove_folder
 from securebench.core.errors import TransientClusterError
 from support.build import question, write_pack
 from support.operator_world import World, opened
@@ -27,8 +28,8 @@ class Kept(World):
         self.tasks = []
         self.start_retention()
 
-    def start_retention(self):
-        self.retention = RetentionSweeper(self.context)
+    def start_retention(self, **options):
+        self.retention = RetentionSweeper(self.context, **options)
         for run in self.cluster.objects(ObjectKind.BENCHMARK_RUN).values():
             self.retention.observe(None, run)
 
@@ -239,6 +240,105 @@ def test_results_that_are_continued_stay(world):
     world.edit("second", cancel="Immediate")
     world.wait(5 * TTL)
     assert world.files(first) == ["status.json"]
+
+
+@with_results_ttl
+def test_results_that_a_waiting_regrade_needs_stay_until_it_is_done(world):
+    first = world.finished(runId="n-1")
+    second = world.apply("second", suspend=True, regrade={"run": "n-1"})
+    world.wait(5 * TTL)
+    assert "candidates.jsonl" in world.files(first)
+
+    world.edit("second", suspend=False)
+    world.work(second)
+    assert world.condition(name="second")["reason"] == "Completed"
+    world.wait(2 * TTL)
+    assert world.files(first) == ["status.json"]
+
+
+@with_results_ttl
+def test_a_file_keeps_a_run_while_it_is_there(world):
+    uid = world.finished()
+    keep = world.root / "runs" / uid / "KEEP"
+    keep.touch()
+    world.delete("nightly")
+    world.wait(5 * TTL)
+    assert "candidates.jsonl" in world.files(uid)
+    assert RunIndex(world.root).latest("nightly").removed_at == ""
+    keep.unlink()
+    world.wait(TTL)
+    assert world.files(uid) is None
+
+
+@with_results_ttl
+def test_what_others_need_stays_and_an_answer_that_fails_keeps_everything(world, caplog):
+    needed, free = (world.finished(name) for name in ("needed", "free"))
+    answers = mock.AsyncMock(side_effect=OSError(5, "Input/output error"))
+    world.stop_retention()
+    world.start_retention(needs=(answers,))
+    world.wait(2 * TTL)
+    assert "candidates.jsonl" in world.files(free)
+    assert any("retention: results on the volume: " in line for line in caplog.messages)
+    answers.side_effect = None
+    answers.return_value = [needed]
+    world.wait(2 * TTL)
+    assert "candidates.jsonl" in world.files(needed)
+    assert world.files(free) == ["status.json"]
+
+
+def removals(world):
+    events = world.cluster.objects(ObjectKind.EVENT).values()
+    return [
+        (event["regarding"]["uid"], event["note"])
+        for event in events
+        if event["reason"] == "ResultsRemoved"
+    ]
+
+
+@with_results_ttl
+def test_a_removal_is_told_once_in_an_event(world):
+    uid = world.finished()
+    world.wait(3 * TTL)
+    ((found, note),) = removals(world)
+    assert (found, "settings.retention.resultsTtlSeconds" in note) == (uid, True)
+
+
+@with_results_ttl
+def test_a_removal_of_an_unended_run_that_was_broken_off_is_finished_at_once(world):
+    uid = world.apply()
+    world.delete("nightly")
+    journal = world.root / "runs" / uid / "journal.jsonl"
+    os.utime(journal, (0, world.clock.now()))
+    with mock.patch.object(module, "remove_folder", side_effect=OSError(5, "x")):
+        world.wait(2 * TTL)
+    journal.unlink()
+    world.wait(TTL / 2)
+    assert world.files(uid) is None
+
+
+@with_results_ttl
+def test_no_link_is_followed_out_of_the_volume(world, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "precious").touch()
+    uid = world.finished()
+    world.delete("nightly")
+    folder = world.root / "runs" / uid
+    (folder / "link").symlink_to(outside)
+    (world.root / "runs/linked").symlink_to(outside)
+    world.wait(3 * TTL)
+    assert world.files(uid) is None
+    assert (outside / "precious").exists()
+
+
+def test_a_folder_that_became_a_link_is_not_removed(tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").touch()
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/u1").symlink_to(outside)
+    with pytest.raises(OSError, match=r"Not a directory|Too many levels"):
+        remove_folder(tmp_path, "u1")
+    assert (outside / "precious").exists()
 
 
 @with_results_ttl

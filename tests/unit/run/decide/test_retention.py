@@ -32,18 +32,28 @@ CASES = {
         Due(folders=("u1",)),
     ),
     "a run that goes on continues it": (
-        [RunKept("second", "u2", resumes="first")],
+        [RunKept("second", "u2", needs=("first",))],
         [ENDED, GOES_ON],
         Due(),
     ),
     "a run that waits to begin continues it": (
-        [HERE, RunKept("second", "u2", resumes="first")],
+        [HERE, RunKept("second", "u2", needs=("first",))],
         [ENDED],
         Due(),
     ),
     "a run that has ended continued it": (
-        [RunKept("second", "u2", resumes="first")],
+        [RunKept("second", "u2", needs=("first",))],
         [ENDED, FolderKept("u2", "second", NOW, NOW)],
+        Due(folders=("u1",)),
+    ),
+    "a run that waits to begin grades it again, by its run id": (
+        [HERE, RunKept("second", "u2", needs=("n-1",))],
+        [ENDED._replace(run_id="n-1")],
+        Due(),
+    ),
+    "its removal was broken off": (
+        [],
+        [GONE._replace(touched_at=NOW, is_going=True)],
         Due(folders=("u1",)),
     ),
     "nothing continues a run without a name": (
@@ -58,3 +68,8 @@ CASES = {
 def test_what_goes(name):
     runs, folders, want = CASES[name]
     assert due(runs, folders, TTL, NOW) == want
+
+
+@pytest.mark.parametrize("folder", [ENDED, GONE, GONE._replace(is_going=True)])
+def test_what_is_kept_stays(folder):
+    assert due([], [folder], TTL, NOW, kept={"u1"}) == Due()

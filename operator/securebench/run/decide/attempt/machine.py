@@ -28,7 +28,14 @@ from securebench.run.decide.attempt.missing_candidate import harness_not_started
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
-from securebench.run.plan.model import Refusal, RunPlan, RunPolicy, TaskPlan, VerifierKind
+from securebench.run.plan.model import (
+    EarlierRun,
+    Refusal,
+    RunPlan,
+    RunPolicy,
+    TaskPlan,
+    VerifierKind,
+)
 from securebench.run.state.attempts import (
     AttemptHistory,
     Finish,
@@ -109,12 +116,14 @@ def attempt_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, n
         return _live_step(plan, history, view, now)
     if history.verification is not None:
         return after_verification(task, history, history.verification)
+    if task.refusal is not None and history.launches == 0:
+        return _refused(history, task.refusal)
     if history.production is not None:
         outage = _outage(plan, history, history.production, now)
         judged = outage or after_production(task, history, history.production)
         return judged if judged is not None else _next_launch(history, Role.VERIFIER, policy, now)
-    if task.refusal is not None and history.launches == 0:
-        return _refused(history, task.refusal)
+    if plan.regrade is not None:
+        return _never_sealed(history.key, plan.regrade)
     return _next_launch(history, Role.HARNESS, policy, now)
 
 
@@ -122,6 +131,12 @@ def reader_killed(key: AttemptKey) -> Finish:
     """Return the end of an attempt that ended the operator twice when it was read."""
     message = "reading what the attempt left ended the operator twice, the second time it alone"
     return _agent(key, Problem.INVALID.value, FailurePhase.CANDIDATE_EXTRACTION, message)
+
+
+def _never_sealed(key: AttemptKey, earlier: EarlierRun) -> Finish:
+    """End an attempt of a regrade of which the earlier run left neither candidate nor record."""
+    message = f"run {earlier.name} ended before it sealed a candidate for this attempt"
+    return Finish(key, Outcome.CANCELLED, "cancelled", FailurePhase.QUEUED, message)
 
 
 def _live_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, now: float) -> Step:

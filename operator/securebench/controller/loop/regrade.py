@@ -1,0 +1,257 @@
+"""What a regrade takes over: the candidates that an earlier run sealed, and the other records.
+
+Source: decision 0071. Every function blocks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from securebench.controller.admission.regrade import check_regrade
+from securebench.controller.capture.patches import seal_patch
+from securebench.controller.runtime.prepared_run import FrozenPack
+from securebench.controller.volume.index import IndexEntry
+from securebench.controller.volume.journal_files import read_journal
+from securebench.controller.volume.store import RunStore
+from securebench.core.errors import DigestMismatchError, InvariantViolationError, SpecError
+from securebench.core.json_values import object_in
+from securebench.core.reasons import PROVIDER_REASONS
+from securebench.files.durable import make_folder, replace_file, replacing
+from securebench.files.untrusted import UnreadableError, open_regular, open_root
+from securebench.protocol.extraction import STREAMS, TEXT_FILE
+from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, run_folder
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
+from securebench.run.plan.model import EarlierRun, RunPlan, TaskPlan
+from securebench.run.records.record import regrade_field
+from securebench.run.state.attempts import (
+    Finish,
+    HarnessResult,
+    Outcome,
+    ProducerNetwork,
+    SealedCandidate,
+    Usage,
+    usage_of,
+)
+from securebench.run.state.history import (
+    AttemptEntry,
+    CandidateKept,
+    Finished,
+    IsolationResult,
+    Kept,
+    LaunchLost,
+    Produced,
+    attempt_of,
+)
+
+TAKEN_OVER = "regrade.json"
+"""In the folder of a regrade: what it took over, as the first entries of its journal have it."""
+
+_ADAPTER = TypeAdapter(tuple[CandidateKept | Kept, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierAttempt:
+    """An attempt of an earlier run.
+
+    Attributes:
+        run_uid: The run whose folder has its candidate.
+        finish: How it ended, or None.
+        record_sha256: Hex digest of its record's line; empty without one.
+        production: What its harness left last, or None.
+        at: When that was captured, seconds since the epoch, or 0.
+        usage: Of the model provider, by all its launches.
+        network: Of the run that produced its candidate.
+    """
+
+    run_uid: str
+    finish: Finish | None = None
+    record_sha256: str = ""
+    production: HarnessResult | None = None
+    at: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+    network: ProducerNetwork = field(default_factory=ProducerNetwork)
+
+    @property
+    def candidate(self) -> SealedCandidate | None:
+        """What was sealed and can be verified; None where that is no file.
+
+        What an outage of the model provider left counts for nothing (contract 15.1).
+        """
+        is_outage = self.finish is not None and self.finish.outcome is Outcome.PROVIDER
+        candidate = self.production.candidate if self.production is not None else None
+        is_file = candidate is not None and candidate.file is not None
+        return candidate if is_file and not is_outage else None
+
+
+def earlier_attempts(root: Path, uid: str) -> Mapping[AttemptKey, EarlierAttempt]:
+    """Return the attempts of a run of which its journal knows something.
+
+    A record that it took over from a run before it comes with that run's candidate, while that is
+    on the volume.
+
+    Raises:
+        JournalCorruptError: A journal is damaged.
+        OSError: The volume did not do what was asked.
+    """
+    found: dict[AttemptKey, EarlierAttempt] = {}
+    before: dict[str, Mapping[AttemptKey, EarlierAttempt]] = {}
+    network = ProducerNetwork()
+    for entry in read_journal(root / run_folder(uid), uid).entries:
+        if isinstance(entry, IsolationResult):
+            network = ProducerNetwork(entry.verified, entry.node_reachable)
+        if not isinstance(entry, AttemptEntry):
+            continue
+        key = attempt_of(entry)
+        known = found.get(key, EarlierAttempt(uid, network=network))
+        if isinstance(entry, Kept):
+            if entry.run_uid not in before:
+                before[entry.run_uid] = _attempts_before(root, entry.run_uid)
+            known = before[entry.run_uid].get(key, known)
+        found[key] = _advanced(known, entry)
+    return found
+
+
+def _attempts_before(root: Path, uid: str) -> Mapping[AttemptKey, EarlierAttempt]:
+    with suppress(FileNotFoundError):
+        return earlier_attempts(root, uid)
+    return {}
+
+
+def _advanced(known: EarlierAttempt, entry: AttemptEntry) -> EarlierAttempt:
+    match entry:
+        case Produced(_, production, at):
+            usage = known.usage + usage_of(production.egress)
+            return replace(known, production=production, at=at, usage=usage)
+        case CandidateKept(_, production, at, usage, network):
+            taken = replace(known, production=production, at=at, usage=usage)
+            return replace(taken, network=network)
+        case LaunchLost(lost):
+            is_void = lost.reason in PROVIDER_REASONS
+            left = None if is_void else known.production
+            return replace(known, production=left, usage=known.usage + lost.usage)
+        case Finished(finish, sha256, _, usage):
+            return replace(known, finish=finish, record_sha256=sha256, usage=known.usage + usage)
+        case Kept(finish, sha256):
+            return replace(known, finish=finish, record_sha256=sha256)
+        case _:
+            return known
+
+
+def take_over(
+    store: RunStore, earlier: IndexEntry, plan: RunPlan, pack: FrozenPack
+) -> tuple[CandidateKept | Kept, ...]:
+    """Copy candidates and records into the folder of a regrade; may be repeated.
+
+    Args:
+        store: Of the regrade, which is not bound yet.
+        earlier: The run that it grades again.
+        plan: Of the regrade.
+        pack: Of the regrade.
+
+    Returns:
+        The first entries of its journal, in pack order. An attempt that left neither candidate nor
+        record has none.
+
+    Raises:
+        SpecError: The candidates were made under other conditions, or a candidate or a record is
+            not what the earlier run sealed.
+        PackError: The earlier run's copy of its pack is gone.
+        OSError: The volume did not do what was asked.
+    """
+    check_regrade(store.root, earlier, RunStore(store.root, earlier.uid).binding(), plan, pack)
+    make_folder(store.folder)
+    attempts = earlier_attempts(store.root, earlier.uid)
+    taken = tuple(_Source(store, plan).entries(attempts))
+    replace_file(store.folder / TAKEN_OVER, _ADAPTER.dump_json(taken), store.staging)
+    return taken
+
+
+def taken_over(store: RunStore) -> tuple[CandidateKept | Kept, ...]:
+    """Return what a regrade took over when it was bound."""
+    return _ADAPTER.validate_json((store.folder / TAKEN_OVER).read_bytes())
+
+
+class _Source:
+    """Copies from the folder of an earlier run into that of a regrade."""
+
+    def __init__(self, store: RunStore, plan: RunPlan) -> None:
+        if plan.regrade is None:
+            raise InvariantViolationError("only a regrade takes candidates over")
+        self._store = store
+        self._plan = plan
+        self._earlier: EarlierRun = plan.regrade
+
+    def entries(
+        self, attempts: Mapping[AttemptKey, EarlierAttempt]
+    ) -> Iterator[CandidateKept | Kept]:
+        for key, known in sorted(attempts.items()):
+            task = self._plan.tasks.get(key.task)
+            if task is None:
+                continue
+            try:
+                if known.candidate is not None:
+                    yield self._candidate(key, task, known, known.candidate)
+                elif known.finish is not None:
+                    yield self._record(key, known, known.finish)
+            except (DigestMismatchError, UnreadableError, FileNotFoundError) as error:
+                found = "a file is missing" if isinstance(error, OSError) else error
+                raise SpecError(
+                    f"spec.regrade.run: attempt {key.attempt} of task {task.task.id!r} of run "
+                    f"{self._earlier.name!r} is not as it was sealed: {found}; restore the results "
+                    "volume from a copy, or leave the task out with taskSelector.exclude"
+                ) from None
+
+    def _candidate(
+        self, key: AttemptKey, task: TaskPlan, known: EarlierAttempt, candidate: SealedCandidate
+    ) -> CandidateKept:
+        launch = LaunchKey(*key, Role.HARNESS, candidate.launch)
+        source = RunStore(self._store.root, known.run_uid).launch_folder(launch)
+        target = self._store.launch_folder(launch)
+        self._store.make_launch_folders(launch)
+        for name in STREAMS:
+            with suppress(UnreadableError):
+                self._copy(source, target, f"{PRODUCER_NAME}/{name}")
+        path = f"{CANDIDATE_NAME}/{candidate.file}"
+        self._copy(source, target, path)
+        self._store.check_file(target / path, candidate.digest)
+        sealed = replace(candidate, patch=None)
+        if candidate.file == TEXT_FILE and task.check is not None and task.check.patch is not None:
+            patch = seal_patch(task.check.patch, target / CANDIDATE_NAME)
+            sealed = replace(sealed, patch=patch)
+        production = replace(_produced(known), candidate=sealed)
+        taken_from = self._earlier.uid
+        return CandidateKept(key, production, known.at, known.usage, known.network, taken_from)
+
+    def _record(self, key: AttemptKey, known: EarlierAttempt, finish: Finish) -> Kept:
+        """Copy the record of an attempt that cannot be graded again, and let it say so."""
+        data = b"".join(RunStore(self._store.root, self._earlier.uid).record_pieces(key))
+        if hashlib.sha256(data).hexdigest() != known.record_sha256:
+            raise DigestMismatchError("its record was changed")
+        told = {
+            "run_id": self._plan.identity.run_id,
+            "regrade": regrade_field(self._earlier, graded_again=False),
+        }
+        line = json.dumps({**object_in(json.loads(data)), **told}, sort_keys=True)
+        return Kept(finish, self._store.write_record(key, [line.encode()]), self._earlier.uid)
+
+    def _copy(self, source: Path, target: Path, path: str) -> None:
+        with (
+            open_root(source) as folder,
+            open_regular(folder, path) as file,
+            replacing(target / path, self._store.staging) as copy,
+        ):
+            shutil.copyfileobj(file, copy)
+
+
+def _produced(known: EarlierAttempt) -> HarnessResult:
+    if known.production is None:
+        raise InvariantViolationError("a candidate comes with what its harness left")
+    return known.production

@@ -1,0 +1,51 @@
+"""Which results suites still need: baselines, the current round, the last one that passed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator
+from http import HTTPStatus
+
+from securebench.cluster.port import ObjectKind, Raw
+from securebench.controller.runtime.context import Context
+from securebench.controller.volume.index import RunIndex
+from securebench.controller.volume.suite_store import SuiteStore
+from securebench.core.errors import PermanentClusterError
+from securebench.core.json_values import object_at, objects_at, text_at
+
+
+async def needed_by_suites(context: Context) -> Collection[str]:
+    """Return the uids of the runs whose results the BenchmarkSuites of the namespace need.
+
+    Raises:
+        ClusterError: The API server did not answer.
+        StorageError: The state of a suite cannot be read.
+        OSError: The volume did not do what was asked.
+    """
+    try:
+        suites = (await context.cluster.list(ObjectKind.BENCHMARK_SUITE, "")).items
+    except PermanentClusterError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        return ()  # the cluster has no such kind
+    return await asyncio.to_thread(_needed, context, suites)
+
+
+def _needed(context: Context, suites: Collection[Raw]) -> Collection[str]:
+    root, names, uids = context.settings.data_root, set[str](), set[str]()
+    for suite in suites:
+        names.update(_baselines(object_at(suite, "spec")))
+        state = SuiteStore(root, text_at(object_at(suite, "metadata"), "uid")).read()
+        if state is not None:
+            names.update(run.name for run in state.plan.runs)
+            uids.update(good.uid for good in state.good.values())
+    latest = {entry.run: entry.uid for entry in RunIndex(root).entries()}
+    return uids | {latest[name] for name in names if name in latest}
+
+
+def _baselines(spec: Raw) -> Iterator[str]:
+    """Yield the names of the BenchmarkRuns that cells are compared with."""
+    for place in (spec, *objects_at(object_at(spec, "matrix"), "packs")):
+        name = text_at(object_at(place, "baseline"), "run")
+        if name:
+            yield name

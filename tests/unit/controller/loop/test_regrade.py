@@ -1,0 +1,280 @@
+"""A run that grades the sealed candidates of an earlier one again."""
+
+import shutil
+
+import pytest
+
+from securebench.cluster.port import ObjectKind
+from securebench.controller.volume.index import RunIndex
+from support.build import DISRUPTED, harness_done, pod_status, seal_message
+from support.operator_world import opened
+from support.regrade_world import RegradeWorld
+
+NOTHING = seal_message(
+    file=None, digest="", size_bytes=0, problem="candidate_missing", message="there is no file"
+)
+
+
+@pytest.fixture
+def world(tmp_path):
+    with opened(RegradeWorld, tmp_path) as world:
+        world.rows([1, 1])
+        yield world
+
+
+def ended_with(world, name="again"):
+    found = world.condition(name=name)
+    return found["reason"], found["message"]
+
+
+def test_the_same_pack_gives_the_same_grades_without_a_harness(world):
+    old = world.finished()
+    new = world.regraded()
+    assert ended_with(world) == ("Completed", "1 of 2 passed")
+    assert world.grades(new) == world.grades(old) == [True, False]
+    assert world.harness_pods == {old}
+
+
+def test_changed_hidden_data_flips_what_it_decides(world):
+    world.finished()
+    world.rows([1, 0])
+    assert world.grades(world.regraded()) == [True, True]
+
+
+def test_records_and_summary_name_the_run_that_was_graded_again(world):
+    old = world.finished(runId="n-1")
+    new = world.regraded()
+    link = {"run": "nightly", "run_id": "n-1", "run_uid": old}
+    assert [record["regrade"] for record in world.records(new)] == [
+        {**link, "graded_again": True}
+    ] * 2
+    assert {record["run_id"] for record in world.records(new)} == {"again"}
+    assert world.summary(new)["regrade"] == {**link, "graded_again": 2, "kept": 0}
+    assert "regrade" not in world.summary(old)
+    assert RunIndex(world.root).entries()[-1].regrade_of == old
+
+
+@pytest.mark.parametrize("name", ["n-1", "nightly"])
+def test_a_run_is_found_by_its_name_and_by_its_run_id(world, name):
+    world.finished(runId="n-1")
+    assert world.grades(world.regraded(run=name)) == [True, False]
+
+
+def test_what_was_never_sealed_keeps_its_outcome_and_says_so(world):
+    world.ends[1] = harness_done(seal=NOTHING)
+    old = world.finished()
+    world.rows([0, 0])
+    new = world.regraded()
+    assert ended_with(world)[0] == "Completed"
+    first, second = world.records(new)
+    assert (first["passed"], second["passed"]) == (False, False)
+    assert second["failure_reason"] == "candidate_missing"
+    assert [first["regrade"]["graded_again"], second["regrade"]["graded_again"]] == [True, False]
+    kept = {name: value for name, value in second.items() if name not in {"regrade", "run_id"}}
+    before = {name: value for name, value in world.records(old)[1].items() if name != "run_id"}
+    assert kept == before
+    assert world.summary(new)["regrade"]["kept"] == 1
+
+
+def test_a_candidate_that_was_sealed_and_not_graded_is_graded_after_all(world):
+    old = world.apply()
+    world.work(old, rounds=1)
+    world.edit(cancel="Immediate")
+    assert {record["outcome"] for record in world.records(old)} == {"cancelled"}
+    assert world.grades(world.regraded()) == [True, False]
+
+
+def test_a_regrade_can_be_graded_again_when_the_first_run_is_gone(world):
+    old = world.finished()
+    world.regraded("second")
+    shutil.rmtree(world.folder(old))
+    third = world.regraded("third", run="second")
+    assert world.grades(third) == [True, False]
+    assert world.records(third)[0]["regrade"]["run"] == "second"
+
+
+def test_a_record_that_a_resumed_run_took_over_is_graded_from_the_run_that_made_it(world):
+    world.ends[1] = pod_status("Failed", conditions=[DISRUPTED])
+    world.finished(runId="n", infrastructureRetries=0)
+    world.ends.clear()
+    resumed = world.finished("second", runId="n", resumeFrom={"run": "nightly"})
+    assert world.grades(resumed) == [True, False]
+    world.rows([0, 0])
+    assert world.grades(world.regraded(run="second")) == [False, True]
+
+
+def test_an_attempt_that_the_earlier_run_never_began_gets_no_agent(world):
+    old = world.apply(parallelism=1)
+    world.work(old, rounds=1)
+    world.cluster.edit(ObjectKind.BENCHMARK_RUN, "nightly", {"metadata": {"uid": "gone"}})
+    world.observe("DELETED", body={"metadata": {"name": "nightly", "uid": old}})
+    new = world.regraded()
+    assert ended_with(world)[0] == "Incomplete"
+    first, second = world.records(new)
+    assert first["passed"] is True
+    assert second["outcome"] == "cancelled"
+    assert second["failure_message"] == (
+        "run nightly ended before it sealed a candidate for this attempt"
+    )
+    assert world.harness_pods == {old}
+
+
+def test_only_the_chosen_tasks_are_graded_again(world):
+    world.finished()
+    new = world.regraded(taskSelector={"include": ["t1"]})
+    assert [record["task_id"] for record in world.records(new)] == ["t1"]
+
+
+def test_a_row_that_cannot_be_verified_any_more_says_so(world):
+    world.finished()
+    world.rows([1, 9])
+    _, second = world.records(world.regraded())
+    assert (second["outcome"], second["failure_reason"]) == ("verifier", "verifier_configuration")
+
+
+# Refusals
+
+HIDDEN_ONLY = "only hidden data and tests may change, start a new run for the rest"
+REFUSED = {
+    "other attempts": (
+        {"attempts": 2},
+        "spec.regrade: attempts differs: run 'nightly' had 1, this run has 2",
+    ),
+    "another harness": (
+        {"harness": {"type": "command", "config": {"command": "echo A"}}},
+        "spec.regrade: harness differs: run 'nightly' had sha256:",
+    ),
+    "no such run": ({"regrade": {"run": "x"}}, "spec.regrade.run: there is no run 'x'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_regrade_of_something_else_is_refused_in_one_line(world, name):
+    spec, words = REFUSED[name]
+    world.finished()
+    world.apply("again", **{"regrade": {"run": "nightly"}} | spec)
+    reason, message = ended_with(world)
+    assert reason == "InvalidSpec"
+    assert message.startswith(words)
+    assert "\n" not in message
+
+
+PACKS = {
+    "public data": (
+        lambda world: world.rows([1, 1], input={"question": "Who?", "choices": ["a", "b"]}),
+        "the agent of run 'nightly' saw something else of 't0' (public data), 't1' (public data); "
+        + HIDDEN_ONLY,
+    ),
+    "image": (
+        lambda world: world.rows([1, 1], environment={"image": "python:3.12"}),
+        "the agent of run 'nightly' saw something else of 't0' (image), 't1' (image)",
+    ),
+    "more rows": (
+        lambda world: world.rows([1, 1, 1]),
+        "'t2' stood elsewhere or not at all in the pack of run 'nightly'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PACKS)
+def test_a_pack_of_which_the_agent_saw_something_else_is_refused(world, name):
+    change, words = PACKS[name]
+    world.finished()
+    change(world)
+    new = world.apply("again", regrade={"run": "nightly"})
+    reason, message = ended_with(world)
+    assert reason == "InvalidSpec"
+    assert message.startswith(f"spec.regrade: {words}")
+    assert "\n" not in message
+    assert not (world.folder(new) / "run.json").exists()
+
+
+def test_a_run_that_has_not_ended_is_refused(world):
+    world.apply()
+    world.apply("again", regrade={"run": "nightly"})
+    assert ended_with(world) == (
+        "InvalidSpec",
+        "spec.regrade.run: run 'nightly' has not ended; cancel it or wait",
+    )
+
+
+def test_results_that_were_removed_are_refused(world):
+    old = world.finished()
+    RunIndex(world.root).mark_removed(old, "2026-11-25T00:00:00Z")
+    world.apply("again", regrade={"run": "nightly"})
+    assert "were removed at 2026-11-25T00:00:00Z" in ended_with(world)[1]
+
+
+def test_a_regrade_cannot_be_resumed(world):
+    world.finished()
+    world.regraded(runId="n")
+    world.apply("third", runId="n", resumeFrom={"run": "again"})
+    assert ended_with(world, "third") == (
+        "InvalidSpec",
+        "spec.resumeFrom.run: run 'again' only graded another run again; resume that one",
+    )
+
+
+TAMPERED = {
+    "candidate": "tasks/0/attempts/1/launches/1/candidate/candidate.txt",
+    "record": "tasks/1/attempts/1/record.json",
+}
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+@pytest.mark.parametrize("is_missing", [False, True], ids=["changed", "missing"])
+def test_what_is_not_as_it_was_sealed_is_refused(world, name, is_missing):
+    world.ends[1] = harness_done(seal=NOTHING)
+    old = world.finished()
+    path = world.folder(old) / TAMPERED[name]
+    path.unlink() if is_missing else path.write_text("A")
+    world.apply("again", regrade={"run": "nightly"})
+    reason, message = ended_with(world)
+    task = "t0" if name == "candidate" else "t1"
+    assert reason == "InvalidSpec"
+    assert f"attempt 1 of task {task!r} of run 'nightly' is not as it was sealed" in message
+    assert str(world.root) not in message
+
+
+# Restarts
+
+
+def cut_journal(world, uid, lines):
+    path = world.folder(uid) / "journal.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:lines]))
+
+
+@pytest.mark.parametrize("lines", [0, 1, 2, 3])
+def test_a_crash_in_the_first_write_loses_no_candidate(world, lines):
+    old = world.finished()
+    new = world.apply("again", regrade={"run": "nightly"})
+    world.restart()
+    for name in world.pods():
+        gone = world.cluster.delete(ObjectKind.POD, name, uid=None, grace_seconds=0)
+        world.runner.run(gone)
+    cut_journal(world, new, lines)
+    shutil.rmtree(world.folder(old))
+    world.observe(None, "again")
+    world.work(new)
+    assert world.grades(new) == [True, False]
+
+
+def test_a_restart_in_the_middle_grades_each_candidate_once(world):
+    old = world.finished()
+    new = world.apply("again", regrade={"run": "nightly"})
+    world.restart()
+    world.observe(None, "again")
+    world.work(new)
+    assert world.grades(new) == [True, False]
+    assert [record["launches"] for record in world.records(new)] == [1, 1]
+    assert world.harness_pods == {old}
+
+
+@pytest.mark.parametrize("mode", ["Graceful", "Immediate"])
+def test_a_cancelled_regrade_ends_what_it_has_not_begun(world, mode):
+    world.finished()
+    new = world.apply("again", regrade={"run": "nightly"}, suspend=True)
+    world.edit("again", cancel=mode)
+    world.work(new)
+    assert ended_with(world)[0] == "Cancelled"
+    assert {record["outcome"] for record in world.records(new)} == {"cancelled"}
