@@ -84,6 +84,8 @@ def recycle() -> None:
 @contextmanager
 def namespace() -> Iterator[Release]:
     """Name a namespace that the test makes; it is removed afterwards."""
+    # Helm does not replace the CRDs of an earlier version.
+    tool("kubectl", "apply", "--server-side", "--force-conflicts", "-f", str(CHART / "crds"))
     name = f"install-{uuid.uuid4().hex[:8]}"
     try:
         yield Release(name)
