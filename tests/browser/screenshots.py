@@ -32,8 +32,8 @@ GUESS = ', "[x for x in {0} if {1} in x]", "[x for x in {0} if x > {1}]"'
 ATTEMPTS = 2
 WIDTH = 1100
 COLUMNS = 100
-DRAWN_AT = 7
-"""Finished attempts at which the live view is drawn: about in the middle."""
+DRAWN_AT = 4
+"""Finished attempts at which the live view is drawn, at the next look."""
 
 
 class Photographer(LiveReporter):
@@ -64,15 +64,17 @@ def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     with TemporaryDirectory() as folder:
         results = [ran(Path(folder), "all-guesses", ""), ran(Path(folder), "fewer-guesses", GUESS)]
-        for command in (("report", str(results[0])), ("compare", *map(str, results))):
-            page = Path(folder) / f"{command[0]}.html"
-            words = ("-o", str(page)) if command[0] == "report" else ("--html", str(page))
-            subprocess.run([sys.executable, "-m", "securebench.cli", *command, *words], check=True)
+        for words in (
+            ("report", str(results[0]), "--output", "report.html"),
+            ("compare", *map(str, results), "--html", "compare.html"),
+        ):
+            command = (sys.executable, "-m", "securebench.cli", *words)
+            subprocess.run(command, cwd=folder, check=True)
         photograph(Path(folder))
 
 
 def ran(folder: Path, name: str, left_out: str) -> Path:
-    """Run the pack on a terminal and return its results."""
+    """Run the pack on a terminal and return its results, below the folder."""
     copy = folder / name
     shutil.copytree(PACK, copy)
     tester = yaml.safe_load((copy / "tester.yaml").read_text(encoding="utf-8"))
@@ -86,7 +88,7 @@ def ran(folder: Path, name: str, left_out: str) -> Path:
     options = ("--config", str(copy / "tester.yaml"), "--attempts", str(ATTEMPTS), *sys.argv[1:])
     ended = pty.spawn([sys.executable, "-m", "browser.screenshots", "live", *options])
     assert os.waitstatus_to_exitcode(ended) == 0
-    return copy / "results"
+    return Path(name, "results")
 
 
 def photograph(folder: Path) -> None:

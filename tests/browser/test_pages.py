@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 
@@ -101,6 +102,22 @@ def test_hostile_texts_run_nothing_and_load_nothing(name, request, open_page):
     page.screenshot()
     assert events == []
     assert page.locator("iframe, img, object, embed, link, [onload], [onerror]").count() == 0
+
+
+def test_no_heading_of_a_comparison_covers_the_next(tmp_path, open_page):
+    names = ("runs/of/a/team/with-long-names/baseline", "runs/of/a/team/with-long-names/candidate")
+    both = [
+        read_results(result_folder(tmp_path / name, [result_line("t", passed=passed)]), name)
+        for name, passed in zip(names, (True, False), strict=True)
+    ]
+    path = tmp_path / "comparison.html"
+    path.write_text("".join(comparison_page([compare(*both)], NOW)), encoding="utf-8")
+    page, _ = open_page(path)
+    headings = page.locator("table.changes th button")
+    assert headings.count() == 5
+    boxes = [headings.nth(place).bounding_box() for place in range(5)]
+    for left, right in pairwise(boxes):
+        assert left["x"] + left["width"] <= right["x"]
 
 
 def test_a_policy_that_is_not_there_would_be_noticed(report, open_page, tmp_path):

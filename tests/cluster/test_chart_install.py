@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from cluster.shell import kubeconfig
 from support.documented import Reader
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -83,6 +84,8 @@ def recycle() -> None:
 @contextmanager
 def namespace() -> Iterator[Release]:
     """Name a namespace that the test makes; it is removed afterwards."""
+    # Helm does not replace the CRDs of an earlier version.
+    tool("kubectl", "apply", "--server-side", "--force-conflicts", "-f", str(CHART / "crds"))
     name = f"install-{uuid.uuid4().hex[:8]}"
     try:
         yield Release(name)
@@ -124,7 +127,7 @@ def test_a_release_runs_a_pack_and_is_upgraded_under_a_run() -> None:
 
 
 def follow_installation(release: Release, folder: Path) -> None:
-    """Follow the page from the first command to the last; a run goes on while it upgrades."""
+    """Follow the page from the first command to the last; a run goes on during an upgrade."""
     page = Reader("installation.md", ROOT, filled_in=reader_of(release), seconds=400)
     page.run_next()
     objects = {*release.names(EVERYTHING)}
@@ -136,15 +139,19 @@ def follow_installation(release: Release, folder: Path) -> None:
     assert [passed for _, _, passed, *_ in calm] == [True, True, True, False]
     assert refusals(release) == []
 
+    page.run_next()
+    signing = follow_signing(release, folder)
     upgraded = release.start(slow_copy(folder / "pack", "nightly", seconds=5))
     before = release.get(POD)["metadata"]["uid"]
     until(lambda: _done(release, upgraded) >= 1, "a finished task")
-    page.run_next()
+    signing.run_next()
+    until(lambda: release.get(POD)["metadata"]["uid"] != before, "another operator's Pod")
     assert _done(release, upgraded) < len(calm)
-    assert release.get(POD)["metadata"]["uid"] != before
     follow_waiting(release, upgraded)
     assert verdicts(release.records(upgraded)) == calm
     assert refusals(release) == []
+    for told in signing.run_all():
+        assert "signed" in told
     follow_operations(release, upgraded)
     page.run_all()
     assert "NotFound" in absent("namespace", release.namespace)
@@ -159,11 +166,16 @@ def reader_of(release: Release) -> dict[str, str]:
         "--set image.registry=REGISTRY/PROJECT --set image.tag=0.1.0": " ".join(
             f"--set {value}" for value in (*images(), "settings.logFormat=Json")
         ),
-        "--reset-then-reuse-values": "--reset-then-reuse-values"
-        " --set settings.statusIntervalSeconds=1",
         # Other releases of this cluster go on.
         "kubectl delete crd": "kubectl get crd",
     }
+
+
+def follow_signing(release: Release, folder: Path) -> Reader:
+    """Begin the page on signed results; its first commands upgrade the release."""
+    config = kubeconfig(folder / "kubeconfig", namespace=release.namespace)
+    own = {"charts/securebench": str(CHART)}
+    return Reader("how-to/verify-results.md", folder, {"KUBECONFIG": str(config)}, own)
 
 
 def follow_waiting(release: Release, run: str) -> None:
@@ -174,12 +186,10 @@ def follow_waiting(release: Release, run: str) -> None:
 
 def follow_operations(release: Release, run: str) -> None:
     """Look at log, journal and Lease as the page for administrators does."""
-    task = release.records(run)[0]["task_id"]
-    own = {"-n bench": f"-n {release.namespace}", "nightly": run, "--task 3": f"--task {task}"}
+    own = {"-n bench": f"-n {release.namespace}", "nightly": run}
     page = Reader("operations.md", ROOT, filled_in=own)
-    assert "\tINFO\t" in page.run_next()
-    journal, lease = page.run_all()
-    assert f"{task} " in journal
+    _, journal, lease = page.run_all()
+    assert "Finished" in journal
     assert "securebench-0" in lease
 
 
@@ -214,6 +224,7 @@ def follow_readme(release: Release) -> None:
     page.skip('eval "$(tests/cluster/cluster env)"')
     (table,) = page.run_all()
     assert PACK.name in table
+    release.kubectl("delete", "brun", PACK.name)
 
 
 def uninstall(release: Release, folder: Path) -> None:

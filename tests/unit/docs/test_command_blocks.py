@@ -13,6 +13,7 @@ RUN_BY = {
     "../README.md": "tests/cluster/test_chart_install.py",
     "how-to/gitops.md": "tests/cluster/test_chart_install.py",
     RECORDS: "tests/unit/docs/test_command_blocks.py",
+    "how-to/verify-results.md": "tests/cluster/test_chart_install.py",
     "installation.md": "tests/cluster/test_chart_install.py",
     "operations.md": "tests/cluster/test_chart_install.py",
     "reference/cli.md": "tests/cluster/test_first_packs.py",
