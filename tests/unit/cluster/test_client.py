@@ -128,6 +128,7 @@ async def test_paths_of_all_kinds():
         ObjectKind.CONFIG_MAP: "/api/v1/namespaces/sb/configmaps",
         ObjectKind.SECRET: "/api/v1/namespaces/sb/secrets",
         ObjectKind.BENCHMARK_RUN: "/apis/securebench.dev/v1alpha1/namespaces/sb/benchmarkruns",
+        ObjectKind.BENCHMARK_SUITE: "/apis/securebench.dev/v1alpha1/namespaces/sb/benchmarksuites",
         ObjectKind.EVENT: "/apis/events.k8s.io/v1/namespaces/sb/events",
         ObjectKind.LEASE: "/apis/coordination.k8s.io/v1/namespaces/sb/leases",
     }

@@ -28,6 +28,9 @@ class Right(NamedTuple):
         return " ".join(filter(None, (self.verb, self.resource, self.name)))
 
 
+_WRITE: Final = "create get list watch update patch delete"
+
+
 def roles(operator: str, viewers: str) -> Mapping[str, tuple[Right, ...]]:
     """Return the rights of each role of the chart, the strongest role first.
 
@@ -37,7 +40,8 @@ def roles(operator: str, viewers: str) -> Mapping[str, tuple[Right, ...]]:
     """
     return {
         "tester": (
-            *_rights(GROUP, "benchmarkruns", "create get list watch update patch delete"),
+            *_rights(GROUP, "benchmarkruns", _WRITE),
+            *_rights(GROUP, "benchmarksuites", _WRITE),
             *_rights("", "configmaps", "create get list update patch delete"),
             *_rights("", "secrets", "create get update patch delete"),
             *_rights("", "events", "get list watch"),
@@ -47,11 +51,13 @@ def roles(operator: str, viewers: str) -> Mapping[str, tuple[Right, ...]]:
         ),
         "submitter": (
             *_rights(GROUP, "benchmarkruns", "create get list watch delete"),
+            *_rights(GROUP, "benchmarksuites", _WRITE),
             *_rights("", "pods", "get", viewers),
             *_rights("", "pods/exec", "get create", viewers),
         ),
         "viewer": (
             *_rights(GROUP, "benchmarkruns", "get list watch"),
+            *_rights(GROUP, "benchmarksuites", "get list watch"),
             *_rights("", "events", "get list watch"),
             *_rights("", "pods", "get", viewers),
             *_rights("", "pods/exec", "get create", viewers),

@@ -7,9 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from securebench.core.names import LABEL_LIMIT
 from securebench.run.api.base import ApiModel
 from securebench.run.api.conditions import Condition
-from securebench.run.api.status import Count, PassRate, ShortText, Time
+from securebench.run.api.status import Count, PassRate, Time
 from securebench.suite.api.models import MAX_CELLS
 
 MAX_CELL_MESSAGE = 256
@@ -33,11 +34,11 @@ class StatusCell(ApiModel):
 
     cell: Annotated[str, Field(max_length=MAX_CELL_ID)]
     """Names of pack, harness and model, with slashes between."""
-    run: ShortText | None = None
+    run: Annotated[str, Field(max_length=LABEL_LIMIT)] | None = None
     """Its BenchmarkRun; absent for a cell that cannot run."""
     state: CellState
     """Waiting, Running, Succeeded, Failed or Invalid."""
-    reason: ShortText | None = None
+    reason: Annotated[str, Field(max_length=64)] | None = None
     """Reason of the run's condition Succeeded, once it has ended."""
     message: Annotated[str, Field(max_length=MAX_CELL_MESSAGE)] | None = None
     """Why the cell cannot run, or failed."""

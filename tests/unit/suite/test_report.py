@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import json
+
+from securebench.run.api.conditions import ConditionStatus, Reason
+from securebench.suite.api.models import MAX_CELLS, BenchmarkSuiteSpec
+from securebench.suite.api.status import BenchmarkSuiteStatus, CellState
+from securebench.suite.gates import GateReport
+from securebench.suite.planning import Trigger
+from securebench.suite.progress import CellProgress
+from securebench.suite.report import Findings, suite_status
+from securebench.suite.rounds import SuiteState
+from securebench.suite.schedule import Times
+from support.suite_world import suite_spec
+
+RATE = {"value": "0.1234", "low": "0.1234", "high": "0.1234"}
+
+
+def test_the_largest_status_stays_below_64_kib() -> None:
+    cells = [
+        CellProgress(
+            f"{index:02}" + "c" * 120, CellState.FAILED, "r" * 63, "u" * 36, "x" * 64, "m" * 9999,
+            10**6, RATE,
+        )
+        for index in range(MAX_CELLS)
+    ]  # fmt: skip
+    report = GateReport(ConditionStatus.FALSE, Reason.GATES_FAILED, "g" * 9999)
+    findings = Findings(
+        BenchmarkSuiteSpec.parse(suite_spec()),
+        SuiteState(0.0, Trigger()),
+        Times(None, 1.0, is_clock_back=False),
+        cells,
+        report,
+    )
+    status = suite_status(findings, (), 10**9, 0.0)
+    assert len(json.dumps(status.to_json()).encode()) < 64 * 1024
+    assert BenchmarkSuiteStatus.parse(status.to_json()) == status
