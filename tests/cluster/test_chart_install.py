@@ -172,10 +172,12 @@ def reader_of(release: Release) -> dict[str, str]:
 
 
 def follow_signing(release: Release, folder: Path) -> Reader:
-    """Begin the page on signed results; its first commands upgrade the release."""
+    """Make a key as the page on signed results says; its next commands upgrade the release."""
     config = kubeconfig(folder / "kubeconfig", namespace=release.namespace)
     own = {"charts/securebench": str(CHART)}
-    return Reader("how-to/verify-results.md", folder, {"KUBECONFIG": str(config)}, own)
+    page = Reader("how-to/verify-results.md", folder, {"KUBECONFIG": str(config)}, own)
+    page.run_next()
+    return page
 
 
 def follow_waiting(release: Release, run: str) -> None:

@@ -54,17 +54,17 @@ def place_key(folder: Path, pair: KeyPair = OPERATOR) -> None:
     (folder / "key.pem").write_bytes(pair.private)
 
 
-def seal_runs(root: Path, *names: str, rounds: int = 10) -> Mapping[str, str]:
+def seal_runs(root: Path, *names: str, pair: KeyPair = OPERATOR) -> Mapping[str, str]:
     """Run BenchmarkRuns to their end, one after the other, and return their uids by name."""
-    place_key(root / "signing")
+    place_key(root / "signing", pair)
     settings = {"signing": SIGNING, "signing_root": root / "signing"}
     with opened(World, root, **settings) as world:
-        return {name: run_to_end(world, name, rounds=rounds) for name in names}
+        return {name: run_to_end(world, name) for name in names}
 
 
-def run_to_end(world: World, name: str, *, rounds: int = 10, **spec: object) -> str:
-    uid = world.apply(name, isolation={"require": "Declared"}, **{"runId": "smoke", **spec})
-    world.work(uid, rounds)
+def run_to_end(world: World, name: str) -> str:
+    uid = world.apply(name, isolation={"require": "Declared"}, runId="smoke")
+    world.work(uid)
     assert world.condition("ResultsSealed", name)["status"] == "True"
     return uid
 

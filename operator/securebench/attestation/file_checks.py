@@ -159,8 +159,7 @@ def _count_findings(facts: FileFacts) -> Iterator[Mismatch]:
 def _course_findings(facts: FileFacts) -> Iterator[Mismatch]:
     if facts.course is None or ATTEMPT_LIST not in facts.digests:
         return
-    made = hashlib.sha256(b"".join(facts.course.lines())).hexdigest()
-    if made != facts.digests[ATTEMPT_LIST]:
+    if facts.attempts != facts.course.in_order():
         yield Mismatch(ATTEMPT_LIST, "", "differs from what the journal tells")
     ends = Counter(each.record_sha256 for each in facts.course.attempts.values())
     missing = [digest for digest in facts.records if digest not in ends]
@@ -218,6 +217,5 @@ def _apply_line(course: RunCourse, text: bytes, link: bytes) -> bytes:
     line = whole_line(text.removesuffix(b"\n")) if text.endswith(b"\n") else None
     if line is None or line.link != link:
         raise ValueError("is damaged, or does not follow the line before it")
-    found = decode_object(line.body)
-    course.apply(text_at(found, "type"), object_at(found, "entry"))
+    course.apply_body(line.body)
     return line.checksum

@@ -1,5 +1,6 @@
 """Every block of commands in the documentation is run by a test, or it is written here why not."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,13 +8,15 @@ import pytest
 
 from support.documented import DOCS, ROOT, Reader, blocks
 from support.result_folders import result_folder, result_line
+from support.sealed_runs import KeyPair, handed_on, seal_runs
 
 RECORDS = "how-to/read-a-record.md"
+STATEMENTS = "how-to/verify-results.md"
 RUN_BY = {
     "../README.md": "tests/cluster/test_chart_install.py",
     "how-to/gitops.md": "tests/cluster/test_chart_install.py",
     RECORDS: "tests/unit/docs/test_command_blocks.py",
-    "how-to/verify-results.md": "tests/cluster/test_chart_install.py",
+    STATEMENTS: "tests/cluster/test_chart_install.py",
     "installation.md": "tests/cluster/test_chart_install.py",
     "operations.md": "tests/cluster/test_chart_install.py",
     "reference/cli.md": "tests/cluster/test_first_packs.py",
@@ -69,3 +72,18 @@ def test_the_commands_that_read_records(tmp_path: Path):
     assert handed_in.splitlines()[:2] == ['right: "4"', 'wrong: "5"']
     assert '"attempts": 3' in time
     assert conditions.split()[0] == "3"
+
+
+def test_the_commands_that_prove_results(tmp_path: Path):
+    program = {"securebench verify": f"{sys.executable} -m securebench.cli verify"}
+    reader = Reader(STATEMENTS, tmp_path, filled_in=program)
+    reader.run_next()
+    keys = KeyPair(*((tmp_path / name).read_bytes() for name in ("key.pem", "securebench.pub.pem")))
+    uids = seal_runs(tmp_path / "volume", "nightly", pair=keys)
+    handed_on(tmp_path / "volume", uids["nightly"], tmp_path / "nightly-sealed")
+    reader.skip("kubectl create secret")  # tests/unit/controller/loop/test_sealing.py places a key
+    reader.skip("securebench verify nightly ")  # tests/unit/cli/test_cli_verify.py fetches
+
+    (told,) = reader.run_all()
+
+    assert "run=nightly holds=yes" in told

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,6 +77,5 @@ def _course(folder: Path) -> tuple[RunCourse, str]:
         line = whole_line(text.removesuffix(b"\n"))
         if line is not None:
             digest.update(text)
-            found = json.loads(line.body)
-            course.apply(found["type"], found["entry"])
+            course.apply_body(line.body)
     return course, digest.hexdigest()
