@@ -5,8 +5,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from securebench.run.state.attempts import CommandReport, Finish, Outcome, PodFacts, StreamInfo
+from securebench.run.state.attempts import (
+    CommandReport,
+    Finish,
+    Outcome,
+    PodFacts,
+    ProducerNetwork,
+    StreamInfo,
+    Usage,
+)
 from securebench.run.state.history import (
+    CandidateKept,
     Finished,
     IsolationResult,
     Kept,
@@ -56,6 +65,9 @@ ENTRIES = (
         NOW,
     ),
     Kept(Finish(KEY, Outcome.NOT_VERIFIED), "b" * 64, "earlier"),
+    CandidateKept(
+        KEY, PRODUCTION, NOW, Usage(1, 2, 3, 4), ProducerNetwork(verified=True), "earlier"
+    ),
     RunEnded("Completed", "1 of 1 passed", NOW),
 )
 

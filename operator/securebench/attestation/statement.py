@@ -78,6 +78,7 @@ def binding_fields(binding: Raw) -> Fields:
     index, spec = object_at(binding, "index"), object_at(binding, "spec")
     pack, harness = text_at(index, "pack"), text_at(index, "harness_digest")
     pack_digest = _digest_set(text_at(index, "pack_digest"))
+    regraded = text_at(index, "regrade_of")
     return {
         "suite": {"name": pack, "version": str(binding.get("pack_version", ""))},
         "dataset": {"name": pack, "digest": pack_digest},
@@ -101,6 +102,7 @@ def binding_fields(binding: Raw) -> Fields:
             "operatorVersion": text_at(binding, "operator_version"),
             "isAudit": binding.get("audit") is True,
             "packAudit": text_at(binding, "pack_audit"),
+            **({"regradeOf": regraded} if regraded else {}),
         },
     }
 

@@ -1,15 +1,44 @@
 """A run that grades the sealed candidates of an earlier one again."""
 
+import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.volume.index import RunIndex
-from support.build import DISRUPTED, harness_done, pod_status, seal_message
+from securebench.controller.loop import regrade as module
+from securebench.controller.loop.regrade import take_over, taken_over
+from securebench.controller.runtime.prepared_run import FrozenPack
+from securebench.controller.volume.index import IndexEntry, RunIndex
+from securebench.controller.volume.store import RunStore, bytes_digest
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
+from securebench.run.plan.model import EarlierRun
+from securebench.run.pods.canary import ProbeTarget
+from securebench.run.state.attempts import SealedPatch
+from securebench.run.state.history import Produced, RunBound
+from support.build import (
+    DISRUPTED,
+    NOW,
+    harness_done,
+    lead_of,
+    pod_status,
+    production,
+    seal_message,
+    sealed,
+)
+from support.manifest_samples import patch_task, run_plan
 from support.operator_world import opened
 from support.regrade_world import RegradeWorld
+from unit.controller.loop.test_egress import CODEX, EgressWorld
 
+TARGETS = (
+    ProbeTarget("dns", "10.96.0.10", 53, "udp"),
+    ProbeTarget("node", "192.0.2.1", 22, "tcp", is_node=True),
+)
+OPEN = {"dns": "open", "node": "open"}
+CLOSED = {"dns": "closed", "node": "closed"}
+NODE = {"dns": "closed", "node": "open"}
 NOTHING = seal_message(
     file=None, digest="", size_bytes=0, problem="candidate_missing", message="there is no file"
 )
@@ -130,6 +159,72 @@ def test_a_row_that_cannot_be_verified_any_more_says_so(world):
     world.rows([1, 9])
     _, second = world.records(world.regraded())
     assert (second["outcome"], second["failure_reason"]) == ("verifier", "verifier_configuration")
+
+
+# What the records say of the network
+
+RUNS = {
+    "both closed": (CLOSED, CLOSED, ("verified", False)),
+    "the agent reached the node": (NODE, CLOSED, ("verified", True)),
+    "the check could reach the node": (CLOSED, NODE, ("verified", True)),
+    "the agent's was not proven": (None, CLOSED, ("declared", False)),
+    "the check's is not proven": (CLOSED, None, ("declared", False)),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_labels_are_the_weaker_ones_of_both_runs(tmp_path, name):
+    first, second, want = RUNS[name]
+    with opened(RegradeWorld, tmp_path, targets=TARGETS) as world:
+        world.rows([1, 1])
+        uids = []
+        for run, found in (("nightly", first), ("again", second)):
+            more = {"regrade": {"run": "nightly"}} if uids else {}
+            allowed = {"allow": ["Node"]}
+            isolation = allowed if found else {**allowed, "require": "Declared"}
+            uids.append(world.apply(run, isolation=isolation, **more))
+            if found:
+                world.probe(OPEN, found)
+            world.work(uids[-1])
+        labels = world.records(uids[1])[0]["labels"]
+    assert (labels["isolation"], labels["node_reachable"]) == want
+
+
+# Runs with a model provider
+
+
+def test_a_regrade_asks_no_provider_and_needs_no_key(tmp_path):
+    with opened(EgressWorld, tmp_path) as world:
+        old = world.begin_codex(parallelism=2, isolation={"require": "Declared"})
+        world.gateway_up()
+        world.work(old)
+        assert world.condition()["reason"] == "Completed"
+        usage = [record["producer_metadata"]["usage"] for record in world.records()]
+        world.cluster.remove(ObjectKind.SECRET, "openai")
+        world.context.settings.overlays.clear()
+        new = world.apply(
+            "again",
+            harness=CODEX,
+            provider={"secretRef": {"name": "openai"}},
+            isolation={"require": "Declared"},
+            regrade={"run": "nightly"},
+        )
+        assert world.cluster.objects(ObjectKind.SERVICE) == {}
+        assert all("harness" not in name for name in world.pods())
+        policies = world.cluster.objects(ObjectKind.NETWORK_POLICY)
+        assert [name for name in policies if new.replace("-", "")[:12] in name] == [
+            f"sb-{new.replace('-', '')[:12]}-deny"
+        ]
+        world.work(new)
+        assert world.condition(name="again")["reason"] == "Completed"
+        folder = world.root / "runs" / new
+        lines = (folder / "candidates.jsonl").read_text().splitlines()
+        graded = [json.loads(line) for line in lines]
+        summary = json.loads((folder / "summary.json").read_text())
+    assert [record["producer_metadata"]["usage"] for record in graded] == usage
+    assert {record["labels"]["credentials"] for record in graded} == {"brokered"}
+    assert "usage" not in summary
+    assert not (folder / "egress.jsonl").exists()
 
 
 # Refusals
@@ -278,3 +373,37 @@ def test_a_cancelled_regrade_ends_what_it_has_not_begun(world, mode):
     world.work(new)
     assert ended_with(world)[0] == "Cancelled"
     assert {record["outcome"] for record in world.records(new)} == {"cancelled"}
+
+
+# Patches
+
+PATCH = "diff --git a/src/x b/src/x\n--- a/src/x\n+++ b/src/x\n@@ -1 +1 @@\n-a\n+b\n"
+POLICIES = {"allowed": ("src", ""), "denied": ("lib", "candidate_patch_policy_violation")}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_patch_is_judged_by_the_policy_of_now(tmp_path, monkeypatch, name):
+    allowed, want = POLICIES[name]
+    monkeypatch.setattr(module, "check_regrade", lambda *_: None)
+    task = patch_task()
+    key, lead = AttemptKey(task.index, 1), lead_of(tmp_path)
+    old, new = RunStore(tmp_path, "old", lead), RunStore(tmp_path, "new", lead)
+    launch = LaunchKey(*key, Role.HARNESS, 2)
+    old.create({})
+    old.make_launch_folders(launch)
+    (old.launch_folder(launch) / "candidate" / "candidate.txt").write_text(PATCH)
+    digest = bytes_digest(PATCH.encode())
+    candidate = sealed(launch=2, digest=digest, patch=SealedPatch("x", "y", "another policy"))
+    journal = old.open_journal()
+    journal.append([RunBound("old", "p"), Produced(key, production(candidate=candidate), NOW)])
+    journal.close()
+    plan = replace(task.check.patch, policy={"allow_paths": [allowed]})
+    task = replace(task, check=replace(task.check, patch=plan))
+    regrade = replace(run_plan(task), regrade=EarlierRun("nightly", "old", "nightly"))
+    entry = IndexEntry("nightly", "old", "nightly", "p", "d", "h", "1", "2026-01-01T00:00:00Z")
+    (taken,) = take_over(new, entry, regrade, FrozenPack(tmp_path, tmp_path, tmp_path, "d"))
+    assert taken.production.candidate.patch.problem == want
+    folder = new.launch_folder(launch) / "candidate"
+    assert (folder / "candidate.txt").read_text() == PATCH
+    assert (folder / "applied.patch").exists() is (want == "")
+    assert taken_over(new) == (taken,)

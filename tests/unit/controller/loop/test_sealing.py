@@ -87,3 +87,14 @@ def test_the_line_of_a_start_is_there_before_its_first_launch(world, tmp_path, m
     world.wait(5)
     assert seen
     assert all(seen)
+
+
+def test_the_statement_on_a_regrade_names_the_run_that_was_graded_again(world, tmp_path):
+    place_key(tmp_path / "signing")
+    old = run_to_end(world, "nightly")
+    new = world.apply("again", isolation={"require": "Declared"}, regrade={"run": "nightly"})
+    world.work(new)
+    report = check(handed_on(tmp_path, new, tmp_path / "run"), OPERATOR.key)
+    assert (told(report), report.predicate["run"]["regradeOf"]) == ([], old)
+    first = check(handed_on(tmp_path, old, tmp_path / "old"), OPERATOR.key)
+    assert "regradeOf" not in first.predicate["run"]
