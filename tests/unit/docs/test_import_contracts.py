@@ -123,7 +123,7 @@ def test_commands_start_without_the_extra():
         tree = MODULES.get(name)
         ahead |= set(imported(tree.body if tree else ())) - passed
     assert passed & set(contract("the extra report")["protected_modules"]) == set()
-    assert "securebench.client.commands.output" in passed
+    assert "securebench.client.output" in passed
 
 
 def called(node):

@@ -6,10 +6,10 @@ import asyncio
 from typing import NamedTuple
 
 from securebench.client.commands.find import require_one_run
-from securebench.client.commands.output import print_line, print_note
-from securebench.client.commands.output_formats import OutputForm
 from securebench.client.commands.resume import create_like
 from securebench.client.commands.watch import WatchOptions, watch
+from securebench.client.output import print_line, print_note
+from securebench.client.output_formats import OutputForm
 from securebench.client.submit.submit import random_suffix, run_name
 from securebench.client.volume.connection import ClusterTarget, open_cluster
 from securebench.client.watch.follow import run_state

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 
 from securebench.client.commands.find import require_one_run
-from securebench.client.commands.output import print_line
+from securebench.client.output import print_line
 from securebench.client.submit.submit import (
     is_owned_by,
     random_suffix,
