@@ -11,10 +11,11 @@ from pathlib import Path
 from fuzz.loop import Target
 from securebench.gateway.net.addresses import is_public
 from securebench.gateway.net.causes import RefusedError
-from securebench.gateway.proxy.authority import PORTS, connect_target, url_target
+from securebench.gateway.net.domains import canonical_host
+from securebench.gateway.net.ports import PORTS
 from securebench.gateway.proxy.authority import Target as Goal
+from securebench.gateway.proxy.authority import connect_target, url_target
 from securebench.gateway.proxy.client_hello import MAX_HELLO_BYTES, ClientHelloParser
-from securebench.gateway.proxy.domains import canonical_host
 
 SMALL = 7
 """Size of the pieces in which a hello is read a second time."""

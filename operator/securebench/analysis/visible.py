@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
-
-_KEPT = frozenset("\n\t")
-_INVISIBLE = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
-"""Unicode categories: control, format (with marks of bidirectional text), unassigned, private,
-surrogates, line and paragraph separators."""
+from securebench.core.unsafe_text import LINES, without_unsafe
 
 
 def visible(text: str) -> str:
-    """Return the text with invisible characters as ``<U+202E>``; line ends and tabs stay."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(map(_shown, text))
+    """Return the text with unsafe characters as ``<U+202E>``; line ends and tabs stay."""
+    return without_unsafe(text, _spelled_out, kept=LINES)
 
 
 def excerpt(text: str, characters: int) -> str:
@@ -25,7 +18,5 @@ def excerpt(text: str, characters: int) -> str:
     return f"{visible(text[:characters])}\n… {rest:,} more characters in the record"
 
 
-def _shown(character: str) -> str:
-    if character in _KEPT or unicodedata.category(character) not in _INVISIBLE:
-        return character
+def _spelled_out(character: str) -> str:
     return f"<U+{ord(character):04X}>"

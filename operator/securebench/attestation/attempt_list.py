@@ -14,13 +14,17 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from securebench.core.json_values import number_at, object_at, object_in, objects_at, text_at
+from securebench.protocol.journal_lines import EntryName
 
 Raw = Mapping[str, object]
 
 RUNNING, CAPTURED, LOST, ENDED = "running", "captured", "lost", "ended"
 """How a launch ended; ``ended`` with its attempt, ``running`` where the run ended before."""
 
-_RESULTS = {"Produced": ("harness", "production"), "Verified": ("verifier", "verification")}
+_RESULTS: Mapping[str, tuple[str, str]] = {
+    EntryName.PRODUCED: ("harness", "production"),
+    EntryName.VERIFIED: ("verifier", "verification"),
+}
 
 
 class AttemptNumbers(NamedTuple):
@@ -111,18 +115,18 @@ class RunCourse:
             ValueError: It is no such entry.
         """
         match kind:
-            case "Isolated":
+            case EntryName.ISOLATED:
                 self.findings += [entry] if entry not in self.findings else []
-            case "RunEnded":
+            case EntryName.RUN_ENDED:
                 self.end = entry
-            case "LaunchBegun":
+            case EntryName.LAUNCH_BEGUN:
                 attempt, role, number = self._launch(entry)
                 attempt.launches.append(LaunchFacts(role, number, number_at(entry, "at")))
-            case "LaunchLost":
+            case EntryName.LAUNCH_LOST:
                 self._lose(object_at(entry, "lost"))
-            case "Produced" | "Verified":
+            case EntryName.PRODUCED | EntryName.VERIFIED:
                 self._capture(entry, *_RESULTS[kind])
-            case "Finished" | "Kept":
+            case EntryName.FINISHED | EntryName.KEPT:
                 self._finish(entry)
 
     def _launch(self, entry: Raw) -> tuple[AttemptFacts, str, int]:

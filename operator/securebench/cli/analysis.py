@@ -15,7 +15,7 @@ from securebench.cli.options import (
     OutputDir,
     Prices,
 )
-from securebench.client.commands.output import end_with
+from securebench.client.output import end_with
 
 if TYPE_CHECKING:
     from securebench.analysis.export import ExportFormat

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from securebench.cli.options import Context, Namespace, OperatorPod, TextOrJson, TextOrJsonOutput
-from securebench.client.commands.output import end_with
+from securebench.client.output import end_with
 
 # ruff: noqa: PLC0415
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from securebench.client.commands.output import print_note, print_table
+from securebench.client.output import print_note, print_table
 from securebench.controller.volume.index import RunIndex
 from securebench.controller.volume.journal import read_entries
 from securebench.controller.volume.journal_files import journal_bytes

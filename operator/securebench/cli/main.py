@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from securebench.cli import analysis, doctor, internal, packs, results, runs
-from securebench.client.commands.output import errors_as_lines
+from securebench.client.output import errors_as_lines
 
 # ruff: noqa: PLC0415
 

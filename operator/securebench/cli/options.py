@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from securebench.cli.completion import complete_run, complete_task
-from securebench.client.commands.output_formats import OutputForm
+from securebench.client.output_formats import OutputForm
 
 
 class TextOrJson(StrEnum):

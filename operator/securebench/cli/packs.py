@@ -17,7 +17,7 @@ from securebench.cli.options import (
     TextOrJson,
     TextOrJsonOutput,
 )
-from securebench.client.commands.output import end_with
+from securebench.client.output import end_with
 
 # ruff: noqa: PLC0415
 

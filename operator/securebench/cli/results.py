@@ -22,8 +22,8 @@ from securebench.cli.options import (
     TextOrJson,
     TextOrJsonOutput,
 )
-from securebench.client.commands.output import end_with
-from securebench.client.commands.output_formats import OutputForm
+from securebench.client.output import end_with
+from securebench.client.output_formats import OutputForm
 
 # ruff: noqa: PLC0415
 

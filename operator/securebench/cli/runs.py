@@ -24,8 +24,8 @@ from securebench.cli.options import (
     Run,
     Runs,
 )
-from securebench.client.commands.output import end_with
-from securebench.client.commands.output_formats import OutputForm
+from securebench.client.output import end_with
+from securebench.client.output_formats import OutputForm
 
 # ruff: noqa: PLC0415
 

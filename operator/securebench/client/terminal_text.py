@@ -6,25 +6,24 @@ import os.path
 import re
 from pathlib import Path
 
+from securebench.core.unsafe_text import LINES, without_unsafe
+
 SNIPPET_CHARACTERS = 1000
 """Longest stdout or stderr snippet on the terminal (contract 16.2)."""
 
-_UNSAFE = r"\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
-"""Among them halves of surrogate pairs, which no stream can write."""
-_CONTROL = re.compile(rf"[\x00-\x1f{_UNSAFE}]")
-_CONTROL_IN_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f{_UNSAFE}]")
+_REPLACEMENT = "\ufffd"
 _NUMBERS = re.compile(r"\d+")
 _SPACES = re.compile(r"\s+")
 
 
 def printable(text: str) -> str:
-    """Return the text on one line, without terminal control characters."""
-    return _CONTROL.sub("\ufffd", text)
+    """Return the text on one line, without control and invisible characters."""
+    return without_unsafe(text, _replaced)
 
 
 def printable_lines(text: str) -> str:
-    """Return the text without control characters except line ends and tabs."""
-    return _CONTROL_IN_LINES.sub("\ufffd", text)
+    """Return the text without control and invisible characters except line ends and tabs."""
+    return without_unsafe(text, _replaced, kept=LINES)
 
 
 def snippet(text: str) -> str:
@@ -44,3 +43,7 @@ def shown_path(path: Path) -> str:
     """
     normal = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
     return str(normal if normal.resolve() == path.resolve() else path.absolute())
+
+
+def _replaced(_: str) -> str:
+    return _REPLACEMENT

@@ -64,3 +64,11 @@ def seconds_since_epoch(time: str) -> float:
 def rfc3339(seconds: float) -> str:
     """Return the UTC time in the form that Kubernetes writes, e.g. 2026-01-31T12:00:00Z."""
     return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_time(seconds: float) -> str:
+    """Return the UTC time with six digits behind the point, e.g. 2026-01-31T12:00:00.250000Z.
+
+    Leases and Events have it; the API server takes no other form there.
+    """
+    return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

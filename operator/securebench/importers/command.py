@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from securebench.client.commands.output import print_error, print_line
+from securebench.client.output import print_error, print_line
 from securebench.importers import terminal_bench
 
 

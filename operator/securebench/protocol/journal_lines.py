@@ -1,4 +1,4 @@
-"""The chain of checksums that makes the lines of a run's journal one text.
+"""The chain of checksums that makes the lines of a run's journal one text, and their names.
 
 A line is ``<link> <checksum> <JSON of {"type", "entry"}>``: the link is the checksum of the line
 before, of the first line the CRC-32 of the run's uid; the checksum is the CRC-32 of link, blank and
@@ -8,9 +8,29 @@ JSON; both are 8 hex digits.
 from __future__ import annotations
 
 import zlib
+from enum import StrEnum
 from typing import NamedTuple
 
 CRC_DIGITS = 8
+
+
+class EntryName(StrEnum):
+    """Names of entries in the journal: part of its format, whatever the classes are called."""
+
+    CONTINUED = "Continued"
+    RUN_BOUND = "RunBound"
+    OPENED = "Opened"
+    CLOSED = "Closed"
+    LAUNCH_BEGUN = "LaunchBegun"
+    READ_BEGUN = "ReadBegun"
+    LAUNCH_LOST = "LaunchLost"
+    PRODUCED = "Produced"
+    VERIFIED = "Verified"
+    FINISHED = "Finished"
+    KEPT = "Kept"
+    CANDIDATE_KEPT = "CandidateKept"
+    ISOLATED = "Isolated"
+    RUN_ENDED = "RunEnded"
 
 
 class JournalLine(NamedTuple):

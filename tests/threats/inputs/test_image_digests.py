@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from securebench.agents.registry import harness_config, harness_digest
-from securebench.client.volume.earlier import Binding
-from securebench.client.volume.local_records import left_out_lines
+from securebench.client.session.earlier import Binding
+from securebench.client.session.local_records import left_out_lines
 from securebench.controller.loop.start import prepare
 from securebench.controller.process.supervisor import run_object
 from securebench.run.decide.attempt import machine

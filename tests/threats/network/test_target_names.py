@@ -12,9 +12,9 @@ from securebench.agents import allowed_domains
 from securebench.agents.allowed_domains import normalize_domains
 from securebench.core.errors import ConfigError
 from securebench.gateway.net.dial import Dialer, Endpoint
+from securebench.gateway.net.domains import is_listed
 from securebench.gateway.proxy import authority, proxy, tunnel
 from securebench.gateway.proxy.authority import Target
-from securebench.gateway.proxy.domains import is_listed
 from securebench.gateway.server.context import RunGateway
 from support.gateways import PUBLIC, client_hello
 from threats.network.loopback_gateway import LISTED, connect, get, status, way

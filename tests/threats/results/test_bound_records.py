@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from support.release import DATA, CommandError, Raw, Release, benchmark_run, keyed_pack
-from securebench.client.volume.earlier import Binding
-from securebench.client.volume.local_records import left_out_lines
+from securebench.client.session.earlier import Binding
+from securebench.client.session.local_records import left_out_lines
 from securebench.run.records.reading import Record, parse_record, record_key
 from securebench.controller.volume.index import RunIndex, index_entry
 from securebench.controller.volume.journal import (

@@ -15,9 +15,9 @@ import pytest
 from support.build import seal_message, text_message
 from securebench.benchmark.files.bundle import BundleLimits, BundleReceipt, write_bundle
 from securebench.client.session.run_summary import localized_summary, parse_summary
-from securebench.client.volume.earlier import Binding
+from securebench.client.session.earlier import Binding
 from securebench.client.volume.link import ExecResult, OperatorLink
-from securebench.client.volume.local_records import left_out_lines
+from securebench.client.session.local_records import left_out_lines
 from securebench.run.records.reading import record_key
 from securebench.controller.exec.exec_io import Streams, serve
 from securebench.controller.exec.exec_packs import Volume

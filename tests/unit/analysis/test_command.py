@@ -5,8 +5,8 @@ import pytest
 
 from securebench.analysis import command
 from securebench.analysis.command import CompareOutput, compare_runs, diff_runs, write_report
-from securebench.client.commands.output_formats import OutputForm
 from securebench.client.commands.results import Fetched
+from securebench.client.output_formats import OutputForm
 from securebench.client.volume.connection import ClusterTarget
 from securebench.client.watch.follow import RunState
 from securebench.core.errors import InvalidInputError

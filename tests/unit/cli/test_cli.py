@@ -354,7 +354,7 @@ def test_an_output_folder_that_cannot_be_made(shell: Shell) -> None:
 
 
 def test_an_error_is_said_once_in_each_place(tmp_path: Path) -> None:
-    code = "from securebench.client.commands.output import print_error; print_error('broken')"
+    code = "from securebench.client.output import print_error; print_error('broken')"
     line = "securebench: error: broken\n"
     apart = _python("-c", code)
     assert (apart.stdout, apart.stderr) == (line, line)

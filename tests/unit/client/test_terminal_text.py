@@ -2,7 +2,39 @@ from pathlib import Path
 
 import pytest
 
-from securebench.client.terminal_text import shown_path
+from securebench.analysis.visible import visible
+from securebench.client.terminal_text import printable, printable_lines, shown_path
+
+UNSAFE = {
+    "zero width space": "\u200b",
+    "soft hyphen": "\u00ad",
+    "zero width no-break space": "\ufeff",
+    "tag character": "\U000e0041",
+    "bidirectional override": "\u202e",
+    "private use": "\ue000",
+    "half of a surrogate pair": "\ud800",
+    "line separator": "\u2028",
+    "escape": "\x1b",
+    "C1 control": "\x9b",
+    "carriage return": "\r",
+}
+SAFE = "plain é 漢 😀 e\u0301 \u00a0\u3000"
+
+
+@pytest.mark.parametrize("case", UNSAFE)
+def test_unsafe_characters_reach_neither_the_terminal_nor_a_page(case):
+    text = f"a{UNSAFE[case]}b"
+    assert printable(text) == printable_lines(text) == "a\ufffdb"
+    assert visible(text) == f"a<U+{ord(UNSAFE[case]):04X}>b"
+
+
+def test_other_characters_stay():
+    assert printable(SAFE) == printable_lines(SAFE) == visible(SAFE) == SAFE
+
+
+def test_line_ends_and_tabs_stay_in_texts_of_lines():
+    assert printable("a\tb\n") == "a\ufffdb\ufffd"
+    assert printable_lines("a\tb\n") == visible("a\tb\n") == "a\tb\n"
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from typing import get_args
 
 from securebench.controller.exec.exec_io import RUN_FILES
 from securebench.controller.volume.journal import TYPES
+from securebench.protocol.journal_lines import EntryName
 from securebench.run.observe.stage import Code
 from securebench.run.state.history import Entry
 
@@ -20,6 +21,7 @@ def first_cells(heading):
 
 def test_every_entry_of_a_journal_is_there():
     assert first_cells("| type | says |") == set(TYPES)
+    assert set(TYPES) == set(EntryName)
     assert set(TYPES.values()) == set(get_args(Entry))
 
 

@@ -1,13 +1,16 @@
 """The workflows of this repository, and what keeps their actions and modules up to date."""
 
+import json
 import re
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 
 ROOT = Path(__file__).parents[3]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+SCHEMA = Path(__file__).parent / "schemas" / "github-workflows.json"
 PINNED = re.compile(r"uses: [\w/-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+")
 
 
@@ -23,3 +26,25 @@ def test_every_go_module_is_kept_up_to_date():
     (go,) = (each for each in known["updates"] if each["package-ecosystem"] == "gomod")
     modules = {f"/{path.parent.relative_to(ROOT)}" for path in ROOT.glob("images/*/go.mod")}
     assert set(go["directories"]) == modules
+
+
+def workflow(path):
+    """Return a workflow; YAML 1.1 takes its key ``on`` for a boolean."""
+    found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    triggers = found.pop(True)
+    return {**found, "on": triggers}
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_is_valid(path):
+    jsonschema.validate(workflow(path), json.loads(SCHEMA.read_text(encoding="utf-8")))
+
+
+def test_pull_requests_are_checked_by_targets_that_exist():
+    check = workflow(ROOT / ".github" / "workflows" / "check.yml")
+    assert "pull_request" in check["on"]
+    (job,) = check["jobs"].values()
+    targets = job["strategy"]["matrix"]["target"]
+    assert {"verify", "unit"} <= set(targets)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert [name for name in targets if f"\n{name}:" not in makefile] == []

@@ -154,12 +154,6 @@ def _is_braced(text: bytes | bytearray) -> bool:
     return text.lstrip().startswith(b"{") and text.rstrip().endswith(b"}")
 
 
-def object_at(value: Mapping[str, object], name: str) -> Mapping[str, object]:
-    """Return a nested object; empty if it is missing."""
-    inner = value.get(name)
-    return inner if isinstance(inner, dict) else {}
-
-
 def count_at(usage: Mapping[str, object], name: str) -> int:
     """Return a token count; 0 if it is missing or invalid."""
     value = usage.get(name)

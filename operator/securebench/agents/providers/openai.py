@@ -10,7 +10,7 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from securebench.agents.providers.answers import Meter, TokenUsage, count_at, object_at
+from securebench.agents.providers.answers import Meter, TokenUsage, count_at
 from securebench.agents.providers.bodies import (
     BodyFindings,
     JsonObject,
@@ -19,6 +19,7 @@ from securebench.agents.providers.bodies import (
     plain,
 )
 from securebench.agents.providers.provider import ProviderRules, RequestRefusal
+from securebench.core.json_values import object_at
 from securebench.core.reasons import PROVIDER_QUOTA, PROVIDER_UNAVAILABLE
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from securebench.agents.providers.answers import (
     TokenUsage,
     count_at,
     failure_of_status,
-    object_at,
 )
 from securebench.agents.providers.bodies import (
     BodyFindings,
@@ -25,6 +24,7 @@ from securebench.agents.providers.bodies import (
 )
 from securebench.agents.providers.openai import OPENAI, failure_of_code
 from securebench.agents.providers.provider import ProviderRules
+from securebench.core.json_values import object_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from securebench.client.commands.advice import advice
 from securebench.client.commands.find import find_state, require_run
-from securebench.client.commands.output import print_note
-from securebench.client.commands.output_formats import OutputForm, print_objects
 from securebench.client.commands.why import attempt_line, launch_line, why
+from securebench.client.output import print_note
+from securebench.client.output_formats import OutputForm, print_objects
 from securebench.client.terminal_text import printable
 from securebench.client.volume.connection import (
     ClusterTarget,

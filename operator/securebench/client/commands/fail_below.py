@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from securebench.client.commands.output import print_error
+from securebench.client.output import print_error
 
 BELOW = 3
 """Exit code for a result whose score is below the limit."""

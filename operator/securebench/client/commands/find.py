@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from securebench.client.commands.output import print_note
+from securebench.client.output import print_note
 from securebench.client.volume.connection import Connection
 from securebench.client.watch.follow import RunState, run_state
 from securebench.client.watch.run_view import created_at, run_id_of

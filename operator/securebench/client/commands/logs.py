@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from securebench.benchmark.files.bundle import folder_files
 from securebench.client.commands.find import find_state
 from securebench.client.commands.log_printer import LogPrinter
-from securebench.client.commands.output import print_note
+from securebench.client.output import print_note
 from securebench.client.volume.connection import ClusterTarget, Connection, open_connection
 from securebench.client.volume.link import OperatorLink
 from securebench.client.volume.watch_answers import AttemptOutput

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from securebench.benchmark.files.bundle import files_receipt
 from securebench.benchmark.files.load import check_pack
-from securebench.client.commands.output import print_error, print_json, print_line, print_table
+from securebench.client.output import print_error, print_json, print_line, print_table
 from securebench.client.packs.source import PackFiles, pack_source, valid_pack
 from securebench.client.submit.prepare import LocalPack
 from securebench.client.submit.submit import pack_folder

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from typing import NamedTuple
 
 from securebench.client.commands.find import require_one_run
-from securebench.client.commands.output import print_line, print_note
-from securebench.client.commands.output_formats import OutputForm
-from securebench.client.commands.resume import SUFFIX_BYTES, create_like
+from securebench.client.commands.resume import create_like
 from securebench.client.commands.watch import WatchOptions, watch
-from securebench.client.submit.submit import run_name
+from securebench.client.output import print_line, print_note
+from securebench.client.output_formats import OutputForm
+from securebench.client.submit.submit import random_suffix, run_name
 from securebench.client.volume.connection import ClusterTarget, open_cluster
 from securebench.client.watch.follow import run_state
 from securebench.cluster.port import AlreadyExists, Raw
@@ -61,7 +60,7 @@ async def _create(text: str, options: RegradeOptions, target: ClusterTarget) -> 
                 f"BenchmarkRun {state.name} has not ended; follow it with"
                 f" securebench watch {state.name}"
             )
-        name = options.name or run_name(state.name, secrets.token_hex(SUFFIX_BYTES))
+        name = options.name or run_name(state.name, random_suffix())
         spec = regrade_spec(earlier, options.pack)
         try:
             await create_like(cluster, name, spec, earlier, ("harness",))

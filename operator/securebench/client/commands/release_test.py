@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 
-from securebench.client.commands.output import print_error, print_line, print_notices
+from securebench.client.output import print_error, print_line, print_notices
 from securebench.client.watch.follow import Follower, RunState
 from securebench.cluster.client import connect
 from securebench.cluster.port import Cluster, ObjectKind

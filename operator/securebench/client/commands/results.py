@@ -12,8 +12,8 @@ from typing import NamedTuple
 from securebench.benchmark.files.bundle import require_digest
 from securebench.client.commands.fail_below import score_code
 from securebench.client.commands.find import find_state
-from securebench.client.commands.output import print_error, print_line, print_note, print_table
-from securebench.client.commands.output_formats import OutputForm, print_objects
+from securebench.client.output import print_error, print_line, print_note, print_table
+from securebench.client.output_formats import OutputForm, print_objects
 from securebench.client.session.run_cost import cost_fields
 from securebench.client.session.run_summary import (
     TesterRunSummary,

@@ -7,13 +7,13 @@ with a verdict and runs the rest.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 
 from securebench.client.commands.find import require_one_run
-from securebench.client.commands.output import print_line
+from securebench.client.output import print_line
 from securebench.client.submit.submit import (
     is_owned_by,
+    random_suffix,
     run_manifest,
     run_name,
     shared_owners_patch,
@@ -25,9 +25,6 @@ from securebench.cluster.port import Cluster, ObjectKind, Raw
 from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at, text_at
 from securebench.core.names import HARNESS_DIGEST_ANNOTATION
-
-SUFFIX_BYTES = 3
-"""Of the random end of a name."""
 
 _NOT_TAKEN_OVER = frozenset({"cancel", "suspend"})
 
@@ -60,7 +57,7 @@ async def _continue(cluster: Cluster, earlier: Raw) -> str:
     kept = object_at(earlier, "spec").items()
     spec = {key: value for key, value in kept if key not in _NOT_TAKEN_OVER}
     spec |= {"runId": run_id, "resumeFrom": {"run": old}}
-    name = run_name(run_id, secrets.token_hex(SUFFIX_BYTES))
+    name = run_name(run_id, random_suffix())
     await create_like(cluster, name, spec, earlier, ("harness", "provider"))
     return f"run={name} resumes={old}"
 

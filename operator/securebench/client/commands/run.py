@@ -16,8 +16,8 @@ from rich.console import Console
 
 from securebench.agents.registry import agent_named, forwarded
 from securebench.client.commands.fail_below import score_code
-from securebench.client.commands.output import INTERRUPTED, print_error, print_notices
 from securebench.client.commands.results import print_figures, print_reasons, print_result
+from securebench.client.output import INTERRUPTED, print_error, print_notices
 from securebench.client.session.facade import open_session
 from securebench.client.session.run_session import RunEnd, RunSession, Watching
 from securebench.client.submit.env_file import load_env_file

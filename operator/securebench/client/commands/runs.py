@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 from securebench.client.commands.find import require_one_run
-from securebench.client.commands.output import print_error, print_errors, print_line, print_table
-from securebench.client.commands.output_formats import OutputForm, print_objects
+from securebench.client.output import print_error, print_errors, print_line, print_table
+from securebench.client.output_formats import OutputForm, print_objects
 from securebench.client.volume.connection import ClusterTarget, open_cluster
 from securebench.client.watch.follow import RunState, run_state
 from securebench.client.watch.run_view import RunView, ShownScore, run_view

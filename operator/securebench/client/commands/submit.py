@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from securebench.client.commands.output import print_line, print_note
-from securebench.client.commands.output_formats import OutputForm, print_objects
 from securebench.client.commands.run import RunOptions, prepared_run
+from securebench.client.output import print_line, print_note
+from securebench.client.output_formats import OutputForm, print_objects
 from securebench.client.session.facade import open_session
 from securebench.client.session.run_session import Started
 from securebench.client.submit.prepare import Prepared

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from securebench.client.commands.fail_below import score_code
 from securebench.client.commands.find import require_run
-from securebench.client.commands.output import INTERRUPTED, print_error, print_line
-from securebench.client.commands.output_formats import OutputForm, print_objects
+from securebench.client.output import INTERRUPTED, print_error, print_line
+from securebench.client.output_formats import OutputForm, print_objects
 from securebench.client.session.run_summary import TesterRunSummary
 from securebench.client.volume.connection import ClusterTarget, WatchedNamespace, open_watched
 from securebench.client.watch.follow import Follower, NoteFilter, RunState, run_state

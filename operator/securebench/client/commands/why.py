@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from securebench.client.commands.find import find_state
-from securebench.client.commands.output import print_note
-from securebench.client.commands.output_formats import OutputForm, print_objects
+from securebench.client.output import print_note
+from securebench.client.output_formats import OutputForm, print_objects
 from securebench.client.terminal_text import printable
 from securebench.client.volume.connection import ClusterTarget, open_connection
 from securebench.core.clock import rfc3339

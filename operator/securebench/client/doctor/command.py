@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from securebench.client.commands.output import print_json, print_table
 from securebench.client.doctor import checks
 from securebench.client.doctor.diagnosis import Diagnosis, Health
 from securebench.client.doctor.installation import Installation
 from securebench.client.doctor.probe import probe
 from securebench.client.doctor.rights import rights
+from securebench.client.output import print_json, print_table
 from securebench.client.volume.connection import (
     DEFAULT_OPERATOR_POD,
     ClusterTarget,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Final, cast
@@ -17,7 +16,7 @@ from securebench.agents.registry import harness_config, harness_digest
 from securebench.client.doctor.checks import isolation
 from securebench.client.doctor.diagnosis import Diagnosis, Health
 from securebench.client.doctor.installation import Installation
-from securebench.client.submit.submit import owner_patch, run_manifest, run_name
+from securebench.client.submit.submit import owner_patch, random_suffix, run_manifest, run_name
 from securebench.client.volume.connection import OPERATOR_CONTAINER, operator_pod
 from securebench.client.watch.follow import Follower, RunState, run_state
 from securebench.client.watch.shielded import shielded
@@ -36,7 +35,6 @@ PROBE_SECONDS: Final = 300.0
 _CONFIG: Final = {"command": ["python3", "-c", "print('Answer: 4')"]}
 """Of the harness of type ``command``."""
 
-_SUFFIX_BYTES: Final = 3
 _TTL_SECONDS: Final = 600
 """After which the operator deletes the run of a doctor that was killed."""
 
@@ -68,7 +66,7 @@ async def _operator_image(installation: Installation) -> str:
 @asynccontextmanager
 async def _probing_run(installation: Installation, image: str) -> AsyncIterator[Raw]:
     """Create the run, which owns its pack, and delete both at the end."""
-    name = run_name("doctor", secrets.token_hex(_SUFFIX_BYTES))
+    name = run_name("doctor", random_suffix())
     try:
         yield await shielded(_create(installation, name, image))
     finally:

@@ -10,7 +10,7 @@ from securebench.benchmark.files.load import check_pack
 from securebench.benchmark.lint.graders import lint_graders
 from securebench.benchmark.lint.pack_lint import LintFinding, Severity, lint_harness, lint_pack
 from securebench.benchmark.pack.lane_plan import TASK_FILE
-from securebench.client.commands.output import print_json, print_line
+from securebench.client.output import print_json, print_line
 from securebench.client.packs.source import PackFiles, PackSource, pack_source
 from securebench.client.packs.watch import each_version
 from securebench.client.submit.prepare import absent_files

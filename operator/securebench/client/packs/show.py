@@ -19,7 +19,7 @@ from securebench.benchmark.files.bundle import files_receipt
 from securebench.benchmark.files.load import check_pack
 from securebench.benchmark.pack.task import CompiledTask
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
-from securebench.client.commands.output import print_json, print_line
+from securebench.client.output import print_json, print_line
 from securebench.client.packs.source import PackFiles, pack_source, valid_pack
 from securebench.client.packs.visibility import (
     TaskVisibility,

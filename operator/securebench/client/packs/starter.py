@@ -15,7 +15,7 @@ from typing import Final
 
 from securebench.agents.registry import AGENTS
 from securebench.benchmark.families.registry import FAMILIES
-from securebench.client.commands.output import print_line, print_note
+from securebench.client.output import print_line, print_note
 from securebench.core.errors import InvalidInputError
 from securebench.core.spelling import did_you_mean_or_known
 

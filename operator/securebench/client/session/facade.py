@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -17,12 +16,11 @@ from securebench.client.session.run_session import (
 )
 from securebench.client.session.run_summary import TesterRunSummary
 from securebench.client.submit.prepare import Prepared, prepare
+from securebench.client.submit.submit import random_suffix
 from securebench.client.submit.tester_config import TesterConfig, with_tester_overrides
 from securebench.client.volume.connection import ClusterTarget, open_connection
 from securebench.client.watch.progress import NullReporter, Reporter
 from securebench.core.errors import SecureBenchError
-
-_SUFFIX_BYTES = 3
 
 
 def run_tester_config(
@@ -89,7 +87,7 @@ async def open_session(
             environ=os.environ,
             reporter=reporter,
             sleep=asyncio.sleep,
-            suffix=lambda: secrets.token_hex(_SUFFIX_BYTES),
+            suffix=random_suffix,
             watching=watching,
         )
         yield RunSession(config, prepared, deps, parallelism)

@@ -19,6 +19,8 @@ from typing import NamedTuple, TypeVar
 from securebench.benchmark.files.bundle import files_receipt
 from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
 from securebench.client.session.creation import NewRun, RunCreation
+from securebench.client.session.earlier import KEPT_OUTCOMES, Binding, joinable_run, resumable_run
+from securebench.client.session.local_records import Flaw, left_out_lines
 from securebench.client.session.run_cost import cost_fields
 from securebench.client.session.run_summary import (
     TesterRunSummary,
@@ -36,9 +38,7 @@ from securebench.client.submit.submit import (
 )
 from securebench.client.submit.tester_config import TesterConfig
 from securebench.client.terminal_text import shown_path
-from securebench.client.volume.earlier import KEPT_OUTCOMES, Binding, joinable_run, resumable_run
 from securebench.client.volume.link import LOCAL_LIMITS, OperatorLink
-from securebench.client.volume.local_records import Flaw, left_out_lines
 from securebench.client.volume.output_folder import make_output_folder
 from securebench.client.volume.record_mirror import RecordMirror
 from securebench.client.watch.follow import Follower, NoteFilter, RunState, run_state

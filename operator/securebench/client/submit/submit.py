@@ -1,9 +1,10 @@
-"""Build the BenchmarkRun and the Secrets of a tester's configuration; pure."""
+"""Build the BenchmarkRun and the Secrets of a tester's configuration; pure but for the suffix."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from secrets import token_hex
 
 from securebench.agents.registry import agent_named, forwarded
 from securebench.client.submit.prepare import LocalPack
@@ -29,7 +30,7 @@ from securebench.run.api.base import API_VERSION, KIND
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE, BenchmarkRunSpec
 
 _MANAGED = {NAME_LABEL: APP_NAME, MANAGED_BY_LABEL: f"{APP_NAME}-cli"}
-_SUFFIX_CHARACTERS = 6
+_SUFFIX_BYTES = 3
 _DIGEST_CHARACTERS = 12
 _NAME_LIMIT = 56
 """Leaves room for the suffix within a DNS label."""
@@ -40,9 +41,14 @@ def run_name(run_id: str, suffix: str) -> str:
 
     Args:
         run_id: The tester's id; any text.
-        suffix: Random lower-case letters and digits that make the name unique.
+        suffix: Lower-case letters and digits that make the name unique, as of ``random_suffix``.
     """
-    return f"{kubernetes_name(run_id, limit=_NAME_LIMIT)}-{suffix[:_SUFFIX_CHARACTERS]}"
+    return f"{kubernetes_name(run_id, limit=_NAME_LIMIT)}-{suffix[: 2 * _SUFFIX_BYTES]}"
+
+
+def random_suffix() -> str:
+    """Return a suffix for the name of a new BenchmarkRun."""
+    return token_hex(_SUFFIX_BYTES)
 
 
 def pack_folder(pack: LocalPack) -> str:

@@ -13,6 +13,7 @@ from securebench.controller.exec.journal_entries import (
     journal_entries,
 )
 from securebench.core.json_values import object_at, text_at
+from securebench.protocol.journal_lines import EntryName
 from securebench.protocol.volume import MAX_ANSWER_BYTES
 from securebench.run.plan.keys import AttemptKey, Role
 
@@ -51,7 +52,7 @@ def _active(folder: Path) -> dict[AttemptKey, Fields]:
         if key is None:
             continue
         step = _step(kind, entry)
-        if kind == "Finished":
+        if kind == EntryName.FINISHED:
             active.pop(key, None)
         elif step:
             before = active.get(key, {})
@@ -62,16 +63,16 @@ def _active(folder: Path) -> dict[AttemptKey, Fields]:
 def _step(kind: str, entry: Mapping[str, object]) -> Fields:
     """Return what an entry says of the step; what it does not say stays as it was."""
     match kind:
-        case "LaunchBegun":
+        case EntryName.LAUNCH_BEGUN:
             *_, role, launch = entry_numbers(entry, "launch")
             return {"step": _RUNNING.get(str(role)), "launch": launch, "since": entry.get("at")}
-        case "ReadBegun":
+        case EntryName.READ_BEGUN:
             return {"step": "reading", "since": entry.get("at")}
-        case "Produced":
+        case EntryName.PRODUCED:
             return {"step": "produced", "since": entry.get("at")}
-        case "Verified":
+        case EntryName.VERIFIED:
             return {"step": "verified", "since": entry.get("at")}
-        case "LaunchLost":
+        case EntryName.LAUNCH_LOST:
             lost = object_at(entry, "lost")
             return {"step": "lost", "since": lost.get("at"), "reason": text_at(lost, "reason")}
     return {}

@@ -17,6 +17,7 @@ from securebench.controller.exec.journal_entries import (
 )
 from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at, object_in, text_at
+from securebench.protocol.journal_lines import EntryName
 from securebench.protocol.volume import MAX_ANSWER_BYTES, RECORD
 from securebench.run.layout import TASKS
 from securebench.run.plan.keys import AttemptKey
@@ -33,7 +34,7 @@ _RECORD_FIELDS = {
     "passed": "passed",
 }
 _COMMAND_FIELDS = ("exit_code", "timed_out", "duration_seconds", "phase", "memory_kills")
-_RESULTS = {"Produced": "production", "Verified": "verification"}
+_RESULTS: Mapping[str, str] = {EntryName.PRODUCED: "production", EntryName.VERIFIED: "verification"}
 
 
 def get_launches(folder: Path, wanted: str, sink: IO[bytes]) -> Answer:
@@ -91,7 +92,7 @@ def _launches(folder: Path) -> dict[AttemptKey, list[Fields]]:
         if key is None:
             continue
         launches = found.setdefault(key, [])
-        if kind == "LaunchBegun":
+        if kind == EntryName.LAUNCH_BEGUN:
             launches.append(_begun(entry))
         elif launches:
             _continue(launches, kind, entry)
@@ -102,14 +103,14 @@ def _continue(launches: list[Fields], kind: str, entry: Mapping[str, object]) ->
     last = launches[-1]
     if kind in _RESULTS:
         last |= _captured(entry, object_at(entry, _RESULTS[kind]))
-    elif kind == "LaunchLost":
+    elif kind == EntryName.LAUNCH_LOST:
         lost = object_at(entry, "lost")
         words = {name: lost.get(name) for name in ("reason", "message")}
         last |= {"end": "lost", "ended_at": lost.get("at"), **words}
         last |= {"evidence": entry["evidence"]} if entry.get("evidence") else {}
-    elif kind == "ReadBegun":
+    elif kind == EntryName.READ_BEGUN:
         last.setdefault("read_at", entry.get("at"))
-    elif kind == "Finished":
+    elif kind == EntryName.FINISHED:
         last["finished_at"] = entry.get("at")
         if last["end"] == "running":
             last["end"] = "ended"

@@ -15,10 +15,9 @@ from securebench.controller.leadership.lease import (
     lease_manifest,
     lease_record,
     may_take,
-    micro_time,
 )
 from securebench.controller.settings.parts import LeaseTimes
-from securebench.core.clock import Clock
+from securebench.core.clock import Clock, micro_time
 from securebench.core.errors import ClusterError, LeadershipLostError, LeaseOverdueError
 from securebench.core.names import OPERATOR_LEASE
 

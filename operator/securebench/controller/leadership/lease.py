@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from securebench.cluster.port import Raw, metadata
@@ -86,11 +85,6 @@ def may_take(record: LeaseRecord, own: str, unchanged_seconds: float) -> bool:
     """
     is_over = unchanged_seconds > record.duration_seconds
     return not record.holder or record.holder == own or is_over
-
-
-def micro_time(seconds: float) -> str:
-    """Return a time as a Lease has it, e.g. 2026-01-31T12:00:00.250000Z."""
-    return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _number(spec: Mapping[str, object], name: str) -> int:

@@ -23,6 +23,7 @@ from securebench.core.errors import StorageError
 from securebench.core.rates import TokenBucket
 from securebench.run.layout import TOOLS
 from securebench.run.pods.canary import KUBELET_TARGET, ProbeTarget
+from securebench.run.pods.network_policy import DNS_PORT
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,6 @@ TOOLS_RETRY_SECONDS = 5.0
 
 RESOLVER_FILE = Path("/etc/resolv.conf")
 KUBELET_PORT = 10250
-DNS_PORT = 53
 
 
 async def make_context(

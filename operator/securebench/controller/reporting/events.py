@@ -11,11 +11,10 @@ import hashlib
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Protocol
 
 from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw
-from securebench.core.clock import Clock
+from securebench.core.clock import Clock, micro_time
 from securebench.core.errors import ClusterError
 from securebench.run.api.base import API_VERSION
 from securebench.run.decide.reporting.notices import Notice
@@ -174,11 +173,6 @@ def series(count: int, at: float) -> Raw:
         at: Of the last one, seconds since the epoch.
     """
     return {"series": {"count": count, "lastObservedTime": micro_time(at)}}
-
-
-def micro_time(seconds: float) -> str:
-    """Return the UTC time with six digits behind the point; the API server takes no other form."""
-    return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _cut(note: str) -> str:

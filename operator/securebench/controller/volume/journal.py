@@ -19,28 +19,32 @@ from pydantic import TypeAdapter, ValidationError
 
 from securebench.core.errors import JournalCorruptError
 from securebench.files.durable import fsync_folder
-from securebench.protocol.journal_lines import CRC_DIGITS, checksum, first_link, whole_line
+from securebench.protocol.journal_lines import (
+    CRC_DIGITS,
+    EntryName,
+    checksum,
+    first_link,
+    whole_line,
+)
 from securebench.run.state import history
 from securebench.run.state.history import Entry
 
 TYPES: dict[str, type[Entry]] = {
-    kind.__name__: kind
-    for kind in (
-        history.Continued,
-        history.RunBound,
-        history.Opened,
-        history.Closed,
-        history.LaunchBegun,
-        history.ReadBegun,
-        history.LaunchLost,
-        history.Produced,
-        history.Verified,
-        history.Finished,
-        history.Kept,
-        history.CandidateKept,
-        history.RunEnded,
-    )
-} | {"Isolated": history.IsolationResult}
+    EntryName.CONTINUED: history.Continued,
+    EntryName.RUN_BOUND: history.RunBound,
+    EntryName.OPENED: history.Opened,
+    EntryName.CLOSED: history.Closed,
+    EntryName.LAUNCH_BEGUN: history.LaunchBegun,
+    EntryName.READ_BEGUN: history.ReadBegun,
+    EntryName.LAUNCH_LOST: history.LaunchLost,
+    EntryName.PRODUCED: history.Produced,
+    EntryName.VERIFIED: history.Verified,
+    EntryName.FINISHED: history.Finished,
+    EntryName.KEPT: history.Kept,
+    EntryName.CANDIDATE_KEPT: history.CandidateKept,
+    EntryName.ISOLATED: history.IsolationResult,
+    EntryName.RUN_ENDED: history.RunEnded,
+}
 """The entries by their names in the journal."""
 
 _NAMES = {kind: name for name, kind in TYPES.items()}

@@ -19,10 +19,10 @@ from securebench.gateway.net.causes import Cause, CutError, RefusedError, Unreac
 from securebench.gateway.net.http1 import Exchange, receive_exchange
 from securebench.gateway.net.streams import AgentStream, linger
 from securebench.gateway.provider.provider_call import KeyRefusedError, ProviderCall
-from securebench.gateway.provider.provider_memory import Reservation
 from securebench.gateway.provider.provider_upstream import UpstreamRequest
 from securebench.gateway.relay import account
 from securebench.gateway.relay.headers import RefusedHeadersError, host_of, upstream_headers
+from securebench.gateway.server.body_memory import Reservation
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.decisions import Decision, Verdict
 from securebench.gateway.server.launch import ServedLaunch

@@ -15,12 +15,8 @@ from typing import NamedTuple
 
 from securebench.agents.allowed_domains import NUMBER
 from securebench.gateway.net.causes import Cause, RefusedError
-from securebench.gateway.proxy.domains import canonical_host
-
-HTTP_PORT = 80
-HTTPS_PORT = 443
-PORTS = frozenset({HTTP_PORT, HTTPS_PORT})
-"""The only ports that a harness may reach."""
+from securebench.gateway.net.domains import canonical_host
+from securebench.gateway.net.ports import HTTP_PORT, HTTPS_PORT, PORTS
 
 SCHEME = "http://"
 MAX_PORT = 65535

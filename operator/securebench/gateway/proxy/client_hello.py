@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from securebench.core.sizes import KIB
 from securebench.gateway.net.causes import Cause, RefusedError
-from securebench.gateway.proxy.domains import canonical_host
+from securebench.gateway.net.domains import canonical_host
 
 MAX_HELLO_BYTES = 16 * KIB
 """Limit on the handshake message; with post-quantum keys and tickets it has about 2 KB."""

@@ -27,9 +27,9 @@ from securebench.gateway.net.causes import (
 from securebench.gateway.net.heads import HTTP_1_1, Headers, RequestHead, end_to_end, list_members
 from securebench.gateway.net.heads import values as header_values
 from securebench.gateway.net.http1 import Exchange, OriginConnection
+from securebench.gateway.net.ports import HTTP_PORT
 from securebench.gateway.net.streams import AgentStream, IdleLimit, Stream, pump
 from securebench.gateway.proxy.authority import (
-    HTTP_PORT,
     Target,
     UrlTarget,
     host_target,

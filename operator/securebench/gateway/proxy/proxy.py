@@ -8,8 +8,9 @@ from http import HTTPStatus
 from securebench.gateway.net.causes import Cause, CutError, RefusedError
 from securebench.gateway.net.heads import RequestHead
 from securebench.gateway.net.http1 import receive_exchange, refuse
+from securebench.gateway.net.ports import HTTPS_PORT
 from securebench.gateway.net.streams import AgentStream, linger
-from securebench.gateway.proxy.authority import HTTPS_PORT, connect_target, host_target
+from securebench.gateway.proxy.authority import connect_target, host_target
 from securebench.gateway.proxy.forward import Forward
 from securebench.gateway.proxy.request_log import RequestEntry
 from securebench.gateway.proxy.tunnel import serve_tunnel

@@ -8,7 +8,7 @@ from typing import Final
 
 from securebench.agents.providers.provider import ProviderRules
 from securebench.core.errors import SecureBenchError
-from securebench.gateway.proxy.authority import HTTP_PORT, HTTPS_PORT
+from securebench.gateway.net.ports import HTTP_PORT, HTTPS_PORT
 from securebench.protocol.gateway import ProviderConfig
 
 Headers = Iterable[tuple[bytes, bytes]]

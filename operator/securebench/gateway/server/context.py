@@ -15,9 +15,9 @@ from securebench.core.clock import Clock, SystemClock
 from securebench.core.errors import ConfigError
 from securebench.gateway.net.addresses import is_inside, is_public
 from securebench.gateway.net.dial import Dialer
+from securebench.gateway.net.domains import is_listed
 from securebench.gateway.net.streams import Stream
-from securebench.gateway.provider.provider_memory import BodyMemory
-from securebench.gateway.proxy.domains import is_listed
+from securebench.gateway.server.body_memory import BodyMemory
 from securebench.gateway.server.launch import ServedLaunch
 from securebench.protocol.gateway import GatewayConfig, ProviderConfig
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from securebench.client.session.earlier import Binding, resumable_run
 from securebench.client.submit.prepare import prepare
 from securebench.client.submit.tester_config import load_tester_config
-from securebench.client.volume.earlier import Binding, resumable_run
 from securebench.client.volume.link import RunEntry
 from securebench.client.watch.progress import Event
 from securebench.cluster.port import metadata

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from securebench.client.volume.earlier import Binding, joinable_run
-from securebench.client.volume.local_records import Flaw
+from securebench.client.session.earlier import Binding, joinable_run
+from securebench.client.session.local_records import Flaw
 from securebench.client.watch.progress import Event
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.core.errors import TransientClusterError

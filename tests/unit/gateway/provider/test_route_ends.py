@@ -11,7 +11,7 @@ from securebench.agents.providers.answers import DOCUMENT_BYTES
 from securebench.agents.providers.sse import EVENT_BYTES
 from securebench.core.clock import SystemClock
 from securebench.gateway.provider import provider_call, provider_route
-from securebench.gateway.provider.provider_memory import SMALL_BYTES, BodyMemory
+from securebench.gateway.server.body_memory import SMALL_BYTES, BodyMemory
 from securebench.gateway.server.launch import ServedLaunch
 from securebench.protocol.gateway import GatewayLimits, LaunchReport, RelayReport
 from support.relays import (

@@ -3,8 +3,8 @@
 import pytest
 
 from securebench.gateway.net.causes import Cause, RefusedError
+from securebench.gateway.net.domains import canonical_host, is_listed
 from securebench.gateway.proxy.authority import Target, connect_target, host_target, url_target
-from securebench.gateway.proxy.domains import canonical_host, is_listed
 
 DOMAINS = ("docs.dev", "a.b.example")
 

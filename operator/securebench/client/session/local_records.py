@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from securebench.client.volume.earlier import Binding
+from securebench.client.session.earlier import Binding
 from securebench.protocol.messages import decode_value
 from securebench.run.records.reading import Record, RecordKey, record_key
 
