@@ -173,6 +173,12 @@ def gateway_folder(run_uid: str) -> str:
     return f"{run_folder(run_uid)}/{GATEWAY}"
 
 
+def numbered(name: str) -> int:
+    """Return the number in the name of a gateway, canary or control Pod; 0 without one."""
+    number = name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0
+
+
 def probe_name(run_uid: str, role: Role, number: int) -> str:
     """Return the name of a canary or control Pod; numbers count from 1."""
     return f"sb-{short_uid(run_uid)}-{role.value}-{number}"

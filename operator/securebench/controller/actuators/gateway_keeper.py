@@ -34,7 +34,7 @@ from securebench.run.decide.network.gateway import (
     refused,
 )
 from securebench.run.decide.run_decision import Deletion
-from securebench.run.layout import gateway_name, gateway_pod_name
+from securebench.run.layout import gateway_name, gateway_pod_name, numbered
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.keys import Role
 from securebench.run.plan.model import RunPlan
@@ -158,7 +158,7 @@ class GatewayKeeper:
         return ObservedGateway(
             name=self._name,
             pods=self._views(),
-            vanished=set(filter(None, map(self._number, self._pods.vanished))),
+            last_vanished=self._pods.last_vanished.get(Role.GATEWAY, 0),
             service=self.services.objects.get(self._name),
             create_blocked=self._writers.retries.blocked,
             start_seconds=self._start_seconds,
@@ -169,13 +169,8 @@ class GatewayKeeper:
         return {
             number: view
             for view in self._pods.pods.values()
-            if view.role is Role.GATEWAY and (number := self._number(view.name))
+            if view.role is Role.GATEWAY and (number := numbered(view.name))
         }
-
-    def _number(self, name: str) -> int:
-        """Return the number of a gateway Pod, 0 for every other one."""
-        number = name.removeprefix(f"{self._name}-")
-        return int(number) if number != name and number.isdecimal() else 0
 
     def _pod_name(self, number: int) -> str:
         return gateway_pod_name(self._uid, number)

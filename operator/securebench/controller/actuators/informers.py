@@ -13,7 +13,9 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 from securebench.cluster.port import Cluster, ObjectKind, Raw, WatchExpired
 from securebench.controller.runtime.retry_queue import RetryQueue
 from securebench.core.errors import TransientClusterError
+from securebench.run.layout import numbered
 from securebench.run.observe.pods import ObjectView, PodView, object_view, pod_view
+from securebench.run.plan.keys import LaunchKey, Role
 
 logger = logging.getLogger(__name__)
 
@@ -106,8 +108,6 @@ class Informer(Generic[V]):
     """
 
     kind: ClassVar[ObjectKind]
-    may_return: ClassVar[bool] = False
-    """Whether an object that is gone may come again under its name; no Pod does."""
 
     def __init__(
         self,
@@ -126,7 +126,6 @@ class Informer(Generic[V]):
         self._backoff = _Backoff()
         self._changed: set[str] = set()
         self._follower: asyncio.Task[None] | None = None
-        self.vanished: set[str] = set()
         self._relist_at = 0.0
         self._relist_timeout: asyncio.Timeout | None = None
         self.listed_at = -math.inf
@@ -154,7 +153,7 @@ class Informer(Generic[V]):
         view = self.view(raw)
         # The watch may be faster than the reply: its object is newer, and a Pod that it has seen
         # deleted must not come back.
-        if view is not None and view.name not in self.vanished:
+        if view is not None and not self._has_vanished(view.name):
             self._objects.setdefault(view.name, view)
             self._changed.add(view.name)
             self._created[view.name] = self._lists
@@ -164,7 +163,7 @@ class Informer(Generic[V]):
         """Remove a deleted object; a later one of its name stays."""
         known = self._objects.get(name)
         if known is not None and known.uid == uid:
-            self._remove(name)
+            self._remove(known)
             self.changed()
 
     async def list(self) -> str:
@@ -183,7 +182,7 @@ class Informer(Generic[V]):
         for name in set(self._objects) - set(views):
             # A list that was started before the object was created may lack it.
             if self._created.get(name, 0) < began:
-                self._remove(name)
+                self._remove(self._objects[name])
             else:
                 views[name] = self._objects[name]
         self._changed.update(name for name in views if views[name] != self._objects.get(name))
@@ -281,37 +280,77 @@ class Informer(Generic[V]):
             return
         if kind == "DELETED":
             if self._objects.get(view.name, view).uid == view.uid:
-                self._remove(view.name)
+                self._remove(view)
         else:
             self._objects[view.name] = view
             self._changed.add(view.name)
         self.changed()
 
-    def _remove(self, name: str) -> None:
-        self._objects.pop(name, None)
-        self._created.pop(name, None)
-        self._changed.add(name)
-        if not self.may_return:
-            self.vanished.add(name)
+    def _has_vanished(self, _name: str) -> bool:
+        """Whether the object is gone and none comes again under its name."""
+        return False
+
+    def _remove(self, view: V) -> None:
+        self._objects.pop(view.name, None)
+        self._created.pop(view.name, None)
+        self._changed.add(view.name)
 
 
 class PodInformer(Informer[PodView]):
-    """The Pods of a run."""
+    """The Pods of a run; none comes again under the name of one that is gone.
+
+    Attributes:
+        vanished: Names of Pods that were observed and are gone, with their launches.
+        last_vanished: Number of the latest gateway, canary or control Pod that is gone, by role.
+    """
 
     kind = ObjectKind.POD
     view = staticmethod(pod_view)
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        selector: str,
+        relist_seconds: float,
+        on_change: Callable[[], None],
+    ) -> None:
+        super().__init__(cluster, selector, relist_seconds, on_change)
+        self.vanished: dict[str, tuple[LaunchKey, ...]] = {}
+        self.last_vanished: dict[Role, int] = {}
 
     @property
     def pods(self) -> Mapping[str, PodView]:
         """The Pods by name."""
         return self.objects
 
+    def forget_vanished(self, is_over: Callable[[str, LaunchKey], bool]) -> None:
+        """Drop the names of Pods that are gone and of which no decision asks any more.
+
+        Args:
+            is_over: Whether the attempt of a launch has ended and no create of its Pod, which is
+                named first, is under way.
+        """
+        self.vanished = {
+            name: launches
+            for name, launches in self.vanished.items()
+            if not launches or not all(is_over(name, each) for each in launches)
+        }
+
+    def _has_vanished(self, name: str) -> bool:
+        return name in self.vanished
+
+    def _remove(self, view: PodView) -> None:
+        super()._remove(view)
+        self.vanished[view.name] = view.launches
+        if view.launch is None:
+            number = max(self.last_vanished.get(view.role, 0), numbered(view.name))
+            self.last_vanished[view.role] = number
+
 
 class ServiceInformer(Informer[ObjectView]):
     """The Services of a run."""
 
     kind = ObjectKind.SERVICE
-    may_return = True
     view = staticmethod(object_view)
 
 
@@ -319,5 +358,4 @@ class PolicyInformer(Informer[ObjectView]):
     """The network policies of a run."""
 
     kind = ObjectKind.NETWORK_POLICY
-    may_return = True
     view = staticmethod(object_view)

@@ -82,6 +82,7 @@ class NetworkKeeper:
             create_blocked=self._writers.retries.blocked,
             monotonic=self._context.clock.monotonic(),
             listed_at=self._informer.listed_at,
+            last_vanished=self._informer.last_vanished,
         )
 
     def with_cluster_facts(self, found: IsolationResult | None) -> RunPlan:

@@ -27,6 +27,7 @@ from securebench.run.decide.reconcile import reconcile
 from securebench.run.decide.reporting.verdict import EndReason
 from securebench.run.decide.reporting.wait_reason import WaitReason
 from securebench.run.decide.run_decision import Controls, Halt, ObservedState, RunDecision
+from securebench.run.plan.keys import LaunchKey
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.history import LaunchBegun
 
@@ -157,6 +158,9 @@ class RunLoop:
         for part in self._watches():
             part.check()
         writes, now = self._writers.observe(), self._clock.now()
+        changes = self._changes(now)
+        if changes is None:
+            self._informer.forget_vanished(self._is_over)
         return ObservedState(
             plan=self._plan,
             history=self._ledger.history.attempts,
@@ -167,7 +171,7 @@ class RunLoop:
             now=now,
             writes=writes,
             plan_mismatch=self._plan_mismatch,
-            changes=self._changes(now),
+            changes=changes,
         )
 
     def _changes(self, now: float) -> ChangeSet | None:
@@ -178,6 +182,12 @@ class RunLoop:
             return changes
         self._resynced_at = now
         return None
+
+    def _is_over(self, pod: str, launch: LaunchKey) -> bool:
+        """Whether no decision needs to know that a launch's Pod is gone."""
+        attempt = self._ledger.history.attempts.get(launch.attempt_key)
+        is_open = attempt is not None and attempt.finish is None
+        return not is_open and not self._writers.tasks.has(pod)
 
     def _controls(self, now: float) -> Controls:
         controls = self._spec.desired.controls(

@@ -194,7 +194,7 @@ def _network_step(
     canary = ObservedCanary(
         run_uid=observed.plan.identity.uid,
         pods=observed.pods,
-        vanished=observed.vanished,
+        last_vanished=network.last_vanished,
         is_guarded=network.has_policies and network.has_address,
         is_ready=network.has_policies and network.is_gateway_ready,
         create_blocked=network.create_blocked,

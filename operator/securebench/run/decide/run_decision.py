@@ -120,7 +120,7 @@ class ObservedState:
         network: State of the policies, the gateway and the canary.
         pods: All Pods of the run by name, as listed and watched.
         pending: Names of Pods whose create has no definite answer yet.
-        vanished: Names of Pods that were observed and are gone.
+        vanished: Names of Pods that were observed and are gone, but for those of ended attempts.
         now: Seconds since the epoch.
         writes: State of the requests that change the cluster.
         plan_mismatch: Why this version may only end the run, or empty.

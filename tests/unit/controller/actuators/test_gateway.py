@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import sys
 from dataclasses import replace
 from unittest import mock
 
@@ -24,6 +25,7 @@ from securebench.run.decide.network.gateway import (
     UNREADY_SECONDS,
     decide,
 )
+from securebench.run.plan.keys import LaunchKey, Role
 from support.build import (
     DOMAINS,
     MONOTONIC,
@@ -35,6 +37,7 @@ from support.build import (
     inline,
     plan_of,
     pod_status,
+    raw_pod,
     running,
     waiting,
 )
@@ -118,6 +121,36 @@ def world(tmp_path):
 
 def gateway_file(world, name):
     return (world.root / "runs" / RUN_UID / "gateway" / name).read_bytes()
+
+
+def work_of_a_look(world):
+    """Return how many instructions are executed to observe the gateway and to decide about it."""
+    count = itertools.count()
+
+    def trace(frame, event, _):
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            next(count)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        decide(world.keeper.observe(), world.keeper.memory, world.clock.instant())
+    finally:
+        sys.settrace(before)
+    return next(count)
+
+
+def test_a_look_costs_the_same_however_many_launches_have_ended(world):
+    world.come_up()
+    before = work_of_a_look(world)
+    for task in range(200):
+        raw = raw_pod(LaunchKey(task, 1, Role.HARNESS, 1))
+        world.informer.note_created(raw)
+        world.informer.note_deleted(raw["metadata"]["name"], raw["metadata"]["uid"])
+    assert len(world.informer.vanished) == 200
+    assert work_of_a_look(world) == before > 0
 
 
 # The start

@@ -21,6 +21,7 @@ from support.build import (
     raw_pod,
 )
 from support.fake_cluster import FakeCluster
+from support.manifest_samples import RUN_UID
 
 NAME = "sb-3f2a9c1e5b7d-0-1h1"
 OTHER = "sb-3f2a9c1e5b7d-0-1v1"
@@ -59,6 +60,11 @@ class World:
         self.run(asyncio.sleep(seconds))
 
 
+def gateway_pod(number):
+    labels = {"securebench.dev/role": "gateway", "securebench.dev/run-uid": RUN_UID}
+    return {"metadata": {"name": f"sb-x-gateway-{number}", "uid": f"{number}", "labels": labels}}
+
+
 def lists(world):
     return world.cluster.requests["list", ObjectKind.POD]
 
@@ -88,7 +94,17 @@ def test_a_pod_that_a_later_list_lacks_has_vanished(world):
     world.cluster.remove(ObjectKind.POD, NAME)
     world.run(world.informer.list())
     assert world.names() == []
-    assert world.informer.vanished == {NAME}
+    assert set(world.informer.vanished) == {NAME}
+
+
+def test_of_pods_that_are_gone_those_of_open_attempts_and_of_none_are_remembered(world):
+    for raw in (raw_pod(HARNESS), raw_pod(VERIFIER), gateway_pod(1), gateway_pod(2)):
+        created = world.run(world.cluster.create(ObjectKind.POD, raw))
+        world.informer.note_created(created)
+        world.informer.note_deleted(created["metadata"]["name"], created["metadata"]["uid"])
+    world.informer.forget_vanished(lambda name, launch: (name, launch) == (NAME, HARNESS))
+    assert set(world.informer.vanished) == {OTHER, "sb-x-gateway-1", "sb-x-gateway-2"}
+    assert world.informer.last_vanished == {Role.GATEWAY: 2}
 
 
 # Own writes
@@ -116,14 +132,14 @@ def test_a_list_that_began_before_a_create_ended_removes_nothing(world):
     world.cluster.list = slow
     world.run(world.informer.list())
     assert world.names() == [NAME]
-    assert world.informer.vanished == set()
+    assert not world.informer.vanished
 
 
 def test_the_next_list_may_remove_it(world):
     world.informer.note_created(world.pod())
     world.cluster.remove(ObjectKind.POD, NAME)
     world.run(world.informer.list())
-    assert world.informer.vanished == {NAME}
+    assert set(world.informer.vanished) == {NAME}
 
 
 def test_a_reply_does_not_replace_what_the_watch_knows_already(world):
@@ -142,7 +158,7 @@ def test_a_reply_does_not_bring_back_what_has_vanished(world):
     world.wait(0.1)
     world.informer.note_created(reply)
     assert world.names() == []
-    assert world.informer.vanished == {NAME}
+    assert set(world.informer.vanished) == {NAME}
 
 
 def test_the_reply_of_a_delete_is_seen_at_once_and_spares_what_came_later(world):
@@ -197,7 +213,7 @@ def test_the_watch_adds_changes_and_removes(world):
     world.cluster.remove(ObjectKind.POD, NAME)
     world.wait(0.1)
     assert world.names() == []
-    assert world.informer.vanished == {NAME}
+    assert set(world.informer.vanished) == {NAME}
     assert world.changes == 4
 
 
@@ -426,4 +442,4 @@ def test_names_are_kept_apart_by_launch(world):
     world.pod(second)
     world.run(world.informer.list())
     assert world.names() == ["sb-3f2a9c1e5b7d-0-1h2"]
-    assert world.informer.vanished == {NAME}
+    assert set(world.informer.vanished) == {NAME}

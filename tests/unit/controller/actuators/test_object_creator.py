@@ -313,7 +313,7 @@ def test_a_pod_that_shows_up_settles_its_create(world):
 def test_a_pod_that_came_and_went_settles_its_create_too(world):
     world.writers.creator.mark_pending(HARNESS)
     world.writers.creator.mark_pending(VERIFIER)
-    world.informer.vanished.add(NAME)
+    world.informer.vanished[NAME] = (HARNESS,)
     world.writers.observe()
     assert list(world.retries.pending) == ["sb-3f2a9c1e5b7d-0-1v1"]
 

@@ -23,6 +23,7 @@ from securebench.run.decide.network.canary import (
 )
 from securebench.run.decide.network.isolation import NO_CANARY
 from securebench.run.decide.network.probing import CanaryAnswer, Probe, probe_answer
+from securebench.run.layout import numbered
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.keys import Role
 from securebench.run.plan.model import PodUserNamespaces
@@ -105,7 +106,7 @@ class World:
         self.clock = FakeClock()
         self.cluster = FakeCluster(clock=self.clock)
         self.known = CanaryMemory()
-        self.vanished = set()
+        self.last_vanished = {}
         self.made = []
         self.is_guarded = self.is_ready = True
         self.quota = ""
@@ -137,7 +138,7 @@ class World:
         seen = ObservedCanary(
             RUN_UID,
             views,
-            self.vanished,
+            self.last_vanished,
             self.is_guarded,
             self.is_ready,
             self.quota,
@@ -160,8 +161,9 @@ class World:
         return self.made[-1]
 
     def remove(self, name):
+        view = pod_view(self.cluster.objects(ObjectKind.POD)[name])
+        self.last_vanished[view.role] = numbered(name)
         self.cluster.remove(ObjectKind.POD, name)
-        self.vanished.add(name)
 
     def pods(self):
         return self.cluster.objects(ObjectKind.POD)
@@ -543,7 +545,7 @@ def test_one_that_listened_too_short_and_was_answered_is_replaced_and_told(world
 
 def test_probing_pods_of_an_earlier_process_are_read(world):
     assert world.prove({FIRST: says(CLOSED)}, seconds=5) is None
-    world.known, world.vanished = CanaryMemory(), set()
+    world.known, world.last_vanished = CanaryMemory(), {}
     says(OPEN)(world, CONTROL)
     assert world.prove({}) == VERIFIED
     assert sorted(world.made) == [FIRST, CONTROL]

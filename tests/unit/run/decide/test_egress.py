@@ -372,7 +372,7 @@ def test_a_verifier_needs_none(is_gateway_ready):
 
 
 def decided(history, *, is_gateway_ready, pending=()):
-    gateway = None if is_gateway_ready else ObservedGateway("gateway", {}, (), None, "", 600.0)
+    gateway = None if is_gateway_ready else ObservedGateway("gateway", {}, 0, None, "", 600.0)
     network = replace(PROVEN_NETWORK, gateway=gateway)
     attempts = AttemptIndex(history.values())
     situation = ObservedState(plan(egress=DOMAINS), attempts, network, {}, pending, (), NOW)

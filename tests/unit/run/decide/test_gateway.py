@@ -38,11 +38,11 @@ def view(number, status, *, deleting=False):
     return pod_view({"metadata": metadata, "status": status})
 
 
-def seen(*pods, service=SERVICE, vanished=(), held=""):
+def seen(*pods, service=SERVICE, vanished=0, held=""):
     return ObservedGateway(
         name="gw",
         pods={int(pod.name[3:]): pod for pod in pods},
-        vanished=vanished,
+        last_vanished=vanished,
         service=service,
         create_blocked=held,
         start_seconds=180.0,
@@ -90,7 +90,7 @@ STEPS = {
         (2, False, False, []),
     ),
     "it vanished and the pause is over": (
-        seen(vanished=[1]),
+        seen(vanished=1),
         GatewayMemory(down_since=NOW - 5, last_failed=1, failures=1, next_at=NOW),
         (2, False, False, []),
     ),
@@ -144,9 +144,9 @@ def test_pauses_double_up_to_a_limit():
 
 def test_one_that_was_ready_for_long_is_replaced_soon():
     known = replace(UP, failures=9, last_failed=0)
-    assert decide(seen(vanished=[1]), known, AT).memory.next_at == NOW + RESTART_SECONDS
+    assert decide(seen(vanished=1), known, AT).memory.next_at == NOW + RESTART_SECONDS
     soon = replace(known, ready_since=NOW - 1)
-    assert decide(seen(vanished=[1]), soon, AT).memory.next_at == NOW + RESTART_LIMIT_SECONDS
+    assert decide(seen(vanished=1), soon, AT).memory.next_at == NOW + RESTART_LIMIT_SECONDS
 
 
 def test_the_waiting_ends_in_time_but_not_for_a_quota():

@@ -31,7 +31,7 @@ from unit.run.decide.test_reconcile import RUNNING, decide, finished, fresh
 from unit.run.observe.test_waiting import IMAGE, PULLING
 
 CANCELLED = EndReason(Reason.CANCELLED, "spec.cancel is Immediate")
-NO_GATEWAY = ObservedGateway("gateway", {}, (), None, "", 600.0)
+NO_GATEWAY = ObservedGateway("gateway", {}, 0, None, "", 600.0)
 MISSING = (Repair("deny"),)
 OPEN = replace(PROVEN_NETWORK.found, verified=False, message="metadata can be reached")
 FAILED = replace(PROVEN_NETWORK, gateway_memory=GatewayMemory(failure="no gateway"))

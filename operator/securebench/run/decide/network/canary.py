@@ -9,7 +9,7 @@ out anew after a restart, at the price of a wait.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from securebench.core.clock import Instant
@@ -25,7 +25,7 @@ from securebench.run.decide.network.probing import (
     probe_answer,
     quiet_seconds,
 )
-from securebench.run.layout import probe_name
+from securebench.run.layout import numbered, probe_name
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.waiting import Waiting, pod_waiting
 from securebench.run.plan.keys import Role
@@ -83,7 +83,7 @@ class ObservedCanary:
     Attributes:
         run_uid: The run.
         pods: All Pods of the run, by name.
-        vanished: Names of Pods that are gone.
+        last_vanished: Number of the latest Pod of a role that is gone.
         is_guarded: Whether all policies are there, and an address of the gateway, if the run needs
             one.
         is_ready: Whether the gateway is there, too.
@@ -93,7 +93,7 @@ class ObservedCanary:
 
     run_uid: str
     pods: Mapping[str, PodView]
-    vanished: Collection[str]
+    last_vanished: Mapping[Role, int]
     is_guarded: bool
     is_ready: bool
     create_blocked: str = ""
@@ -101,9 +101,8 @@ class ObservedCanary:
 
     def newest(self, role: Role) -> tuple[int, PodView | None]:
         """Return the number of the latest Pod of a role, 0 before the first, and the Pod."""
-        prefix = probe_name(self.run_uid, role, 0).removesuffix("0")
-        ends = (name.removeprefix(prefix) for name in (*self.pods, *self.vanished))
-        number = max((int(end) for end in ends if end.isdecimal()), default=0)
+        shown = (numbered(view.name) for view in self.pods.values() if view.role is role)
+        number = max((*shown, self.last_vanished.get(role, 0)))
         return number, self.pods.get(self.name(role, number))
 
     def name(self, role: Role, number: int) -> str:

@@ -7,7 +7,7 @@ its address. What a process remembers it finds out anew after a restart, at the 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from securebench.core.clock import Instant
@@ -41,7 +41,7 @@ class ObservedGateway:
     Attributes:
         name: Of the Service; a Pod's is this and its number.
         pods: Gateway Pods by number.
-        vanished: Numbers of gateway Pods that are gone.
+        last_vanished: Number of the latest gateway Pod that is gone, 0 for none.
         service: The Service, or None.
         create_blocked: Why a create has to wait, for room in a quota or for rights; or empty.
         start_seconds: Timeout for the gateway to become ready; then the run ends.
@@ -50,7 +50,7 @@ class ObservedGateway:
 
     name: str
     pods: Mapping[int, PodView]
-    vanished: Collection[int]
+    last_vanished: int
     service: ObjectView | None
     create_blocked: str
     start_seconds: float
@@ -208,7 +208,7 @@ def _bring_up(seen: ObservedGateway, known: GatewayMemory, now: Instant) -> Gate
     if known.down_since is None:
         is_calm = at >= known.ready_since + RESTART_LIMIT_SECONDS
         known = replace(known, down_since=at, failures=0 if is_calm else known.failures)
-    newest = max((*seen.pods, *seen.vanished), default=0)
+    newest = max((*seen.pods, seen.last_vanished))
     view = seen.pods.get(newest)
     if view is not None and is_living(view):
         return _wait_for(view, known, now)

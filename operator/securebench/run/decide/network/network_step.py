@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from securebench.core.clock import Instant
@@ -35,6 +35,7 @@ class NetworkState:
         create_blocked: Why a create has to wait, for room in a quota or for rights; or empty.
         monotonic: Time of the look, monotonic seconds.
         listed_at: Start of the latest list of Pods, monotonic seconds.
+        last_vanished: Number of the latest probing Pod of a role that is gone.
     """
 
     repairs: tuple[Repair, ...] = ()
@@ -47,6 +48,7 @@ class NetworkState:
     create_blocked: str = ""
     monotonic: float = 0.0
     listed_at: float = math.inf
+    last_vanished: Mapping[Role, int] = field(default_factory=dict)
 
     @property
     def has_policies(self) -> bool:
