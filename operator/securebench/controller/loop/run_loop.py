@@ -11,7 +11,7 @@ from securebench.controller.actuators.informers import BackgroundWatch, PodInfor
 from securebench.controller.actuators.network_keeper import NetworkKeeper
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.loop.attempt_keeper import AttemptKeeper
-from securebench.controller.reporting.publish import YIELDING_WORDS, Publisher
+from securebench.controller.reporting.publish import Publisher
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.latest_spec import LatestSpec
 from securebench.controller.runtime.prepared_run import PreparedRun
@@ -95,38 +95,34 @@ class RunLoop:
             ClusterError: A request failed that the loop cannot do without.
         """
         async with self._watching():
-            ended = self._ledger.history.ended
-            end = (
-                EndReason(Reason(ended.reason), ended.message)
-                if ended
-                else await self._run_to_end()
-            )
-            if end is None:
-                await self._results.export(at_once=True)
-                await self._publisher.parked(
-                    self._plan, self._ledger.history, self._results.exported
-                )
-                return False
-            await self._end(end)
-            return True
+            known = self._ledger.history.ended
+            if known is not None:
+                await self._end(EndReason(Reason(known.reason), known.message))
+                return True
+            last = await self._last_decision()
+            if last.end is not None:
+                await self._end(last.end)
+            elif last.parked is not None:
+                await self._park(last.parked)
+            return last.end is not None
 
-    async def _run_to_end(self) -> EndReason | None:
-        """Loop until the run ends or is parked; return how it ended, None if it is parked."""
+    async def _last_decision(self) -> RunDecision:
+        """Loop until the run ends or is parked; return the decision that says so."""
         self._capacity.register(self._uid, node_group(self._plan), self._wake.set)
         try:
             return await self._loop()
         finally:
             self._capacity.clear_demand(self._uid)
 
-    async def _loop(self) -> EndReason | None:
+    async def _loop(self) -> RunDecision:
         await self._attempts.resume()
-        while not ((decision := await self.reconcile_once()).end or decision.is_parked):
+        while not ((decision := await self.reconcile_once()).end or decision.parked):
             dues = [self._writers.next_try(), self._publisher.due_at(), self._results.due_at()]
             await self._wake.wait([decision.wake_at], dues)
         if decision.end is not None:
             await self._attempts.sweep()
         await self._network.close(self._wake)
-        return decision.end
+        return decision
 
     @contextlib.asynccontextmanager
     async def _watching(self) -> AsyncIterator[None]:
@@ -222,14 +218,17 @@ class RunLoop:
     async def _publish(self, decision: RunDecision) -> None:
         await self._publisher.launches_lost(decision.lost)
         history, wait_reason = self._ledger.history, decision.wait_reason
-        if wait_reason is None and decision.halt is Halt.SUSPENDED and self._is_turn_over():
-            wait_reason = WaitReason(Reason.RUNNING, YIELDING_WORDS)
         is_told = wait_reason is not None or decision.halt is not Halt.NONE
         if is_told or history.isolation is not None:
             await self._results.export()
             await self._publisher.progress(self._plan, history, self._results.exported, wait_reason)
         if decision.has_journal_entries:
             self._wake.set()
+
+    async def _park(self, reason: WaitReason) -> None:
+        await self._results.export(at_once=True)
+        history, exported = self._ledger.history, self._results.exported
+        await self._publisher.parked(self._plan, history, exported, reason)
 
     async def _end(self, end: EndReason) -> None:
         if self._plan.has_gateway:

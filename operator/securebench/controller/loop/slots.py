@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from securebench.controller.reporting.publish import SUSPENDED_WORDS, Publisher
+from securebench.controller.reporting.publish import Publisher
 from securebench.controller.runtime.latest_spec import LatestSpec
 from securebench.controller.runtime.wake import wait_until_set
 from securebench.core.clock import Clock
 from securebench.run.api.conditions import Reason
+from securebench.run.decide.reporting.wait_reason import SUSPENDED_WORDS
 
 ENDING_SLOTS = 4
 """Slots beyond the bound for runs that only have to be ended, so that a cancelled run never waits

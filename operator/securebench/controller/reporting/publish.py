@@ -41,15 +41,6 @@ SIGNIFICANT_SHARE = 0.25
 MAX_DEFERRED_INTERVALS = 5
 """Intervals after which smaller changes of the counts are written."""
 
-SUSPENDED_WORDS = "spec.suspend is true: nothing of the run is under way"
-
-PARKED_WORDS = "waiting for a slot: other runs have their turn (settings.turnSeconds)"
-
-YIELDING_WORDS = (
-    "its turn is over and other runs are Queued: launches that are under way end, then it queues "
-    "again (settings.turnSeconds)"
-)
-
 _NOT_SEALED = ConditionUpdate(
     ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED
 )
@@ -121,13 +112,12 @@ class Publisher:
             self._counts, self._changed_since = counts, None
             await self._write(await self._status(plan, history, exported, findings), findings)
 
-    async def parked(self, plan: RunPlan, history: RunHistory, exported: Exported) -> None:
+    async def parked(
+        self, plan: RunPlan, history: RunHistory, exported: Exported, reason: WaitReason
+    ) -> None:
         """Publish that nothing of the run is under way: it is suspended, or gave up its slot."""
-        is_suspended = self._spec.desired.is_suspended
         findings = [
-            succeeded(Reason.SUSPENDED, SUSPENDED_WORDS)
-            if is_suspended
-            else succeeded(Reason.QUEUED, PARKED_WORDS),
+            succeeded(reason.reason, reason.message),
             *self._base_conditions(history.isolation),
             _NOT_SEALED,
         ]

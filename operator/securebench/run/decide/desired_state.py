@@ -80,7 +80,8 @@ class DesiredState:
             halt = Halt.DRAINING if is_graceful and not is_late else Halt.STOPPED
         elif self.spec.suspend or is_turn_over:
             halt = Halt.SUSPENDED
-        return Controls(self.spec.parallelism, halt, stop, deadline)
+        is_yielding = halt is Halt.SUSPENDED and not self.spec.suspend
+        return Controls(self.spec.parallelism, halt, stop, deadline, is_yielding=is_yielding)
 
 
 def desired_state(spec: Mapping[str, object], generation: int) -> DesiredState:

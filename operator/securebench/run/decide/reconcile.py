@@ -17,11 +17,13 @@ from securebench.run.decide.capacity.launch_selection import (
 )
 from securebench.run.decide.network.canary import ObservedCanary
 from securebench.run.decide.network.network_step import NetworkState, NetworkStep, network_step
-from securebench.run.decide.reporting.verdict import EndReason, RunOutcome
+from securebench.run.decide.reporting.verdict import EndReason, end_reason, run_failure
 from securebench.run.decide.reporting.wait_reason import (
+    YIELDING_WORDS,
     Throttled,
     WaitReason,
     gated_wait_reason,
+    parked_wait_reason,
     run_wait_reason,
     throttled_wait_reason,
 )
@@ -80,7 +82,7 @@ def reconcile(
     return replace(
         decision,
         wake_at=_wake_at(observed, controls, decision, (cache.wake_times.next(), launches.due_at)),
-        is_parked=_is_parked(cache, observed, decision),
+        parked=_parked(cache, observed, controls, decision),
         end=_end(observed, controls) if is_over else None,
     )
 
@@ -91,13 +93,10 @@ def _in_order(steps: Mapping[AttemptKey, T]) -> tuple[T, ...]:
 
 def _effective_controls(observed: ObservedState, controls: Controls) -> tuple[Controls, str]:
     """Return the controls, which a permanent refusal stops, and the message for the records."""
-    network = observed.network
-    failure = network.gateway_memory.failure
-    refusal = (
-        observed.plan_mismatch or network.isolation_failure or observed.writes.refusal or failure
-    )
-    if refusal and controls.halt is not Halt.STOPPED:
-        return replace(controls, halt=Halt.STOPPED), refusal
+    failure = run_failure(observed.network, observed.writes.refusal)
+    message = observed.plan_mismatch or (failure.message if failure is not None else "")
+    if message and controls.halt is not Halt.STOPPED:
+        return replace(controls, halt=Halt.STOPPED, is_yielding=False), message
     return controls, controls.stop.message if controls.stop is not None else ""
 
 
@@ -122,7 +121,8 @@ def _wait_reason(
     if limit_message:
         throttled = Throttled(limit_message, controls.headroom.held_since)
     is_idle, has_results = not cache.live, observed.history.has_results
-    return throttled_wait_reason(throttled, observed.now, is_idle=is_idle, has_results=has_results)
+    held = throttled_wait_reason(throttled, observed.now, is_idle=is_idle, has_results=has_results)
+    return held or (WaitReason(Reason.RUNNING, YIELDING_WORDS) if controls.is_yielding else None)
 
 
 def _wake_at(
@@ -141,23 +141,19 @@ def _wake_at(
     return min((at for at in times if at is not None), default=None)
 
 
-def _is_parked(cache: DecisionCache, observed: ObservedState, decision: RunDecision) -> bool:
-    is_resting = decision.halt is Halt.SUSPENDED and not cache.live
-    return (
-        is_resting
-        and observed.writes.is_idle
-        and not (decision.has_journal_entries or decision.deletions)
-    )
+def _parked(
+    cache: DecisionCache, observed: ObservedState, controls: Controls, decision: RunDecision
+) -> WaitReason | None:
+    is_resting = controls.halt is Halt.SUSPENDED and not cache.live
+    is_busy = decision.has_journal_entries or decision.deletions or not observed.writes.is_idle
+    if is_busy or not is_resting:
+        return None
+    return parked_wait_reason(is_yielding=controls.is_yielding)
 
 
 def _end(observed: ObservedState, controls: Controls) -> EndReason:
-    end = RunOutcome(
-        not_isolated=observed.network.isolation_failure,
-        refusal=observed.writes.refusal,
-        gateway_failure=observed.network.gateway_memory.failure,
-        stop=controls.stop,
-        attempts=observed.history.values(),
-    ).verdict()
+    failure = run_failure(observed.network, observed.writes.refusal)
+    end = end_reason(failure, controls.stop, observed.history.values())
     return end._replace(message="; ".join(filter(None, (end.message, observed.plan_mismatch))))
 
 

@@ -40,6 +40,7 @@ class Controls:
         deadline: When the run is ended, seconds since the epoch, or None before its start.
         max_unschedulable: Number of unschedulable Pods of this run at which no launch starts.
         headroom: What the operator's limits leave to the run.
+        is_yielding: Whether it is ``SUSPENDED`` only because its turn is over.
     """
 
     parallelism: int
@@ -48,6 +49,7 @@ class Controls:
     deadline: float | None = None
     max_unschedulable: int = MAX_UNSCHEDULABLE
     headroom: Headroom = field(default_factory=Headroom)
+    is_yielding: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class RunDecision:
         halt: Why the run starts no new launches.
         wait_reason: Why it makes no progress at the moment, or None.
         wake_at: When the next pass is due without an event, or None.
-        is_parked: Whether it is suspended and nothing of it is under way.
+        parked: What it waits for while nothing of it is under way; None while it goes on.
         end: How it ended; None while an attempt is open or an action is left.
         usage: What the run uses of the operator's limits, the new launches included.
     """
@@ -97,7 +99,7 @@ class RunDecision:
     halt: Halt = Halt.NONE
     wait_reason: WaitReason | None = None
     wake_at: float | None = None
-    is_parked: bool = False
+    parked: WaitReason | None = None
     end: EndReason | None = None
     usage: CapacityUse = field(default_factory=CapacityUse)
 

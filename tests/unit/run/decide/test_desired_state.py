@@ -83,9 +83,12 @@ def test_isolation_may_be_declared():
 
 
 def test_a_run_whose_turn_is_over_starts_nothing():
-    assert desired().controls(NOW, NOW, is_turn_over=True).halt is Halt.SUSPENDED
+    controls = desired().controls(NOW, NOW, is_turn_over=True)
+    assert (controls.halt, controls.is_yielding) == (Halt.SUSPENDED, True)
+    suspended = desired(suspend=True).controls(NOW, NOW, is_turn_over=True)
+    assert (suspended.halt, suspended.is_yielding) == (Halt.SUSPENDED, False)
     cancelled = desired(cancel="Graceful").controls(NOW, NOW, is_turn_over=True)
-    assert cancelled.halt is Halt.DRAINING
+    assert (cancelled.halt, cancelled.is_yielding) == (Halt.DRAINING, False)
 
 
 @pytest.mark.parametrize(("value", "want"), [(True, True), ("true", False)])

@@ -63,6 +63,7 @@ def decide(*histories: Any, **given: Any) -> RunDecision:
         stop=given.pop("stop", None),
         deadline=given.pop("deadline", None),
         max_unschedulable=given.pop("max_unschedulable", 4),
+        is_yielding=given.pop("is_yielding", False),
     )
     views = given.pop("views", ())
     situation = ObservedState(

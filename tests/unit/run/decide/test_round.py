@@ -13,7 +13,14 @@ from securebench.run.decide.network.gateway import GatewayMemory, ObservedGatewa
 from securebench.run.decide.network.network_step import NetworkState
 from securebench.run.decide.network.policies import Repair
 from securebench.run.decide.reporting.verdict import EndReason
-from securebench.run.decide.reporting.wait_reason import GATEWAY_WORDS, ObservedWrites, WaitReason
+from securebench.run.decide.reporting.wait_reason import (
+    GATEWAY_WORDS,
+    PARKED_WORDS,
+    SUSPENDED_WORDS,
+    YIELDING_WORDS,
+    ObservedWrites,
+    WaitReason,
+)
 from securebench.run.decide.run_decision import Halt
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.state.attempts import Finish, Outcome, Role
@@ -114,7 +121,25 @@ PARKED: dict[str, tuple[list[Any], dict[str, Any], bool]] = {
 @pytest.mark.parametrize("name", PARKED)
 def test_a_suspended_run_rests_when_nothing_is_under_way(name: str) -> None:
     histories, given, want = PARKED[name]
-    assert decide(*histories, **{"halt": Halt.SUSPENDED, **given}).is_parked is want
+    parked = decide(*histories, **{"halt": Halt.SUSPENDED, **given}).parked
+    assert parked == (WaitReason(Reason.SUSPENDED, SUSPENDED_WORDS) if want else None)
+
+
+def test_a_run_whose_turn_is_over_says_so_until_it_rests() -> None:
+    yields: dict[str, Any] = {"halt": Halt.SUSPENDED, "is_yielding": True}
+    decision = decide(live(HARNESS), views=[view_of(HARNESS, RUNNING)], **yields)
+    assert decision.wait_reason == WaitReason(Reason.RUNNING, YIELDING_WORDS)
+    assert decision.parked is None
+    parked = decide(finished(0), fresh(1), **yields).parked
+    assert parked == WaitReason(Reason.QUEUED, PARKED_WORDS)
+
+
+def test_the_first_of_several_causes_is_that_of_the_records_too() -> None:
+    given: dict[str, Any] = {"network": NOT_ISOLATED, "writes": REFUSED}
+    (cut,) = decide(fresh(0), **given).finishes
+    end = decide(finished(0), **given).end
+    assert end is not None
+    assert cut.message == end.message == "metadata can be reached"
 
 
 # What is in its way

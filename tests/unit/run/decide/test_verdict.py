@@ -1,6 +1,6 @@
 """The words at the end of a run."""
 
-from securebench.run.decide.reporting.verdict import RunOutcome
+from securebench.run.decide.reporting.verdict import end_reason
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.state.attempts import AttemptHistory, Finish, Outcome
 
@@ -13,7 +13,7 @@ def attempts(*ends):
 
 
 def message(*ends):
-    return RunOutcome(None, "", "", None, attempts(*ends)).verdict()[1]
+    return end_reason(None, None, attempts(*ends)).message
 
 
 LOST = (Outcome.INFRASTRUCTURE, "pod_lost", "producer", "gone")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from securebench.run.api.conditions import Reason
+from securebench.run.decide.network.network_step import NetworkState
 from securebench.run.state.attempts import AttemptHistory, Finish, Outcome
 from securebench.run.state.tally import tally
 
@@ -27,40 +27,41 @@ class EndReason(NamedTuple):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunOutcome:
-    """What decides how a run ended; the first that applies.
+def run_failure(network: NetworkState, refusal: str) -> EndReason | None:
+    """Return what ends a run whatever becomes of its attempts, or None; the first cause decides.
 
-    Attributes:
-        not_isolated: What the canary found where tasks may not start, or empty.
-        refusal: The API server's words after a Pod was refused for good, or empty.
-        gateway_failure: Why there was no gateway, or empty.
-        stop: Why the run was ended early, or None.
+    Args:
+        network: What is observed and remembered of it.
+        refusal: The API server's words after a request was refused for good, or empty.
+    """
+    causes = (
+        EndReason(Reason.ISOLATION_NOT_VERIFIED, network.isolation_failure),
+        EndReason(Reason.POD_REFUSED, refusal),
+        EndReason(Reason.GATEWAY_FAILED, network.gateway_memory.failure),
+    )
+    return next((each for each in causes if each.message), None)
+
+
+def end_reason(
+    failure: EndReason | None, stop: EndReason | None, attempts: Collection[AttemptHistory]
+) -> EndReason:
+    """Return how a run ended.
+
+    Args:
+        failure: What ended it whatever became of its attempts, or None.
+        stop: Why the user or the deadline ended it early, or None.
         attempts: All of them, finished.
     """
-
-    not_isolated: str
-    refusal: str
-    gateway_failure: str
-    stop: EndReason | None
-    attempts: Collection[AttemptHistory]
-
-    def verdict(self) -> EndReason:
-        """Return reason and message of ``Succeeded``."""
-        if self.not_isolated:
-            return EndReason(Reason.ISOLATION_NOT_VERIFIED, self.not_isolated)
-        counts = tally(self.attempts)
-        if self.refusal:
-            return EndReason(Reason.POD_REFUSED, self.refusal)
-        if self.gateway_failure:
-            return EndReason(Reason.GATEWAY_FAILED, self.gateway_failure)
-        if counts.has_all_verdicts:
-            return EndReason(Reason.COMPLETED, f"{counts.passed} of {counts.verified} passed")
-        if self.stop is not None:
-            return self.stop
-        missing = counts.total - counts.verified
-        words = f"{missing} of {counts.total} attempts have no verdict"
-        return EndReason(Reason.INCOMPLETE, f"{words}{_most_frequent(self.attempts)}")
+    if failure is not None:
+        return failure
+    counts = tally(attempts)
+    if counts.has_all_verdicts:
+        return EndReason(Reason.COMPLETED, f"{counts.passed} of {counts.verified} passed")
+    if stop is not None:
+        return stop
+    missing = counts.total - counts.verified
+    words = f"{missing} of {counts.total} attempts have no verdict"
+    return EndReason(Reason.INCOMPLETE, f"{words}{_most_frequent(attempts)}")
 
 
 def _most_frequent(attempts: Collection[AttemptHistory]) -> str:

@@ -26,6 +26,15 @@ LATER_SECONDS = 3.0
 """A wait between two tasks, or of one beside others that work, is told when it lasts so long; what
 the cluster refuses, a loss, and every wait before the first task are told at once."""
 
+SUSPENDED_WORDS = "spec.suspend is true: nothing of the run is under way"
+
+PARKED_WORDS = "waiting for a slot: other runs have their turn (settings.turnSeconds)"
+
+YIELDING_WORDS = (
+    "its turn is over and other runs are Queued: launches that are under way end, then it queues "
+    "again (settings.turnSeconds)"
+)
+
 GATEWAY_WORDS = "the run's gateway is being made"
 
 
@@ -108,6 +117,17 @@ def run_wait_reason(
     if launches.is_working:
         return _task_wait_reason(launches, attempts, now)
     return _pods_wait_reason(pods, attempts, launches, now)
+
+
+def parked_wait_reason(*, is_yielding: bool) -> WaitReason:
+    """Return what a run waits for of which nothing is under way: its user, or its turn.
+
+    Args:
+        is_yielding: Whether it rests only because its turn is over.
+    """
+    if is_yielding:
+        return WaitReason(Reason.QUEUED, PARKED_WORDS)
+    return WaitReason(Reason.SUSPENDED, SUSPENDED_WORDS)
 
 
 def _task_wait_reason(
