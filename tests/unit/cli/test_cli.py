@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from securebench.client.commands import output
+from securebench.client import output
 from securebench.client.session.facade import run_tester_config
 from securebench.client.submit.tester_config import load_tester_config, with_tester_overrides
 from securebench.client.volume import connection
