@@ -37,13 +37,21 @@ class SuiteState:
         handled: The last time of the schedule that was handled, or when the suite was created.
         trigger: What the current round began with.
         plan: The current round.
-        good: CellResults that passed the gates, by cell.
+        good: Results that passed the gates before the current round, by cell; what that round is
+            compared with.
+        passed: Results of the current round, while they pass the gates.
     """
 
     handled: float
     trigger: Trigger
     plan: Plan = field(default_factory=Plan)
     good: Mapping[str, GoodResult] = field(default_factory=dict)
+    passed: Mapping[str, GoodResult] = field(default_factory=dict)
+
+    @property
+    def latest_good(self) -> Mapping[str, GoodResult]:
+        """The last result of each cell that passed the gates."""
+        return {**self.good, **self.passed}
 
 
 class Opening(NamedTuple):

@@ -114,8 +114,10 @@ class GateKeeper:
             return f"its baseline, BenchmarkSuite {name}, does not exist"
         uid = text_at(object_at(raw, "metadata"), "uid")
         state = await asyncio.to_thread(SuiteStore(self._root, uid).read)
-        good = state.good.get(cell) if state is not None else None
-        if good is None and name == self._suite:
+        is_own = name == self._suite
+        known = {} if state is None else state.good if is_own else state.latest_good
+        good = known.get(cell)
+        if good is None and is_own:
             return _First()
         if good is None:
             return f"its baseline, BenchmarkSuite {name}, has no good result of this cell yet"

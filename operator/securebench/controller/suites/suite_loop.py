@@ -25,6 +25,7 @@ from securebench.run.api.conditions import ConditionStatus, Reason
 from securebench.run.api.field_types import CancelMode
 from securebench.suite.api.models import BenchmarkSuiteSpec, ConcurrencyPolicy
 from securebench.suite.expansion import Cell, cells
+from securebench.suite.gates import GateReport
 from securebench.suite.planning import OperatorInputs, Trigger, plan_runs, run_manifest
 from securebench.suite.progress import (
     CellProgress,
@@ -135,8 +136,8 @@ class SuiteLoop:
             observed = await self._runs.observe()
             found = self._progress(spec, state, observed)
         report = await self._gates.report(spec, known.cells, found)
-        if report is not None and report.status is ConditionStatus.TRUE:
-            state = await self._remember(state, found)
+        if report is not None and report.reason is not Reason.RUNNING:
+            state = await self._remember(spec, state, found, report)
         await self._publisher.publish(suite, Findings(spec, state, times, found, report))
         return times
 
@@ -170,6 +171,8 @@ class SuiteLoop:
         )
         self._read_packs_at = now
         begun = replace(state, handled=opened.handled, trigger=opened.trigger, plan=plan)
+        if plan != state.plan:
+            begun = replace(begun, good=state.latest_good, passed={})
         if begun != state:
             await asyncio.to_thread(self._store.write, begun)
         return begun
@@ -206,12 +209,22 @@ class SuiteLoop:
             )
         return bool(created)
 
-    async def _remember(self, state: SuiteState, found: Sequence[CellProgress]) -> SuiteState:
-        """Write down the results that passed the gates."""
-        if {name: good.uid for name, good in state.good.items()} == {
-            cell.cell: cell.uid for cell in found
-        }:
-            return state
-        begun = replace(state, good=await self._gates.good_results(found))
-        await asyncio.to_thread(self._store.write, begun)
-        return begun
+    async def _remember(
+        self,
+        spec: BenchmarkSuiteSpec,
+        state: SuiteState,
+        found: Sequence[CellProgress],
+        report: GateReport,
+    ) -> SuiteState:
+        """Write down the results that pass the gates, and forget them when they do not any more.
+
+        Those that passed without a comparison are the baseline from now on.
+        """
+        is_good = report.status is ConditionStatus.TRUE
+        passed = await self._gates.good_results(found) if is_good else {}
+        known = replace(state, passed=passed)
+        if is_good and spec.gates is not None and spec.gates.not_worse is None:
+            known = replace(known, good=known.latest_good)
+        if known != state:
+            await asyncio.to_thread(self._store.write, known)
+        return known

@@ -102,8 +102,22 @@ def test_the_last_good_result_is_the_baseline_and_a_regression_never_becomes_it(
 
 def test_the_first_result_of_a_suite_becomes_its_baseline(world: SuiteWorld) -> None:
     assert ran(world, **LAST_GOOD)[0] == "True"
+    world.settle(120)
     message = world.said("GatesPassed")[2]
     assert "notWorse; first result, nothing to compare with: smoke/a" in message
+    assert again(world, "worse", FAILED)[:2] == ("False", "GatesFailed")
+
+
+def test_a_changed_pack_is_accepted_by_a_sync_without_the_comparison(world: SuiteWorld) -> None:
+    assert ran(world, **LAST_GOOD)[0] == "True"
+    write_pack(world.root / "packs/smoke", [question("z")])
+    world.apply_suite(**ONE, **LAST_GOOD)
+    world.end_all(passed=PASSED)
+    assert world.said("GatesPassed")[:2] == ("Unknown", "GatesUndecided")
+    world.apply_suite(**ONE, gates={"maxLostShare": "0.5"})
+    assert world.said("GatesPassed")[0] == "True"
+    world.apply_suite(**ONE, **LAST_GOOD)
+    assert world.said("GatesPassed")[0] == "True"
     assert again(world, "worse", FAILED)[:2] == ("False", "GatesFailed")
 
 
