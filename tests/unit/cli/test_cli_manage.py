@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 
@@ -180,6 +181,15 @@ def test_a_regrade_is_a_run_of_the_same_harness_with_the_pack_of_now(
         "there is a BenchmarkRun again already"
         in shell("regrade", finished, "--name", "again").last
     )
+
+
+def test_a_regrade_is_not_resumed(shell: Shell, finished: str) -> None:
+    assert shell("regrade", finished, "--name", "again").code == 0
+    condition = {"type": "Succeeded", "status": "False", "reason": "Incomplete"}
+    asyncio.run(put_status(shell, "again", {"conditions": [condition]}))
+    refused = shell("resume", "again")
+    assert f"run again only graded run {finished} again; resume that one" in refused.last
+    assert (refused.code, len(shell.namespace.runs())) == (1, 2)
 
 
 def test_a_regrade_with_a_corrected_pack(shell: Shell, finished: str) -> None:

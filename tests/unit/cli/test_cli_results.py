@@ -69,3 +69,13 @@ def test_logs(shell: Shell) -> None:
     result = shell("logs", only_run(shell), "a")
     assert (result.code, result.stdout) == (0, "==> producer/stdout <==\nhello\n")
     assert shell("logs", only_run(shell), "zzz").code == 1
+
+
+def test_a_diff_of_a_run_with_itself(shell: Shell, finished: str) -> None:
+    told = shell("results", "--diff", finished, finished)
+    assert told[:2] == (0, "securebench: 0 of 3 tasks flipped: 0 lost, 0 gained\n")
+
+
+def test_a_diff_needs_two_runs(shell: Shell, finished: str) -> None:
+    refused = shell("results", "--diff", finished)
+    assert (refused.code, "--diff needs two runs" in refused.stderr) == (2, True)

@@ -54,6 +54,11 @@ async def _resume(name: str, target: ClusterTarget) -> str:
 async def _continue(cluster: Cluster, earlier: Raw) -> str:
     """Create the run that continues an earlier one, and let it own its Secrets too."""
     old, run_id = run_state(earlier).name, run_id_of(earlier)
+    regraded = text_at(object_at(object_at(earlier, "spec"), "regrade"), "run")
+    if regraded:
+        raise InvalidInputError(
+            f"run {old} only graded run {regraded} again; resume that one, or grade it again"
+        )
     kept = object_at(earlier, "spec").items()
     spec = {key: value for key, value in kept if key not in _NOT_TAKEN_OVER}
     spec |= {"runId": run_id, "resumeFrom": {"run": old}}

@@ -10,6 +10,7 @@ from securebench.cluster.port import ObjectKind
 from securebench.controller.runtime.context import Context
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.journal_files import read_journal
+from securebench.controller.volume.store import RunStore
 from securebench.core.errors import ConfigErrors, SpecError
 from securebench.files.durable import make_folder, replace_file
 from securebench.protocol.volume import RECORD
@@ -67,6 +68,11 @@ async def _ended(context: Context, entry: IndexEntry | None, field: str, name: s
     if entry.removed_at:
         raise SpecError(
             f"spec.{field}.run: the results of run {name!r} were removed at {entry.removed_at}; "
+            f"start a run without {field}"
+        )
+    if not await asyncio.to_thread(RunStore(context.settings.data_root, entry.uid).exists):
+        raise SpecError(
+            f"spec.{field}.run: the results of run {name!r} are not on this volume any more; "
             f"start a run without {field}"
         )
     if not entry.outcome and await _is_there(context, entry):

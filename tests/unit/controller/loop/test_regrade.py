@@ -300,6 +300,19 @@ def test_results_that_were_removed_are_refused(world):
     assert "were removed at 2026-11-25T00:00:00Z" in ended_with(world)[1]
 
 
+@pytest.mark.parametrize("field", ["regrade", "resumeFrom"])
+def test_results_that_somebody_deleted_are_refused(world, field):
+    shutil.rmtree(world.folder(world.finished(runId="n")))
+    world.apply("again", **{"runId": "n", field: {"run": "nightly"}})
+    assert ended_with(world) == (
+        "InvalidSpec",
+        (
+            f"spec.{field}.run: the results of run 'nightly' are not on this volume any more; "
+            f"start a run without {field}"
+        ),
+    )
+
+
 def test_a_regrade_cannot_be_resumed(world):
     world.finished()
     world.regraded(runId="n")

@@ -317,9 +317,10 @@ def test_a_removal_of_an_unended_run_that_was_broken_off_is_finished_at_once(wor
 
 
 @with_results_ttl
-def test_no_link_is_followed_out_of_the_volume(world, tmp_path_factory):
+def test_no_link_is_followed_out_of_the_volume(world, tmp_path_factory, caplog):
     outside = tmp_path_factory.mktemp("outside")
     (outside / "precious").touch()
+    os.utime(outside, (0, world.clock.now()))
     uid = world.finished()
     world.delete("nightly")
     folder = world.root / "runs" / uid
@@ -328,6 +329,7 @@ def test_no_link_is_followed_out_of_the_volume(world, tmp_path_factory):
     world.wait(3 * TTL)
     assert world.files(uid) is None
     assert (outside / "precious").exists()
+    assert not [line for line in caplog.messages if line.startswith("retention: ")]
 
 
 def test_a_folder_that_became_a_link_is_not_removed(tmp_path):
