@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from securebench.run import layout
 from securebench.run.pods.parts import sizes, volumes
-from securebench.run.pods.parts.commands import POD_SUPERVISE, supervise_argv
+from securebench.run.pods.parts.commands import POD_SUPERVISE, collect_spec, supervise_argv
 from securebench.run.pods.parts.frame import TASK_IMAGE_PULL_POLICY, Manifest
 from securebench.run.pods.parts.security import trusted, untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from securebench.run.plan.model import PodPolicy
+    from securebench.run.plan.keys import LaunchKey
+    from securebench.run.plan.model import PodPolicy, RunPlan
 
 TERMINATION = {"terminationMessagePolicy": "File"}
 """Without the fallback to logs: those are untrusted text."""
@@ -44,6 +45,25 @@ def courier(policy: PodPolicy, job: CourierJob) -> Manifest:
     container["restartPolicy"] = "Always"
     container["command"] = supervise_argv(POD_SUPERVISE, "courier", job.spec)
     return container
+
+
+def verifier_courier(
+    plan: RunPlan, launch: LaunchKey, folders: Sequence[str] = (), mounts: Sequence[Manifest] = ()
+) -> Manifest:
+    """Return the courier of a verifier Pod, which collects what the verifier writes.
+
+    Args:
+        plan: The run.
+        launch: The verifier's.
+        folders: Made at once for containers that wait for them, relative to its root.
+        mounts: Where they are.
+    """
+    verification = volumes.mount(
+        volumes.RESULTS,
+        layout.COURIER_VERIFICATION,
+        sub_path=f"{layout.launch_folder(plan.identity.uid, launch)}/{layout.VERIFICATION_NAME}",
+    )
+    return courier(plan.pods, CourierJob(collect_spec(plan, folders), [verification, *mounts]))
 
 
 def trusted_container(

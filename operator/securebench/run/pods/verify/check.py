@@ -9,12 +9,11 @@ from securebench.benchmark.pack.references import checker_reference
 from securebench.protocol.messages import FRAMEWORK_FOLDER
 from securebench.run import layout
 from securebench.run.pods.parts import sizes, volumes
-from securebench.run.pods.parts.commands import base_spec, collect_spec, lane_spec, phase_spec
+from securebench.run.pods.parts.commands import base_spec, lane_spec, phase_spec
 from securebench.run.pods.parts.containers import (
-    CourierJob,
     TaskContainer,
-    courier,
     task_container,
+    verifier_courier,
 )
 from securebench.run.pods.parts.frame import Containers, Manifest
 from securebench.run.pods.parts.volumes import (
@@ -69,18 +68,8 @@ def check_containers(
     return Containers(
         main=task_container(container, "run", spec),
         volumes=_volumes(plan, task, lanes),
-        init=[_courier(plan, launch)],
+        init=[verifier_courier(plan, launch)],
     )
-
-
-def _courier(plan: RunPlan, launch: LaunchKey) -> Manifest:
-    own = layout.launch_folder(plan.identity.uid, launch)
-    verification = volumes.mount(
-        volumes.RESULTS,
-        layout.COURIER_VERIFICATION,
-        sub_path=f"{own}/{layout.VERIFICATION_NAME}",
-    )
-    return courier(plan.pods, CourierJob(collect_spec(plan), [verification]))
 
 
 def _beside(task: TaskPlan, lanes: LaneSet) -> list[Manifest]:

@@ -22,11 +22,10 @@ from securebench.run.pods.parts.commands import (
     PYTHON,
     Phase,
     base_spec,
-    collect_spec,
     lane_spec,
     phase_spec,
 )
-from securebench.run.pods.parts.containers import CourierJob, TaskContainer, courier, task_container
+from securebench.run.pods.parts.containers import TaskContainer, task_container, verifier_courier
 from securebench.run.pods.parts.frame import Containers, Manifest
 from securebench.run.pods.parts.volumes import candidate_mount, lane_mount, tools_mount
 from securebench.run.pods.verify.prechecks import inline_compiler
@@ -168,17 +167,11 @@ def folder_digest(name: str, digest: str) -> str:
 
 
 def _courier(job: _CodeJob) -> Manifest:
-    own = layout.launch_folder(job.plan.identity.uid, job.launch)
-    verification = volumes.mount(
-        volumes.RESULTS,
-        layout.COURIER_VERIFICATION,
-        sub_path=f"{own}/{layout.VERIFICATION_NAME}",
-    )
     if job.code.is_shared:
-        return courier(job.plan.pods, CourierJob(collect_spec(job.plan), [verification]))
+        return verifier_courier(job.plan, job.launch)
     marks = [f"{SOCKET_VOLUME}/{name}" for name in MARKS]
-    mounts = [verification, volumes.mount(SOCKET_VOLUME, f"{layout.COURIER_ROOT}/{SOCKET_VOLUME}")]
-    return courier(job.plan.pods, CourierJob(collect_spec(job.plan, marks), mounts))
+    mounts = [volumes.mount(SOCKET_VOLUME, f"{layout.COURIER_ROOT}/{SOCKET_VOLUME}")]
+    return verifier_courier(job.plan, job.launch, marks, mounts)
 
 
 def _container(job: _CodeJob, place: _CodePlace) -> Manifest:

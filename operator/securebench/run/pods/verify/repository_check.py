@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from securebench.core.errors import InvariantViolationError
 from securebench.run import layout
 from securebench.run.pods.parts import sizes, volumes
-from securebench.run.pods.parts.commands import base_spec, collect_spec, lane_spec, phase_spec
-from securebench.run.pods.parts.containers import CourierJob, TaskContainer, courier, task_container
+from securebench.run.pods.parts.commands import base_spec, lane_spec, phase_spec
+from securebench.run.pods.parts.containers import TaskContainer, task_container, verifier_courier
 from securebench.run.pods.parts.frame import Containers, Manifest
 from securebench.run.pods.parts.volumes import (
     candidate_mount,
@@ -97,7 +97,9 @@ def repository_containers(
         raise InvariantViolationError("a repository is checked with a patch", task=task.index)
     job = _Job(plan, task, check, patch, launch, lanes, candidate, digests)
     *control, main = (_container(job, place) for place in job.places)
-    return Containers(main=main, volumes=_volumes(job), init=[_courier(job), *control])
+    return Containers(
+        main=main, volumes=_volumes(job), init=[verifier_courier(job.plan, job.launch), *control]
+    )
 
 
 def check_seconds(check: CheckPlan) -> float:
@@ -164,16 +166,6 @@ def _run_spec(job: _Job, *, has_control: bool) -> dict[str, object]:
 
 def _field(name: str, *, is_given: bool) -> dict[str, str] | None:
     return {"path": f"{layout.REPOSITORY_INPUTS}/{TESTS}", "field": name} if is_given else None
-
-
-def _courier(job: _Job) -> Manifest:
-    own = layout.launch_folder(job.plan.identity.uid, job.launch)
-    verification = volumes.mount(
-        volumes.RESULTS,
-        layout.COURIER_VERIFICATION,
-        sub_path=f"{own}/{layout.VERIFICATION_NAME}",
-    )
-    return courier(job.plan.pods, CourierJob(collect_spec(job.plan), [verification]))
 
 
 def _volumes(job: _Job) -> list[Manifest]:
