@@ -32,6 +32,9 @@ IN_MEMORY = TMPDIR=$$(tests/scratch.sh)
 # $(call tier,FOLDER,OPTIONS,ENVIRONMENT): a tier without tests yet is no failure (pytest's exit code 5).
 tier = if [ -d $(1) ]; then $(3) pytest $(1) $(2) || [ $$? -eq 5 ]; else echo "no tests in $(1)"; fi
 
+# Says where the time of tests on the node goes.
+SLOWEST := --durations 12 --durations-min 5
+
 STAGES := setup lint type site unit property chaos-short wiring supervise cluster golden image-tests browser contract images cluster-tests threats-short e2e
 
 .NOTPARALLEL:
@@ -170,19 +173,19 @@ supervise: ## Tests of the Go program supervise
 	@cd images/supervise && CGO_ENABLED=0 go test ./...
 
 cluster-tests: setup load ## Pods on the local cluster: network, threats, crashes
-	@$(WITH_CLUSTER); $(call tier,tests/cluster,-m "cluster and not slow")
+	@$(WITH_CLUSTER); $(call tier,tests/cluster,-m "cluster and not slow" $(SLOWEST))
 
 threats-short: setup load outside ## Threat cases: each mechanism once
 	@tests/cluster/packages.sh browser
-	@$(WITH_CLUSTER); $(call tier,tests/threats,-m short)
+	@$(WITH_CLUSTER); $(call tier,tests/threats,-m short $(SLOWEST))
 
 threats: setup load overlays outside ## Every threat case with its weakened twin; THREATS_REPORT names a file for the table as JSON
 	@tests/cluster/packages.sh browser
-	@$(WITH_CLUSTER); THREATS_WHOLE=1 pytest tests/threats
+	@$(WITH_CLUSTER); THREATS_WHOLE=1 pytest tests/threats && pytest tests/e2e/test_scenarios.py -m slow
 
 e2e: setup load ## The chart installed, whole packs run, records compared
 	@tests/cluster/packages.sh monitoring
-	@$(WITH_CLUSTER); $(call tier,tests/e2e)
+	@$(WITH_CLUSTER); $(call tier,tests/e2e,$(SLOWEST))
 
 chaos-short: setup ## Each kind of fault once, against the fake cluster
 	@$(call tier,tests/chaos,$(PARALLEL) -m "not cluster and not slow",$(IN_MEMORY))
