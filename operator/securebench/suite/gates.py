@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import NamedTuple
 
 from securebench.core.json_values import object_at, text_at
@@ -179,9 +180,9 @@ def _verdicts(gates: Gates, cells: Sequence[JudgedCell]) -> Iterator[GateVerdict
         yield _undecided(f"no gate can be decided: {_some(missing)}")
         return
     if gates.min_pass_rate is not None:
-        yield _by_cell("minPassRate", cells, _pass_rate, float(gates.min_pass_rate))
+        yield _by_cell("minPassRate", cells, _pass_rate, Decimal(gates.min_pass_rate))
     if gates.max_lost_share is not None:
-        yield _by_cell("maxLostShare", cells, _lost_share, float(gates.max_lost_share))
+        yield _by_cell("maxLostShare", cells, _lost_share, Decimal(gates.max_lost_share))
     if gates.max_cost_micro_dollars is not None:
         yield _cost(gates, gates.max_cost_micro_dollars, cells)
     if gates.not_worse is not None:
@@ -193,10 +194,10 @@ class _CellVerdict(NamedTuple):
     said: str
 
 
-_Rule = Callable[[CellResults, float], _CellVerdict]
+_Rule = Callable[[CellResults, Decimal], _CellVerdict]
 
 
-def _by_cell(gate: str, cells: Sequence[JudgedCell], rule: _Rule, bound: float) -> GateVerdict:
+def _by_cell(gate: str, cells: Sequence[JudgedCell], rule: _Rule, bound: Decimal) -> GateVerdict:
     found = [
         (cell.cell, rule(cell.results, bound))
         for cell in cells
@@ -206,26 +207,25 @@ def _by_cell(gate: str, cells: Sequence[JudgedCell], rule: _Rule, bound: float) 
         said = [f"{name} {each.said}" for name, each in found if each.passed is state]
         if said:
             return GateVerdict(passed=state, message=f"{gate}: {_some(said)}")
-    return _passed(f"{gate}: all {len(found)} cells keep to {bound:g}")
+    return _passed(f"{gate}: all {len(found)} cells keep to {bound}")
 
 
-def _pass_rate(results: CellResults, least: float) -> _CellVerdict:
+def _pass_rate(results: CellResults, least: Decimal) -> _CellVerdict:
     verified = sum(task.verified for task in results.tasks.values())
     passed = sum(task.passed for task in results.tasks.values())
     if not verified:
         return _CellVerdict(None, "has no verdict")
     return _CellVerdict(
         passed >= least * verified,
-        f"passed {passed} of {verified} ({passed / verified:.3f}), needed are {least:g}",
+        f"passed {passed} of {verified} ({passed / verified:.3f}), needed are {least}",
     )
 
 
-def _lost_share(results: CellResults, greatest: float) -> _CellVerdict:
+def _lost_share(results: CellResults, greatest: Decimal) -> _CellVerdict:
     share = results.lost / results.attempts
     return _CellVerdict(
-        share <= greatest,
-        f"lost {results.lost} of {results.attempts} attempts ({share:.3f}), allowed are"
-        f" {greatest:g}",
+        results.lost <= greatest * results.attempts,
+        f"lost {results.lost} of {results.attempts} attempts ({share:.3f}), allowed are {greatest}",
     )
 
 

@@ -33,6 +33,7 @@ def again(world: SuiteWorld, value: str, passed: list[Any], **end: Any) -> tuple
     [
         ({"minPassRate": "0.3"}, FAILED, ("True", "GatesPassed")),
         ({"minPassRate": "0.9"}, FAILED, ("False", "GatesFailed")),
+        ({"minPassRate": "0.55"}, [True] * 11 + [False] * 9, ("True", "GatesPassed")),
         ({"minPassRate": "0.9"}, [None], ("Unknown", "GatesUndecided")),
         ({"maxLostShare": "0.5"}, [True, None], ("True", "GatesPassed")),
         ({"maxLostShare": "0.4"}, [True, None], ("False", "GatesFailed")),
