@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -26,10 +26,17 @@ from securebench.run.api.field_types import CancelMode
 from securebench.suite.api.models import BenchmarkSuiteSpec, ConcurrencyPolicy
 from securebench.suite.expansion import Cell, cells
 from securebench.suite.gates import GateReport
-from securebench.suite.planning import OperatorInputs, Trigger, plan_runs, run_manifest
+from securebench.suite.planning import (
+    OperatorInputs,
+    PlannedRun,
+    Trigger,
+    plan_runs,
+    run_manifest,
+)
 from securebench.suite.progress import (
     CellProgress,
     Observed,
+    SeenRun,
     progress,
     to_create,
     to_delete,
@@ -73,7 +80,7 @@ class SuiteLoop:
         self._cluster = context.cluster
         self._clock = context.clock
         self._suite = suite
-        self._installation = OperatorInputs(limits(context.settings), overlays(context.settings))
+        self._inputs = OperatorInputs(limits(context.settings), overlays(context.settings))
         self._store = SuiteStore(context.settings.data_root, suite.uid, context.lead)
         self._packs = PackReader(context)
         self._runs = RunObserver(context, suite.name)
@@ -152,7 +159,7 @@ class SuiteLoop:
         self, spec: BenchmarkSuiteSpec, state: SuiteState, observed: Observed
     ) -> tuple[CellProgress, ...]:
         accepts_losses = spec.gates is not None and spec.gates.max_lost_share is not None
-        return progress(state.plan, observed, self._installation, accepts_losses=accepts_losses)
+        return progress(state.plan, observed, self._inputs, accepts_losses=accepts_losses)
 
     async def _begin(self, known: _Suite, state: SuiteState, opened: Opening) -> SuiteState:
         """Write down what runs from now on, if that is news."""
@@ -166,7 +173,7 @@ class SuiteLoop:
             known.spec,
             known.cells,
             packs,
-            self._installation,
+            self._inputs,
             opened.trigger,
         )
         self._read_packs_at = now
@@ -185,29 +192,45 @@ class SuiteLoop:
         found: Sequence[CellProgress],
     ) -> bool:
         """Create, cancel and delete runs; return whether there is something new to observe."""
-        spec, runs = known.spec, observed.runs.values()
-        going = [run for run in runs if not run.has_ended]
+        going = [run for run in observed.runs.values() if not run.has_ended]
+        await self._cancel_replaced(known.spec, state, going)
+        created = False
+        if not known.spec.suspend:
+            limit = known.spec.max_concurrent_runs
+            for planned in to_create(state.plan, found, len(going), limit):
+                await self._create(known.object, planned)
+                created = True
+        await self._delete_old(known.spec, state, observed)
+        return created
+
+    async def _cancel_replaced(
+        self, spec: BenchmarkSuiteSpec, state: SuiteState, going: Iterable[SeenRun]
+    ) -> None:
+        """End the runs of earlier rounds, where a time of the schedule replaces them."""
+        if spec.schedule is None or spec.concurrency_policy is not ConcurrencyPolicy.REPLACE:
+            return
         current = {run.name for run in state.plan.runs}
-        if spec.concurrency_policy is ConcurrencyPolicy.REPLACE and spec.schedule is not None:
-            for run in going:
-                if run.name not in current and run.spec.get("cancel") != CancelMode.IMMEDIATE:
-                    patch = {"spec": {"cancel": CancelMode.IMMEDIATE.value}}
-                    await self._cluster.patch(ObjectKind.BENCHMARK_RUN, run.name, patch)
-        created = 0
-        if not spec.suspend:
-            for planned in to_create(state.plan, found, len(going), spec.max_concurrent_runs):
-                manifest = run_manifest(known.object.identity, planned)
-                try:
-                    await self._cluster.create(ObjectKind.BENCHMARK_RUN, manifest)
-                except AlreadyExists:
-                    self._runs.note_taken(planned.name)
-                created += 1
-        successful, failed = spec.successful_runs_history_limit, spec.failed_runs_history_limit
-        for run in to_delete(state.plan, runs, successful, failed):
+        for run in going:
+            if run.name not in current and run.spec.get("cancel") != CancelMode.IMMEDIATE:
+                patch = {"spec": {"cancel": CancelMode.IMMEDIATE.value}}
+                await self._cluster.patch(ObjectKind.BENCHMARK_RUN, run.name, patch)
+
+    async def _create(self, suite: SuiteObject, planned: PlannedRun) -> None:
+        manifest = run_manifest(suite.identity, planned)
+        try:
+            await self._cluster.create(ObjectKind.BENCHMARK_RUN, manifest)
+        except AlreadyExists:
+            self._runs.note_taken(planned.name)
+
+    async def _delete_old(
+        self, spec: BenchmarkSuiteSpec, state: SuiteState, observed: Observed
+    ) -> None:
+        """Delete the runs that are beyond the history limits."""
+        kept = spec.successful_runs_history_limit, spec.failed_runs_history_limit
+        for run in to_delete(state.plan, observed.runs.values(), *kept):
             await self._cluster.delete(
                 ObjectKind.BENCHMARK_RUN, run.name, uid=run.uid, grace_seconds=None
             )
-        return bool(created)
 
     async def _remember(
         self,
