@@ -79,13 +79,17 @@ class SuitePublisher:
 
 
 def changes(before: Sequence[Condition], after: Sequence[Condition]) -> Iterator[Notice]:
-    """Yield a notice for each condition that has another reason than before."""
+    """Yield a notice for each condition that has another reason than before, each reason once."""
+    told = set[str]()
     for kind in _TOLD:
         old, new = get_condition(before, kind), get_condition(after, kind)
         if new is None or (
             old is not None and (old.status, old.reason) == (new.status, new.reason)
         ):
             continue
+        if new.reason in told:
+            continue
+        told.add(new.reason)
         is_warning = new.status is not ConditionStatus.TRUE and new.reason not in _QUIET
         yield Notice(_ACTION, new.reason, new.message or new.reason, is_warning, kind.value)
 

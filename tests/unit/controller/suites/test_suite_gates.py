@@ -52,6 +52,10 @@ def test_a_gate_that_failed_is_named_with_its_cell(world: SuiteWorld) -> None:
     _, _, message = ran(world, FAILED, gates={"minPassRate": "0.9"})
     assert message == "minPassRate: smoke/a passed 4 of 12 (0.333), needed are 0.9"
     assert world.said() == ("False", "GatesFailed", message)
+    events: list[Any] = list(world.cluster.objects(ObjectKind.EVENT).values())
+    assert [event["reason"] for event in events] == ["Running", "GatesFailed"]
+    assert events[1]["regarding"]["kind"] == "BenchmarkSuite"
+    assert events[1]["type"] == "Warning"
 
 
 def test_gates_wait_for_every_cell(world: SuiteWorld) -> None:
