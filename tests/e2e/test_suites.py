@@ -1,4 +1,4 @@
-"""The how-to on suites, followed on the node: each cell runs once, and again when it is asked to."""
+"""The how-to on suites, followed on the node: a cell runs once, and again when somebody asks."""
 
 from __future__ import annotations
 
