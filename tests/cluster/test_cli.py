@@ -547,6 +547,7 @@ def test_the_programs_of_the_image(place: Release, user: Callable[..., Shell]) -
         "regrade",
         "rm",
         "results",
+        "verify",
         "why",
         "logs",
         "init",

@@ -17,6 +17,7 @@ RUN_BY = {
     "how-to/gitops.md": "tests/cluster/test_chart_install.py",
     RECORDS: "tests/unit/docs/test_command_blocks.py",
     STATEMENTS: "tests/cluster/test_chart_install.py",
+    "how-to/suites.md": "tests/e2e/test_suites.py",
     "installation.md": "tests/cluster/test_chart_install.py",
     "operations.md": "tests/cluster/test_chart_install.py",
     "reference/cli.md": "tests/cluster/test_first_packs.py",
