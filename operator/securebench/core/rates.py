@@ -1,4 +1,4 @@
-"""How fast: the token bucket of new Pods and connections, and what administrators may change."""
+"""Token bucket, exponential back-off and the defaults of retries."""
 
 from __future__ import annotations
 

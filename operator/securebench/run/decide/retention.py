@@ -1,4 +1,4 @@
-"""What of runs that have ended is due to go. Pure.
+"""Decides which ended runs and results folders have expired. Pure.
 
 Source: decisions 0045 and 0071.
 """

@@ -61,7 +61,7 @@ OWN_PHASES: Mapping[str, str] = {PREFLIGHT_FAILED: FailurePhase.PREFLIGHT}
 """failure_phase of reasons that have one of their own."""
 
 SUSPECT_LAUNCHES = 2
-"""Launches of one role that fail at what the agent left; then it is the agent's (21.16)."""
+"""Failures of one role on the agent's output after which the agent is at fault (21.16)."""
 
 PHASE_OF_ROLE = {Role.HARNESS: FailurePhase.PRODUCER, Role.VERIFIER: FailurePhase.VERIFICATION}
 

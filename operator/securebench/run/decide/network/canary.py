@@ -2,8 +2,8 @@
 
 A canary and, beside it, a control Pod try the same targets. One that is lost before it gave an
 answer is replaced by the next number, a few times. The first ones are started beside the run's
-gateway, if it has one; those that replace them, when it is ready. What a process remembers it finds
-out anew after a restart, at the price of a wait.
+gateway, if it has one; those that replace them, when it is ready. In-memory state is
+rebuilt after a restart, at the cost of a wait.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def decide(seen: ObservedGateway, known: GatewayMemory, now: Instant) -> Gateway
 def delayed(
     known: GatewayMemory, trouble: str, now: float, again_at: float | None = None
 ) -> GatewayMemory:
-    """Return what to remember after a request without an answer: the waiting begins anew.
+    """Return the memory after a request without an answer, with the timeout restarted.
 
     Args:
         known: What was remembered.

@@ -23,8 +23,8 @@ from securebench.run.observe.waiting import (
 from securebench.run.state.attempt_index import AttemptIndex
 
 LATER_SECONDS = 3.0
-"""A wait between two tasks, or of one beside others that work, is told when it lasts so long; what
-the cluster refuses, a loss, and every wait before the first task are told at once."""
+"""A wait between tasks, or while others run, is reported after this long; rejections, losses and
+waits before the first task are reported at once."""
 
 SUSPENDED_WORDS = "spec.suspend is true: nothing of the run is under way"
 
@@ -93,7 +93,7 @@ def run_wait_reason(
     writes: ObservedWrites,
     launches: LaunchesUnderWay,
 ) -> WaitReason | None:
-    """Return the first thing that a run, or a task of it, waits for; None while it goes on.
+    """Return why a run or one of its tasks waits; None while it makes progress.
 
     Args:
         network: What is seen and remembered of what launches need around them.
