@@ -16,7 +16,6 @@ from cluster.test_kills import (
     LEASE,
     Form,
     check_journal,
-    comparable,
     make_pack,
     operator_processes,
     start,
@@ -24,6 +23,7 @@ from cluster.test_kills import (
 from securebench.controller.process.leading import LOST_EXIT_CODE
 from securebench.core.names import OPERATOR_LEASE, holder_pod
 from securebench.run.state.history import Continued
+from support.comparable import comparable
 from support.release import DATA, CommandError, Release, condition, release
 
 pytestmark = pytest.mark.cluster

@@ -7,21 +7,19 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from copy import deepcopy
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 import pytest
 
-from securebench.run.records.record import TIMING_FIELDS
 from securebench.run.state.history import Finished, LaunchBegun, LaunchLost, Opened, RunEnded
+from support.comparable import comparable
 from support.release import (
     OPERATOR,
     CommandError,
     Raw,
-    Record,
     Release,
     benchmark_run,
     condition,
@@ -45,8 +43,6 @@ first, _, second = json.load(open("task.json"))["question"].split()
 time.sleep(1)
 print(int(first) + int(second) + (int(first) % 5 == 0))
 """
-STARTED_TWICE = "run_ordinal"
-"""Counts how often the same run was started, so it differs by intent."""
 
 
 class Form(NamedTuple):
@@ -204,15 +200,3 @@ def check_journal(own: Release, run: str, form: Form) -> None:
     assert epochs == list(range(1, len(epochs) + 1))
     assert len(epochs) > form.kills
     assert isinstance(entries[-1], RunEnded)
-
-
-def comparable(record: Record) -> Record:
-    """Return a record without what differs between two runs with equal results."""
-    result = deepcopy(record)
-    for path in (*TIMING_FIELDS, STARTED_TWICE):
-        *parents, last = path.split(".")
-        part: Mapping[str, object] = result
-        for name in parents:
-            part = part.get(name, {})  # type: ignore[assignment]
-        part.pop(last, None)  # type: ignore[attr-defined]
-    return result

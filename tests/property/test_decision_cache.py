@@ -19,7 +19,7 @@ from securebench.run.observe.pods import PodView
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.plan.model import PodRetention
 from securebench.run.state.attempt_index import AttemptIndex
-from securebench.run.state.attempts import Doubt, Finish, Lost, Outcome
+from securebench.run.state.attempts import CrashSuspicion, Finish, Lost, Outcome
 from support.build import (
     NOW,
     PROVEN_NETWORK,
@@ -202,7 +202,7 @@ def test_counts_of_an_index_are_those_of_its_attempts(changes: list[tuple[int, s
                 "made": {"live": None, "production": production()},
                 "lost": {"live": None, "last_lost": Lost(launch, "pod_lost", "", NOW)},
                 "end": {"live": None, "finish": Finish(key, Outcome.SCORED, passed=task > 1)},
-                "doubt": {"doubt": Doubt.SUSPECTED},
+                "doubt": {"doubt": CrashSuspicion.SUSPECTED},
             }[what],
         )
         again = AttemptIndex(index.values())

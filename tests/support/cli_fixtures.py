@@ -18,10 +18,10 @@ from support.interrupts import interruptible
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     made = Shell(tmp_path)
     monkeypatch.chdir(tmp_path)
-    commands = ("packs", "results", "verify", "why", "explain", "logs", "names")
+    commands = ("packs", "results", "verify", "launch_details", "why", "logs", "names")
     for module in ("client.session.facade", *(f"client.commands.{name}" for name in commands)):
         monkeypatch.setattr(f"securebench.{module}.open_connection", made.connect)
-    for module in ("runs", "resume", "regrade", "explain", "names"):
+    for module in ("runs", "resume", "regrade", "why", "names"):
         name = f"securebench.client.commands.{module}.open_cluster"
         monkeypatch.setattr(name, made.open_cluster)
     monkeypatch.setattr("securebench.client.commands.results.open_published", made.open_published)

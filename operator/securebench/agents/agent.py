@@ -154,5 +154,10 @@ def cli_agent(name: str, cli: AgentCli, default_model: str | None = None) -> Age
             **common_fields(config, timeout=TIMEOUT_SECONDS),
         )
 
-    shape = Shape(object_of(_KEYS, *(("model",) if default_model is None else ())))
-    return Agent(name=name, config=shape, read=read, cli=cli)
+    return Agent(name=name, config=_shape(default_model), read=read, cli=cli)
+
+
+def _shape(default_model: str | None) -> Shape:
+    if default_model is None:
+        return Shape(object_of(_KEYS, "model"))
+    return Shape(object_of({**_KEYS, "model": {**_KEYS["model"], "default": default_model}}))

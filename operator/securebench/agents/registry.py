@@ -33,7 +33,7 @@ AGENTS: Final[dict[str, Agent]] = {
 """The only registry; everything that depends on the harness type looks it up here."""
 
 
-def wrong_type(name: object) -> str:
+def unknown_type_message(name: object) -> str:
     """Return the error message for an unknown harness type."""
     hint = did_you_mean([name], AGENTS) if isinstance(name, str) else ""
     return f"harness.type must be one of {', '.join(sorted(AGENTS))}{hint}"
@@ -46,7 +46,7 @@ def agent_named(name: str) -> Agent:
         ConfigErrors: There is none.
     """
     if name not in AGENTS:
-        raise ConfigErrors([ConfigError(wrong_type(name), key=("harness", "type"))])
+        raise ConfigErrors([ConfigError(unknown_type_message(name), key=("harness", "type"))])
     return AGENTS[name]
 
 
@@ -103,7 +103,7 @@ def provider_key(harness_type: str, config: Mapping[str, object]) -> str:
     return "" if cli is None else cli.key
 
 
-def forwarded(
+def forwarded_env(
     harness_type: str, names: Iterable[str], config: Mapping[str, object]
 ) -> tuple[str, ...]:
     """Return the variables of ``harness.env`` that are passed to harness Pods (contract 12.4).
@@ -154,7 +154,7 @@ def harness_digest(
     config = harness.filled_config()
     content: dict[str, object] = {
         "type": harness.type,
-        "env": sorted(set(forwarded(harness.type, env, config))),
+        "env": sorted(set(forwarded_env(harness.type, env, config))),
         "config": config,
         "domains": list(harness.effective_domains),
     }

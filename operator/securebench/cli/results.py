@@ -62,13 +62,13 @@ def results(  # noqa: PLR0913 - flags
     operator_pod: OperatorPod = None,
 ) -> None:
     """Fetch records and summary of a run into a folder, or say why attempts did not pass."""
+    from securebench.client.commands import launch_details
     from securebench.client.commands import results as command
-    from securebench.client.commands import why as reasons
     from securebench.client.volume.connection import ClusterTarget
 
     target = ClusterTarget(namespace, context, operator_pod)
     if why:
-        end_with(lambda: reasons.why(run, task or "", output, target))
+        end_with(lambda: launch_details.print_launches(run, task or "", output, target))
     if diff:
         from securebench.analysis.command import diff_runs
 
@@ -136,7 +136,7 @@ def why(
     operator_pod: OperatorPod = None,
 ) -> None:
     """Say what a run waits for, and why it or its attempts failed."""
-    from securebench.client.commands.explain import explain
+    from securebench.client.commands.why import explain
     from securebench.client.volume.connection import ClusterTarget
 
     target = ClusterTarget(namespace, context, operator_pod)

@@ -1,4 +1,4 @@
-"""What can happen to a connection to the API server, in words for a person."""
+"""Describes failed connections to the API server for people."""
 
 from __future__ import annotations
 

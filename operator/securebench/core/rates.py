@@ -1,4 +1,4 @@
-"""How fast: the token bucket of new Pods and connections, and what administrators may change."""
+"""Token bucket, exponential back-off and the defaults of retries."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MAX_UNSCHEDULABLE: Final = 8
 """Unschedulable Pods of one run at which nothing new begins; more only load the scheduler."""
 
 
-_MOST_DOUBLINGS: Final = 64
+_MAX_DOUBLINGS: Final = 64
 """More would be no float one day; every limit is reached long before."""
 
 
 def backoff(first_seconds: float, limit_seconds: float, failures: int) -> float:
     """Return the wait in seconds after so many failures in a row, at least one: it doubles."""
-    return min(first_seconds * 2.0 ** min(failures - 1, _MOST_DOUBLINGS), limit_seconds)
+    return min(first_seconds * 2.0 ** min(failures - 1, _MAX_DOUBLINGS), limit_seconds)
 
 
 class TokenBucket:

@@ -110,7 +110,7 @@ CONFIG: Final[Mapping[str, Meaning]] = {
         ["pypi.org"],
         [],
     ),
-    "model": Meaning("Model of the provider; claude_code: `sonnet` by default.", "gpt-5"),
+    "model": Meaning("Model of the provider.", "gpt-5"),
     "image": Meaning(
         "Image with the agent, mounted at /opt/securebench/agent beside the task's image.",
         "registry.example/my-agent:1",

@@ -56,12 +56,6 @@ def field_table(rows: Collection[FieldRow], lanes: Mapping[str, str] | None = No
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
 
 
-def undescribed(rows: Collection[FieldRow]) -> list[str]:
-    """Return the keys without a meaning or an example."""
-    wanted = ("markdownDescription", "examples")
-    return [row.name for row in rows if not all(key in row.schema for key in wanted)]
-
-
 def _below(schema: Schema, place: str) -> tuple[Schema, str]:
     """Return what has the keys below a key: itself, or the items of its list."""
     if "items" in schema:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from securebench.run.records.record import TIMING_FIELDS
 from securebench.run.state.attempts import Lost
 from securebench.run.state.history import Entry, Finished, LaunchBegun, LaunchLost, RunEnded
+from support.comparable import comparable
 
 Record = Mapping[str, Any]
-
-STARTED_TWICE = "run_ordinal"
-"""Counts how often the same run was started, so it differs by intent."""
 
 LAUNCHES = "launches"
 """Of the attempt; a lost launch is repeated."""
@@ -34,18 +30,6 @@ class Verdict:
     problems: tuple[str, ...]
     lost: Counter[str]
     is_equal: bool
-
-
-def comparable(record: Record, *more: str) -> dict[str, Any]:
-    """Return a record without what differs between two runs with equal results."""
-    result: dict[str, Any] = deepcopy(dict(record))
-    for path in (*TIMING_FIELDS, STARTED_TWICE, *more):
-        *parents, last = path.split(".")
-        part = result
-        for name in parents:
-            part = part.get(name) or {}
-        part.pop(last, None)
-    return result
 
 
 def differences(records: Sequence[Record], want: Sequence[Record]) -> list[str]:

@@ -14,7 +14,7 @@ from securebench.audit import trials
 from securebench.audit.trials import Trial, TrialKind, run_trial
 from securebench.client.session.run_session import RunSession, SessionDependencies
 from securebench.client.submit import tester_config as tester
-from securebench.client.submit.prepare import Prepared
+from securebench.client.submit.prepare import PreparedSubmission
 from securebench.client.volume.connection import ClusterTarget
 from securebench.client.volume.link import OperatorLink
 from securebench.client.watch.progress import Reporter
@@ -39,7 +39,7 @@ class Cluster:
     async def open_session(
         self,
         config: tester.TesterConfig,
-        prepared: Prepared,
+        prepared: PreparedSubmission,
         reporter: Reporter,
         place: ClusterTarget,
         parallelism: int | None,

@@ -21,7 +21,7 @@ from securebench.client.submit.tester_config import TESTER, parse_tester_config
 from securebench.reference import meanings
 from securebench.reference.generate import TESTER_SCHEMA, generated_files
 from securebench.reference.pages import FIELDS_PAGE, TESTER_PAGE
-from securebench.reference.tables import FieldRow, field_rows, undescribed
+from securebench.reference.tables import FieldRow, field_rows
 from securebench.reference.tester_schema import config_schema
 
 ROOT = Path(__file__).parents[3]
@@ -90,7 +90,8 @@ def test_every_field_has_a_meaning_and_an_example(name: str) -> None:
     what = (
         "write them with described(...), those of a tester YAML in securebench.reference.meanings"
     )
-    assert undescribed(rows(name)) == [], what
+    wanted = {"markdownDescription", "examples"}
+    assert [row.name for row in rows(name) if not wanted <= set(row.schema)] == [], what
 
 
 @pytest.mark.parametrize("name", OBJECTS)

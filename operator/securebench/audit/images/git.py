@@ -1,4 +1,4 @@
-"""git on data that somebody else made: no configuration but ours, no hooks, a time limit."""
+"""Runs git on untrusted repositories: fixed configuration, no hooks, a time limit."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is wrong with a pack, as far as it shows without running it."""
+"""Static checks of packs."""

@@ -1,4 +1,4 @@
-"""What lies where for whom: a pure plan of the files of one task (contract 9, architecture)."""
+"""Pure plan of one task's files by lane and path (contract 9, architecture)."""
 
 from __future__ import annotations
 

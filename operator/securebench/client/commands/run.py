@@ -14,14 +14,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from securebench.agents.registry import agent_named, forwarded
+from securebench.agents.registry import agent_named, forwarded_env
 from securebench.client.commands.fail_below import score_code
 from securebench.client.commands.results import print_figures, print_reasons, print_result
 from securebench.client.output import INTERRUPTED, print_error, print_notices
 from securebench.client.session.facade import open_session
 from securebench.client.session.run_session import RunEnd, RunSession, Watching
 from securebench.client.submit.env_file import load_env_file
-from securebench.client.submit.prepare import Prepared, prepare
+from securebench.client.submit.prepare import PreparedSubmission, prepare
 from securebench.client.submit.prices import load_prices
 from securebench.client.submit.secrets import without_value
 from securebench.client.submit.tester_config import (
@@ -79,7 +79,7 @@ class RunCommand:
             return INTERRUPTED
         return conclude(end, is_quiet=options.quiet, fail_below=options.fail_below)
 
-    async def _execute(self, config: TesterConfig, prepared: Prepared) -> RunEnd:
+    async def _execute(self, config: TesterConfig, prepared: PreparedSubmission) -> RunEnd:
         options = self._options
         with self._reporter(config) as reporter:
             async with open_session(
@@ -133,7 +133,7 @@ class RunCommand:
         )
 
 
-def prepared_run(options: RunOptions) -> tuple[TesterConfig, Prepared]:
+def prepared_run(options: RunOptions) -> tuple[TesterConfig, PreparedSubmission]:
     """Read and check everything local, and print what is suspicious.
 
     Raises:
@@ -172,7 +172,7 @@ def is_live(config: TesterConfig) -> bool:
     nothing is shown before the record arrives.
     """
     harness = config.harness
-    return agent_named(harness.type).cli is not None and not forwarded(
+    return agent_named(harness.type).cli is not None and not forwarded_env(
         harness.type, harness.env, harness.config
     )
 

@@ -9,7 +9,7 @@ from securebench.client.output import print_line, print_note
 from securebench.client.output_formats import OutputForm, print_objects
 from securebench.client.session.facade import open_session
 from securebench.client.session.run_session import Started
-from securebench.client.submit.prepare import Prepared
+from securebench.client.submit.prepare import PreparedSubmission
 from securebench.client.submit.tester_config import TesterConfig
 from securebench.client.watch.progress import WarningReporter, stderr_console
 
@@ -27,7 +27,9 @@ def submit(options: RunOptions, form: OutputForm) -> int:
     return 0
 
 
-async def _submit(config: TesterConfig, prepared: Prepared, options: RunOptions) -> Started:
+async def _submit(
+    config: TesterConfig, prepared: PreparedSubmission, options: RunOptions
+) -> Started:
     reporter = WarningReporter(stderr_console())
     async with open_session(
         config, prepared, reporter, options.target, options.parallelism

@@ -1,165 +1,142 @@
-"""``securebench results RUN --why``: every launch of an attempt, and how and why it ended."""
+"""The command ``securebench why``: what a run waits for, and why it or its attempts failed."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from securebench.client.commands.find import find_state
+from securebench.client.commands.advice import advice
+from securebench.client.commands.find import find_state, require_run
+from securebench.client.commands.launch_details import attempt_line, launch_line, print_launches
 from securebench.client.output import print_note
 from securebench.client.output_formats import OutputForm, print_objects
 from securebench.client.terminal_text import printable
-from securebench.client.volume.connection import ClusterTarget, open_connection
-from securebench.core.clock import rfc3339
-from securebench.core.json_values import number_at, object_at, objects_at, text_at
-from securebench.run.observe.launches import Stage, launch_notes, launch_stages, launches_of
-from securebench.run.observe.resource_noise import is_killed_for_memory, usage_words
+from securebench.client.volume.connection import (
+    ClusterTarget,
+    Connection,
+    open_cluster,
+    open_connection,
+)
+from securebench.client.volume.watch_answers import FoundLaunches
+from securebench.client.watch.follow import RunState, run_state
+from securebench.client.watch.in_flight import AttemptInFlight
+from securebench.client.watch.in_flight import in_flight as in_flight_of
+from securebench.client.watch.progress import minutes
+from securebench.client.watch.run_view import RunView, run_view
+from securebench.core.errors import ClusterError, SecureBenchError
+from securebench.run.observe.launches import launches_of
 
-Fields = Mapping[str, object]
+_MAX_LINES = 20
+"""Attempts of a kind that are told in lines."""
+
+_NO_LAUNCHES = FoundLaunches((), 0)
 
 
-def why(run: str, task: str, form: OutputForm, target: ClusterTarget) -> int:
-    """Print the launches of a task, or of all attempts that have no passing verdict.
+@dataclass(frozen=True, slots=True)
+class _Explained:
+    """What is known of a run.
+
+    Attributes:
+        view: None for a run whose BenchmarkRun is gone.
+        in_flight: Attempts in flight.
+        launches: Attempts without a passing verdict, with their launches.
+        unknown: Why the operator's Pod could not be asked, or empty.
+    """
+
+    state: RunState
+    view: RunView | None
+    in_flight: tuple[AttemptInFlight, ...] = ()
+    launches: FoundLaunches = _NO_LAUNCHES
+    unknown: str = ""
+
+
+def explain(run: str, task: str, form: OutputForm, target: ClusterTarget) -> int:
+    """Print what a run waits for, and why it or its attempts failed.
 
     Args:
         run: Name of a BenchmarkRun, even a deleted one, or a run id.
-        task: Id of the task or ``#`` and its index from 0; empty for all that have not passed.
-        form: Indented text, or one object for each attempt.
+        task: Id of a task or ``#`` and its index from 0, to print all of its launches; or empty.
+        form: Lines; with all launches; or as data.
         target: Namespace of the run.
     """
-    return asyncio.run(_why(run, task, form, target))
-
-
-async def _why(run: str, task: str, form: OutputForm, target: ClusterTarget) -> int:
-    async with open_connection(target) as connection:
-        state = await find_state(connection, run)
-        found = await connection.link.get_launches(state.uid, task)
-    pods = _shared_pods(found.attempts)
-    for attempt in found.attempts:
-        if form.is_data:
-            print_objects([attempt], form)
-        else:
-            sys.stdout.writelines(f"{printable(line)}\n" for line in attempt_lines(attempt, pods))
-    for note in launch_notes(found.attempts):
-        print_note(note)
-    if not found.attempts:
-        print_note("every attempt that was launched has passed")
-    if found.left_out:
-        print_note(f"{found.left_out} more attempts did not fit; name a task to see it")
+    if task:
+        return print_launches(run, task, form, target)
+    found = asyncio.run(_explained(run, target))
+    if form.is_data:
+        print_objects([_data(found)], form)
+        return 0
+    sys.stdout.writelines(f"{printable(line)}\n" for line in _lines(found, form))
+    if found.unknown:
+        print_note(f"the operator's Pod could not be asked about attempts: {found.unknown}")
     return 0
 
 
-def attempt_lines(attempt: Fields, pods: Mapping[str, Fields]) -> Iterator[str]:
-    """Yield one line about an attempt and some about each of its launches.
-
-    Args:
-        attempt: As ``get-launches`` sends it.
-        pods: Evidence of the Pods that launches share, by ``batch_name``.
-    """
-    yield attempt_line(attempt)
-    for launch in launches_of(attempt):
-        yield f"  {launch_line(launch)}"
-        evidence = object_at(launch, "evidence") or pods.get(batch_name(launch), {})
-        yield from (f"    {line}" for line in _evidence_lines(launch, evidence))
+async def _explained(run: str, target: ClusterTarget) -> _Explained:
+    try:
+        async with open_connection(target) as connection:
+            return await _asked(connection, run)
+    except ClusterError as error:
+        async with open_cluster(target) as cluster:
+            state = run_state(await require_run(cluster, run))
+        return _Explained(state, run_view(state.run), unknown=str(error))
 
 
-def attempt_line(attempt: Fields) -> str:
-    """Return how an attempt ended."""
-    name = text_at(attempt, "task_id") or f"#{attempt.get('task')}"
-    return f"{name} attempt {attempt.get('attempt')}: {_end_of_attempt(attempt)}"
+async def _asked(connection: Connection, run: str) -> _Explained:
+    state = await find_state(connection, run)
+    view = run_view(state.run) if state.run else None
+    link, unknown = connection.link, ""
+    in_flight: tuple[AttemptInFlight, ...] = ()
+    if state.end is None and view is not None and view.active:
+        try:
+            active = await link.get_active(state.uid)
+            in_flight = in_flight_of(active, await link.list_tasks(state.uid))
+        except SecureBenchError as error:
+            unknown = str(error)
+    launches = await link.get_launches(state.uid, "")
+    return _Explained(state, view, in_flight, launches, unknown)
 
 
-def batch_name(launch: Fields) -> str:
-    """Return the name of the batch that a launch belongs to, or an empty text."""
-    batch = launch.get("batch")
-    return json.dumps(batch) if batch else ""
+def _lines(found: _Explained, form: OutputForm) -> Iterator[str]:
+    state = found.state
+    message = f": {state.message}" if state.message else ""
+    yield f"run {state.name}: {state.reason or 'not seen by the operator yet'}{message}"
+    hint = advice(state.reason, state.name)
+    if hint:
+        yield f"  to do: {hint}"
+    yield from _in_flight_lines(found.in_flight)
+    failed = [each for each in found.launches.attempts if _has_ended(each)]
+    for attempt in failed[:_MAX_LINES]:
+        yield attempt_line(attempt)
+        launches = launches_of(attempt)
+        for launch in launches if form is OutputForm.WIDE else launches[-1:]:
+            yield f"  {launch_line(launch)}"
+    more = len(failed) - _MAX_LINES + found.launches.left_out
+    if more > 0:
+        yield f"and {more} more; name a task, or take -o json for all of them"
 
 
-def _shared_pods(attempts: Sequence[Fields]) -> dict[str, Fields]:
-    launches = [launch for attempt in attempts for launch in launches_of(attempt)]
+def _in_flight_lines(attempts: Sequence[AttemptInFlight]) -> Iterator[str]:
+    for each in attempts[:_MAX_LINES]:
+        yield f"{each.task} attempt {each.attempt}: {each.step} for {minutes(each.seconds)}"
+    if len(attempts) > _MAX_LINES:
+        yield f"and {len(attempts) - _MAX_LINES} more in flight"
+
+
+def _has_ended(attempt: Mapping[str, object]) -> bool:
+    return attempt.get("outcome") is not None or isinstance(attempt.get("passed"), bool)
+
+
+def _data(found: _Explained) -> dict[str, object]:
+    state = found.state
     return {
-        batch_name(launch): object_at(launch, "evidence")
-        for launch in launches
-        if batch_name(launch) and launch.get("evidence")
+        "name": state.name,
+        "state": state.reason,
+        "message": state.message,
+        "advice": advice(state.reason, state.name),
+        "in_flight": [each._asdict() for each in found.in_flight],
+        "attempts": [dict(each) for each in found.launches.attempts if _has_ended(each)],
+        "left_out": found.launches.left_out,
+        "unknown": found.unknown,
     }
-
-
-def _end_of_attempt(attempt: Fields) -> str:
-    passed = attempt.get("passed")
-    if isinstance(passed, bool):
-        return "passed" if passed else "did not pass its check"
-    words = [text_at(attempt, key) for key in ("outcome", "reason", "message")]
-    if not words[0]:
-        return "no record yet"
-    return ": ".join(filter(None, words))
-
-
-def launch_line(launch: Fields) -> str:
-    """Return how a launch ended."""
-    begun = number_at(launch, "begun_at")
-    since = f" at {rfc3339(begun)}" if begun is not None else ""
-    words = [text_at(launch, key) for key in ("reason", "message")]
-    end = ": ".join(filter(None, [text_at(launch, "end"), *words, _exit(launch)]))
-    return f"{launch.get('role')} launch {launch.get('launch')}{since}: {end}"
-
-
-def _exit(launch: Fields) -> str:
-    command = object_at(launch, "command")
-    code, kills = command.get("exit_code"), command.get("memory_kills")
-    words = [f"exit code {code}"] if code is not None else []
-    words += ["ran into its time limit"] if command.get("timed_out") else []
-    words += [f"{kills} processes killed at the memory limit"] if kills else []
-    return ", ".join(words)
-
-
-def _evidence_lines(launch: Fields, evidence: Fields) -> Iterator[str]:
-    facts = object_at(launch, "facts")
-    node = text_at(evidence, "node") or text_at(facts, "node")
-    if node:
-        yield f"node {node}"
-    stages = [_stage_words(stage) for stage in launch_stages(launch, evidence)]
-    if any(stages):
-        yield ", ".join(filter(None, stages))
-    reasons = [text_at(evidence, key) for key in ("reason", "message")]
-    if any(reasons):
-        yield f"Pod: {': '.join(filter(None, reasons))}"
-    containers = objects_at(evidence, "containers")
-    yield from map(_container_line, containers)
-    if not containers and text_at(facts, "image_id"):
-        yield f"image {text_at(facts, 'image_id')}"
-
-
-def _stage_words(stage: Stage) -> str:
-    if stage.begin is None or stage.end is None:
-        return ""
-    # Kubernetes rounds its times down to seconds.
-    return f"{stage.name} {max(stage.end - stage.begin, 0.0):.1f} s"
-
-
-def _container_line(container: Fields) -> str:
-    reason, message = text_at(container, "reason"), text_at(container, "message")
-    code, restarts = container.get("exit_code"), container.get("restarts")
-    words = [f"exit code {code}"] if code is not None else []
-    words += ["killed for memory"] if is_killed_for_memory(container) else [reason, message]
-    words += usage_words(container)
-    words += [f"{restarts} restarts"] if restarts else []
-    words += [_image(container)]
-    words += [
-        f"{name} {amounts}"
-        for name in ("requests", "limits")
-        if (amounts := _amounts(object_at(container, name)))
-    ]
-    return f"container {container.get('name')}: {', '.join(filter(None, words))}"
-
-
-def _image(container: Fields) -> str:
-    image, resolved = text_at(container, "image"), text_at(container, "image_id")
-    # Of an image that was loaded on the node the kubelet tells only the id.
-    is_bare = image and resolved.startswith("sha256:")
-    return f"{image} ({resolved})" if is_bare else resolved or image
-
-
-def _amounts(quantities: Fields) -> str:
-    return " ".join(f"{name}={amount}" for name, amount in sorted(quantities.items()))

@@ -15,7 +15,7 @@ from securebench.client.session.run_session import (
     Watching,
 )
 from securebench.client.session.run_summary import TesterRunSummary
-from securebench.client.submit.prepare import Prepared, prepare
+from securebench.client.submit.prepare import PreparedSubmission, prepare
 from securebench.client.submit.submit import random_suffix
 from securebench.client.submit.tester_config import TesterConfig, with_tester_overrides
 from securebench.client.volume.connection import ClusterTarget, open_connection
@@ -64,7 +64,7 @@ def run_tester_config(
 @asynccontextmanager
 async def open_session(
     config: TesterConfig,
-    prepared: Prepared,
+    prepared: PreparedSubmission,
     reporter: Reporter,
     target: ClusterTarget,
     parallelism: int | None = None,

@@ -28,7 +28,7 @@ from securebench.client.session.run_summary import (
     parse_summary,
     write_summary,
 )
-from securebench.client.submit.prepare import Prepared
+from securebench.client.submit.prepare import PreparedSubmission
 from securebench.client.submit.secrets import secret_names, secret_values
 from securebench.client.submit.submit import (
     build_spec,
@@ -142,7 +142,7 @@ class RunSession:
     def __init__(
         self,
         config: TesterConfig,
-        prepared: Prepared,
+        prepared: PreparedSubmission,
         deps: SessionDependencies,
         parallelism: int | None = None,
     ) -> None:

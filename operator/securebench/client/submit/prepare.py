@@ -42,7 +42,7 @@ class LocalPack:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedSubmission:
     """A validated configuration.
 
     Attributes:
@@ -62,7 +62,7 @@ class Prepared:
         return tuple(self.families)
 
 
-def prepare(config: TesterConfig) -> Prepared:
+def prepare(config: TesterConfig) -> PreparedSubmission:
     """Validate a configuration and its pack.
 
     Raises:
@@ -81,7 +81,7 @@ def prepare(config: TesterConfig) -> Prepared:
     if harness.type == ORACLE:
         pack = _with_answers(pack, config, [item.task for item in checked.tasks])
     audit = agent_named(harness.type).is_audit
-    return Prepared(
+    return PreparedSubmission(
         pack=pack,
         families={item.task.id: item.task.task_type for item in checked.tasks},
         harness_digest=harness_digest(

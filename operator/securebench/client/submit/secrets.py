@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from securebench.agents.registry import agent_named, forwarded, key_variables, provider_key
+from securebench.agents.registry import agent_named, forwarded_env, key_variables, provider_key
 from securebench.client.submit.tester_config import HarnessSection
 from securebench.core.errors import ConfigError
 
@@ -76,7 +76,7 @@ def _require(harness: HarnessSection, environ: Mapping[str, str]) -> None:
 
 
 def _forwarded(harness: HarnessSection) -> tuple[str, ...]:
-    return forwarded(harness.type, harness.env, harness.config)
+    return forwarded_env(harness.type, harness.env, harness.config)
 
 
 def _value(name: str, harness: HarnessSection, environ: Mapping[str, str]) -> str:

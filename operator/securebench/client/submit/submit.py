@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping
 from secrets import token_hex
 
-from securebench.agents.registry import agent_named, forwarded
+from securebench.agents.registry import agent_named, forwarded_env
 from securebench.client.submit.prepare import LocalPack
 from securebench.client.submit.secrets import secret_names
 from securebench.client.submit.tester_config import HarnessSection, TesterConfig
@@ -114,7 +114,9 @@ def build_spec(
 def _harness(section: HarnessSection, secret: str) -> Raw:
     harness: dict[str, object] = {"type": section.type, "config": dict(section.config)}
     if secret:
-        harness["env"] = list(dict.fromkeys(forwarded(section.type, section.env, section.config)))
+        harness["env"] = list(
+            dict.fromkeys(forwarded_env(section.type, section.env, section.config))
+        )
         harness["secretRef"] = {"name": secret}
     return harness
 

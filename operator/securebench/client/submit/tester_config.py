@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from securebench.agents.registry import AGENTS, wrong_type
+from securebench.agents.registry import AGENTS, unknown_type_message
 from securebench.benchmark.families.fields import BOOLEAN, OBJECT, TEXT, Schema, object_of
 from securebench.benchmark.reading.plain import (
     KeyPath,
@@ -232,7 +232,7 @@ def _defect_message(defect: SchemaDefect, data: Mapping[str, object]) -> str:
     if name in _SECTIONS:
         return f"root.{name} must be an object"
     if name == "harness.type":
-        return wrong_type(object_at(data, "harness").get("type"))
+        return unknown_type_message(object_at(data, "harness").get("type"))
     if name == "schema_version" and defect.keyword != REQUIRED:
         version = data[name]
         if isinstance(version, str):

@@ -1,4 +1,4 @@
-"""What the gateways of runs look like: the administrator's settings."""
+"""Converts the operator's settings into the policy of gateway Pods."""
 
 from __future__ import annotations
 

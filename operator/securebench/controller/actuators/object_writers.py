@@ -1,4 +1,4 @@
-"""What writes the objects of one run: creates and deletions share what is under way."""
+"""Creates and deletes the objects of one run, with shared tracking of requests in flight."""
 
 from __future__ import annotations
 

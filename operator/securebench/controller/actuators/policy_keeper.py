@@ -19,7 +19,7 @@ from securebench.run.pods.network_policy import run_policies
 
 logger = logging.getLogger(__name__)
 
-AGAIN_SECONDS = 2.0
+RETRY_SECONDS = 2.0
 """Pause between two replacements of a policy that somebody keeps editing."""
 
 
@@ -60,7 +60,7 @@ class PolicyKeeper:
             self._creator.create_object(key, partial(self._make, repair.name))
         else:
             self._creator.create_object(
-                key, partial(self._make_again, repair), pause_seconds=AGAIN_SECONDS
+                key, partial(self._make_again, repair), pause_seconds=RETRY_SECONDS
             )
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""What launch Pods of a run look like: its spec within the administrator's rules."""
+"""Resolves spec and settings into the policies of a run and its Pods."""
 
 from __future__ import annotations
 

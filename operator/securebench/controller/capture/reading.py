@@ -18,7 +18,7 @@ from securebench.core.clock import Clock
 from securebench.run.decide.attempt.machine import Capture
 from securebench.run.plan.keys import AttemptKey, LaunchKey
 from securebench.run.plan.model import RunPlan
-from securebench.run.state.attempts import Doubt, Finish
+from securebench.run.state.attempts import CrashSuspicion, Finish
 from securebench.run.state.history import ReadBegun
 
 CAPTURE_BYTES: Final = 8 << 20
@@ -27,7 +27,7 @@ CAPTURE_BYTES: Final = 8 << 20
 RECORD_BYTES: Final = 32 << 20
 """Memory for one record without a patch: four times four streams and a text of 1 MiB each."""
 
-TIMES: Final = 4
+MEMORY_FACTOR: Final = 4
 """Memory for reading a patch, in sizes of it."""
 
 Job = TypeVar("Job", Capture, Finish)
@@ -41,7 +41,7 @@ class _Group(NamedTuple, Generic[Job]):
     is_alone: bool = False
 
 
-class Reader:
+class OutputProcessor:
     """Reads for one run.
 
     Args:
@@ -98,7 +98,7 @@ class Reader:
     ) -> Iterator[_Group[Job]]:
         """Yield what is read together: what is in doubt alone, patches one after the other."""
         judgement = max(
-            self._budget.total_bytes // 2 + 1, TIMES * self._plan.limits.patch_bytes
+            self._budget.total_bytes // 2 + 1, MEMORY_FACTOR * self._plan.limits.patch_bytes
         )  # more than half: no two runs judge at once
         suspects, patches, others = self._sorted(jobs)
         for job in suspects:
@@ -115,7 +115,7 @@ class Reader:
         for job in jobs:
             key, _ = _place(job)
             check = self._plan.tasks[key.task].check
-            if self._ledger.history.attempts[key].doubt is not Doubt.NONE:
+            if self._ledger.history.attempts[key].crash_suspicion is not CrashSuspicion.NONE:
                 suspects.append(job)
             elif check is not None and check.patch is not None:
                 patches.append(job)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from securebench.controller.exec.active import get_active
 from securebench.controller.exec.exec_packs import UNKNOWN_OPERATION
+from securebench.controller.exec.in_flight import get_active
 from securebench.controller.exec.launches import get_launches
 from securebench.controller.exec.live_output import get_live
 from securebench.controller.exec.output import get_output

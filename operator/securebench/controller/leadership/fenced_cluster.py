@@ -1,4 +1,4 @@
-"""The cluster as a leader sees it: who leads no longer writes nothing more."""
+"""A Cluster that rejects writes once leadership is lost (fencing)."""
 
 from __future__ import annotations
 

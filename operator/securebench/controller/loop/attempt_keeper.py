@@ -12,7 +12,7 @@ from securebench.controller.actuators.lanes import LaneKeeper
 from securebench.controller.actuators.network_keeper import NetworkKeeper
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.capture.captured_launch import Captured, capture
-from securebench.controller.capture.reading import Reader
+from securebench.controller.capture.reading import OutputProcessor
 from securebench.controller.capture.secret_scrubbing import exposed_values
 from securebench.controller.capture.secret_values import SecretMatcher
 from securebench.controller.runtime.context import Context
@@ -70,7 +70,7 @@ class AttemptKeeper:
             prepared.plan.harness.task_file,
             prepared.answers,
         )
-        self._reader = Reader(context.reading, prepared.plan, ledger, context.clock)
+        self._reader = OutputProcessor(context.reading, prepared.plan, ledger, context.clock)
         self._exposed = SecretMatcher()
 
     async def resume(self) -> None:

@@ -62,7 +62,7 @@ class RunSlots:
             uid: The run.
             wake: Called when it should ask again, instead of the one before; its place stays.
             is_ending: Whether the run only has to be ended.
-            is_active: Whether the run has begun and does not rest; it never queues.
+            is_active: Whether the run has begun and is not parked; it never queues.
 
         Returns:
             Whether it has a slot now.
@@ -124,7 +124,7 @@ class Gate:
 
         Args:
             started_at: When the run began, None before that; its deadline counts from then.
-            is_active: Whether the run has begun and does not rest: it does not queue, and ends what
+            is_active: Whether the run has begun and is not parked: it does not queue, and ends what
                 is under way also while it is suspended.
 
         Raises:

@@ -39,7 +39,7 @@ from securebench.controller.admission.resume import (
     resumed_run,
 )
 from securebench.controller.admission.secret_rules import check_secrets
-from securebench.controller.capture.reading import TIMES
+from securebench.controller.capture.reading import MEMORY_FACTOR
 from securebench.controller.loop.regrade import take_over, taken_over
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.prepared_run import FrozenPack, PreparedRun, RunObject
@@ -109,7 +109,7 @@ async def prepare(context: Context, run: RunObject) -> PreparedRun:
     if regraded is None:
         return await asyncio.to_thread(bind)
     # It judges patches once more, one at a time.
-    need_bytes = TIMES * limits(context.settings).patch_bytes
+    need_bytes = MEMORY_FACTOR * limits(context.settings).patch_bytes
     return await context.reading.run_within(need_bytes, partial(asyncio.to_thread, bind))
 
 
@@ -139,9 +139,9 @@ def _bind_new(
     if inputs.answers is not None:
         make_folder(store.folder)
         replace_file(store.folder / ANSWERS, inputs.answers, store.staging)
-    fresh = _index_entry(plan, rfc3339(context.clock.now()), resumed)
-    number = RunStarts(root, store.staging).add(_run_start(context, fresh, resumed))
-    entry = RunIndex(root, staging=store.staging).add(replace(fresh, start=number))
+    new_entry = _index_entry(plan, rfc3339(context.clock.now()), resumed)
+    number = RunStarts(root, store.staging).add(_run_start(context, new_entry, resumed))
+    entry = RunIndex(root, staging=store.staging).add(replace(new_entry, start=number))
     agent = plan.harness.agent
     store.create(
         {
@@ -230,7 +230,7 @@ def _prepare_again(
         overlay=str(binding.get("overlay") or ""),
         regrade=_regrade(binding),
     )
-    plan, handed_in = _plan(context, run, spec, pack, inputs)
+    plan, oracle_answers = _plan(context, run, spec, pack, inputs)
     plan_mismatch = ""
     if plan.digest != binding["plan_digest"]:
         plan = _as_bound(plan, entry, binding)
@@ -239,7 +239,7 @@ def _prepare_again(
             f"version {VERSION}, the run began with {binding['operator_version']}"
         )
     kept = records if plan.regrade is None else taken_over(store)
-    return PreparedRun(plan, store, pack, entry, kept, handed_in.by_id, plan_mismatch)
+    return PreparedRun(plan, store, pack, entry, kept, oracle_answers.by_id, plan_mismatch)
 
 
 def _regrade(binding: Mapping[str, object]) -> EarlierRun | None:

@@ -1,7 +1,7 @@
 """The end of a run that had begun and whose spec or pack this version of the operator refuses.
 
-There is no plan then, and so nothing that a record of an open attempt would have to say: digests,
-labels, the task itself. What is finished stands in the journal with the digest of its record.
+Without a plan there are no digests, labels or tasks, so open attempts get no record. Finished
+attempts are in the journal with the digests of their records.
 """
 
 from __future__ import annotations

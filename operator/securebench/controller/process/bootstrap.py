@@ -1,4 +1,4 @@
-"""What the operator finds out about itself once, at start-up."""
+"""Discovers the operator's environment and builds its Context at start-up."""
 
 from __future__ import annotations
 

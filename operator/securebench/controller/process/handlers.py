@@ -45,7 +45,7 @@ LOGIN_SECONDS = 5.0
 (a token that is rotated, an authenticator that is away)."""
 
 CREDENTIALS_SECONDS = 600.0
-"""After which the token is read anew; the kubelet replaces its file well before it expires."""
+"""Interval at which the token is reread; the kubelet rotates its file well before it expires."""
 
 
 class EndlessRetries:

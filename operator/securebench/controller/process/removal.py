@@ -32,7 +32,12 @@ from securebench.controller.volume.run_folders import (
 from securebench.core.clock import rfc3339
 from securebench.core.errors import ClusterError, StorageError
 from securebench.run.decide.reporting.notices import Notice
-from securebench.run.decide.retention import Due, FolderKept, RunKept, due
+from securebench.run.decide.retention import (
+    ObservedRun,
+    ResultsFolder,
+    RetentionPlan,
+    retention_plan,
+)
 from securebench.run.layout import PUBLISHED, RUNS
 
 logger = logging.getLogger(__name__)
@@ -143,7 +148,7 @@ class RetentionSweeper:
         folders = await asyncio.to_thread(self._folders)
         listing = await self._context.cluster.list(ObjectKind.BENCHMARK_RUN, "")
         kept = {uid for need in self._needs for uid in await need(self._context)}
-        going = due([_run(raw) for raw in listing.items], folders, self._ttl, now, kept)
+        going = retention_plan([_run(raw) for raw in listing.items], folders, self._ttl, now, kept)
         removed = await asyncio.to_thread(self._remove, going, now)
         for entry in removed:
             await self._announce(entry)
@@ -157,7 +162,7 @@ class RetentionSweeper:
         recorder = EventRecorder(context.cluster, run, context.clock, context.process)
         await recorder.post([REMOVED])
 
-    def _folders(self) -> list[FolderKept]:
+    def _folders(self) -> list[ResultsFolder]:
         known = {entry.uid: entry for entry in RunIndex(self._root).entries()}
         kept = []
         for uid in run_folders(self._root):
@@ -167,7 +172,7 @@ class RetentionSweeper:
                 kept.append(_folder(state, entry))
         return kept
 
-    def _remove(self, going: Due, now: float) -> list[IndexEntry]:
+    def _remove(self, going: RetentionPlan, now: float) -> list[IndexEntry]:
         """Remove what is due and return the runs of which anything went."""
         known = {entry.uid: entry for entry in RunIndex(self._root).entries()}
         removed = []
@@ -195,18 +200,18 @@ def _warned(what: str) -> Iterator[None]:
         logger.warning("retention: %s: %s; tried again", what, error)
 
 
-def _folder(state: FolderState, entry: IndexEntry | None) -> FolderKept:
+def _folder(state: FolderState, entry: IndexEntry | None) -> ResultsFolder:
     if entry is None:
-        return FolderKept(state.uid, "", *state[1:])
+        return ResultsFolder(state.uid, "", *state[1:])
     is_going = bool(entry.removed_at)
-    return FolderKept(state.uid, entry.run, *state[1:], run_id=entry.run_id, is_going=is_going)
+    return ResultsFolder(state.uid, entry.run, *state[1:], run_id=entry.run_id, is_going=is_going)
 
 
-def _run(raw: Raw) -> RunKept:
+def _run(raw: Raw) -> ObservedRun:
     metadata, spec = _part(raw, "metadata"), _part(raw, "spec")
     needs = (_part(spec, field).get("run") for field in ("resumeFrom", "regrade"))
     names = tuple(str(name) for name in needs if name)
-    return RunKept(str(metadata.get("name")), str(metadata.get("uid")), names)
+    return ObservedRun(str(metadata.get("name")), str(metadata.get("uid")), names)
 
 
 def _ttl_seconds(raw: Raw) -> int | None:

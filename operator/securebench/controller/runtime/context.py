@@ -1,4 +1,4 @@
-"""What the parts of the controller share: one value, made once at start-up."""
+"""Dependencies shared by the controller's components, created once at start-up."""
 
 from __future__ import annotations
 

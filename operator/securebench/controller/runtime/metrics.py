@@ -1,4 +1,4 @@
-"""What Prometheus learns of this operator's runs from their journals."""
+"""Prometheus metrics of the operator's runs, derived from journal entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory all runs of the operator may take at once for what they read of candidates."""
+"""Memory budget of the operator for reading candidates' output."""
 
 from __future__ import annotations
 

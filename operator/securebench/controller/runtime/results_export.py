@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 EXPORT_SHARE: Final = 10.0
 """Writing candidates.jsonl takes at most one part in so many of the time."""
 
-TIMES: Final = 4
+MEMORY_FACTOR: Final = 4
 """Memory for publishing the line of a record, in sizes of it."""
 
 
@@ -115,7 +115,7 @@ class ResultsExport:
         Raises:
             OSError: The volume did not do what was asked.
         """
-        need_bytes = TIMES * self._prepared.plan.limits.record_bytes
+        need_bytes = MEMORY_FACTOR * self._prepared.plan.limits.record_bytes
         await self._budget.run_within(need_bytes, partial(self._seal, reason, message))
 
     def _is_behind(self) -> bool:

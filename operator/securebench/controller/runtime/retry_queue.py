@@ -1,4 +1,4 @@
-"""What has to wait before it is tried again, in the manner of client-go's workqueue."""
+"""Per-key retries with exponential back-off, modelled on client-go's workqueue."""
 
 from __future__ import annotations
 

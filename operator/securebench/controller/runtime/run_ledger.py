@@ -23,7 +23,13 @@ from securebench.run.records.record import (
     candidate_record,
 )
 from securebench.run.records.record_line import record_line
-from securebench.run.state.attempts import AttemptHistory, Doubt, Finish, ProducerNetwork, Usage
+from securebench.run.state.attempts import (
+    AttemptHistory,
+    CrashSuspicion,
+    Finish,
+    ProducerNetwork,
+    Usage,
+)
 from securebench.run.state.history import (
     Closed,
     Entry,
@@ -156,7 +162,7 @@ class RunLedger:
         plan = self._prepared.plan
         known = self.history.attempts[finish.key]
         known = replace(known, finish=finish, usage=known.usage + usage)
-        is_read = known.doubt is not Doubt.CONDEMNED
+        is_read = known.crash_suspicion is not CrashSuspicion.CONDEMNED
         known = known if is_read else replace(known, verification=None)
         texts = read_texts(self._prepared.store, known) if is_read else RecordTexts()
         found, producer = self.history.isolation, known.network

@@ -1,4 +1,4 @@
-"""What lets one leader write to the volume, and no earlier one any more. Every function blocks.
+"""Fences the results volume: only the current leader may write. Every function blocks.
 
 File locks do nothing on some file servers, so none are used. A leader has a folder of its own,
 ``leaders/<epoch>``; whatever it replaces on the volume it writes there first and moves from there.

@@ -1,4 +1,4 @@
-"""Workers for calls that are made again: nothing that an earlier one left is there.
+"""Fresh worker processes for repeated calls, without state of earlier ones.
 
 The tests connect once for themselves and once for each call to come, before any code of the
 candidate runs. A process that never runs such code, and that no process of its user can read or

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -34,6 +35,18 @@ class _RegisteredAgent:
     ) -> JsonSchemaValue:
         return {**handler(schema), "enum": list(AGENTS)}
 
+
+def _listed(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+HARNESS_TYPES: Final = (
+    f"command runs a command in the task image; {_listed(name for name, _ in cli_agents())} run"
+    f" these agents there; {_listed(name for name, agent in AGENTS.items() if agent.is_audit)}"
+    " audit the pack itself, in runs with the label securebench.dev/purpose: audit."
+)
+"""The registered agents, as the API describes them."""
 
 HarnessType = Annotated[str, _RegisteredAgent()]
 """What produces the candidates."""

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from securebench.agents.registry import provider_key
-from securebench.run.api.agents import HarnessType, provider_fits, without_provider
+from securebench.run.api.agents import HARNESS_TYPES, HarnessType, provider_fits, without_provider
 from securebench.run.api.base import (
     ENV_HAS_VALUES,
     EQUAL_HAS_KEY,
@@ -129,10 +129,7 @@ class Pack(ApiModel):
 class Harness(ApiModel):
     """What produces the candidates."""
 
-    type: HarnessType
-    """command runs a command in the task image; codex, claude_code, mini_swe_agent and opencode run
-    these agents there; oracle and nop audit the pack itself, in runs with the label
-    securebench.dev/purpose: audit."""
+    type: Annotated[HarnessType, Field(description=HARNESS_TYPES)]
     config: dict[str, object] = Field(
         default_factory=dict,
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},

@@ -14,12 +14,12 @@ from securebench.run.decide.attempt.machine import (
     Begin,
     Wait,
     attempt_step,
-    reader_killed,
+    unreadable_output_finish,
 )
 from securebench.run.decide.capacity.launch_limits import launch_image
 from securebench.run.decide.run_decision import Controls, Halt, ObservedState
 from securebench.run.plan.keys import pod_name
-from securebench.run.state.attempts import AttemptHistory, Doubt, Finish, Lost, Outcome
+from securebench.run.state.attempts import AttemptHistory, CrashSuspicion, Finish, Lost, Outcome
 
 
 def update_decisions(
@@ -64,8 +64,8 @@ def _decide_attempt(
 ) -> None:
     key, plan = history.key, observed.plan
     ended = _cancelled(controls, message, history)
-    if ended is None and history.doubt is Doubt.CONDEMNED:
-        ended = reader_killed(key)
+    if ended is None and history.crash_suspicion is CrashSuspicion.CONDEMNED:
+        ended = unreadable_output_finish(key)
     if ended is not None:
         cache.store(key, ended)
         return

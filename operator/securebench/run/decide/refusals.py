@@ -1,7 +1,7 @@
-"""For how long a create is repeated that the API server refuses. Pure.
+"""How long a create that the API server rejects is retried. Pure.
 
-Rights, Pod Security and admission webhooks are mended without a word to the operator, and are away
-for a minute while a cluster is upgraded. So a refusal ends a run only when it stays.
+RBAC, Pod Security and webhooks are fixed without notice and are unavailable for a minute during
+cluster upgrades, so only a persistent rejection ends a run.
 
 Source: decision 0055.
 """

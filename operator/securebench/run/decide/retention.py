@@ -1,4 +1,4 @@
-"""What of runs that have ended is due to go. Pure.
+"""Decides which ended runs and results folders have expired. Pure.
 
 Source: decisions 0045 and 0071.
 """
@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 
-class RunKept(NamedTuple):
+class ObservedRun(NamedTuple):
     """A BenchmarkRun that is there.
 
     Attributes:
@@ -23,7 +23,7 @@ class RunKept(NamedTuple):
     needs: tuple[str, ...] = ()
 
 
-class FolderKept(NamedTuple):
+class ResultsFolder(NamedTuple):
     """The folder of a run on the volume.
 
     Attributes:
@@ -45,7 +45,7 @@ class FolderKept(NamedTuple):
     is_going: bool = False
 
 
-class Due(NamedTuple):
+class RetentionPlan(NamedTuple):
     """What goes now.
 
     Attributes:
@@ -57,13 +57,13 @@ class Due(NamedTuple):
     folders: tuple[str, ...] = ()
 
 
-def due(
-    runs: Iterable[RunKept],
-    folders: Sequence[FolderKept],
+def retention_plan(
+    runs: Iterable[ObservedRun],
+    folders: Sequence[ResultsFolder],
     ttl_seconds: float,
     now: float,
     kept: Collection[str] = (),
-) -> Due:
+) -> RetentionPlan:
     """Decide what of the volume goes.
 
     Args:
@@ -94,4 +94,4 @@ def due(
             whole.append(folder.uid)
         elif folder.has_results:
             results.append(folder.uid)
-    return Due(tuple(results), tuple(whole))
+    return RetentionPlan(tuple(results), tuple(whole))

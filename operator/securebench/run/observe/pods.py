@@ -1,4 +1,4 @@
-"""Raw Pods as the API server gives them, turned into what the machine decides on."""
+"""Converts raw Pods into PodView, the input of decisions."""
 
 from __future__ import annotations
 

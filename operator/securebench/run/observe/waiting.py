@@ -12,7 +12,7 @@ from securebench.run.observe.pods import MAIN_CONTAINERS, ContainerView, PodView
 from securebench.run.observe.stage import CONTAINER_WAITS, IMAGE_WAITS
 from securebench.run.state.attempts import AttemptHistory
 
-STEPS_SECONDS = (5, 10, 20, 40)
+REPORTED_AGES_SECONDS = (5, 10, 20, 40)
 """Ages that a message says in the first minute; afterwards whole minutes. Every one of them is a
 write of the status, so they are few."""
 
@@ -28,7 +28,7 @@ _GATED = "Waiting: "
 _AGAIN = "is launched again after "
 _BEFORE = "; the launch before ended with "
 
-ONCE = frozenset({MATERIALIZE, CONTROL_CHECK})
+RUN_TO_COMPLETION = frozenset({MATERIALIZE, CONTROL_CHECK})
 """Init containers that end before the next container starts; the others stay."""
 
 
@@ -102,7 +102,7 @@ def _container_waiting(view: PodView, now: float) -> Waiting:
     for container in view.containers.values():
         began = container.terminated.finished_at if container.terminated else container.started_at
         since = max(since, began or since)
-        if container.running and container.name in ONCE:
+        if container.running and container.name in RUN_TO_COMPLETION:
             return Waiting(f"init container {container.name} runs")
         if container.running or container.terminated is not None:
             continue
@@ -126,8 +126,8 @@ def _pulling(container: ContainerView, since: float, now: float) -> Waiting:
     if age >= MINUTE_SECONDS:
         minutes = int(age // MINUTE_SECONDS)
         return Waiting(f"{what} for {minutes} min", since + (minutes + 1) * MINUTE_SECONDS)
-    later = min((step for step in STEPS_SECONDS if step > age), default=MINUTE_SECONDS)
-    passed = max((step for step in STEPS_SECONDS if step <= age), default=0)
+    later = min((step for step in REPORTED_AGES_SECONDS if step > age), default=MINUTE_SECONDS)
+    passed = max((step for step in REPORTED_AGES_SECONDS if step <= age), default=0)
     return Waiting(f"{what} for {passed} s" if passed else what, since + later)
 
 

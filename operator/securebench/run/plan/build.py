@@ -11,7 +11,7 @@ from securebench.agents.harness_config import LATEST, CommandHarness, HarnessCon
 from securebench.agents.registry import (
     agent_named,
     cli_named,
-    forwarded,
+    forwarded_env,
     harness_config,
     harness_digest,
 )
@@ -237,7 +237,7 @@ def _harness_plan(inputs: PlanInputs, harness: HarnessConfig) -> HarnessPlan:
         command=harness.argv if isinstance(harness, CommandHarness) else (),
         task_file=harness.task_file,
         config=harness.filled_config(),
-        env=forwarded(harness.type, spec.harness.env, spec.harness.config),
+        env=forwarded_env(harness.type, spec.harness.env, spec.harness.config),
         secret=spec.harness.secret_ref.name if spec.harness.secret_ref is not None else "",
         digest=harness_digest(
             harness, spec.harness.env, audit=inputs.audit, answers=inputs.answers_digest

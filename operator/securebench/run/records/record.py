@@ -41,13 +41,6 @@ if TYPE_CHECKING:
     from securebench.run.plan.model import CheckPlan, EarlierRun, RunPlan, TaskPlan
     from securebench.run.state.attempts import AttemptHistory, Finish, VerifierResult
 
-TIMING_FIELDS = (
-    "timing",
-    "producer_metadata.duration_seconds",
-    "verifier_metadata.duration_seconds",
-)
-"""All fields that may differ between two runs with equal results."""
-
 MAX_TAGS, LABEL_CHARACTERS = 32, 64
 """Bounds of the tags of a record, and of each of them and the difficulty."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from securebench.run.plan.keys import AttemptKey
-from securebench.run.state.attempts import AttemptHistory, Doubt, Reading
+from securebench.run.state.attempts import AttemptHistory, CrashSuspicion, Reading
 from securebench.run.state.tally import Counts, Tally
 
 
@@ -104,6 +104,6 @@ def _is_under_way(history: AttemptHistory) -> bool:
         or history.last_lost is not None
         or history.production is not None
         or history.reading is not Reading.NONE
-        or history.doubt is not Doubt.NONE
+        or history.crash_suspicion is not CrashSuspicion.NONE
     )
     return is_known and history.finish is None

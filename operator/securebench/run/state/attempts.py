@@ -304,7 +304,7 @@ class Reading(StrEnum):
     ALONE = "alone"
 
 
-class Doubt(StrEnum):
+class CrashSuspicion(StrEnum):
     """Whether an attempt's output is suspected of having crashed the operator (decision 0031)."""
 
     NONE = ""
@@ -357,7 +357,7 @@ class AttemptHistory:
     finished_at: float | None = None
     usage: Usage = Usage()
     reading: Reading = Reading.NONE
-    doubt: Doubt = Doubt.NONE
+    crash_suspicion: CrashSuspicion = CrashSuspicion.NONE
     batch: LaunchKey | None = None
     produced_at: float = 0.0
     shared: int = 0
@@ -376,7 +376,7 @@ class AttemptHistory:
     @property
     def has_texts(self) -> bool:
         """Whether there are captured texts that its record may include."""
-        return self.production is not None and self.doubt is not Doubt.CONDEMNED
+        return self.production is not None and self.crash_suspicion is not CrashSuspicion.CONDEMNED
 
     @property
     def lost(self) -> int:

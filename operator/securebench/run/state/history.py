@@ -13,7 +13,7 @@ from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import (
     AttemptHistory,
-    Doubt,
+    CrashSuspicion,
     Finish,
     HarnessResult,
     Lost,
@@ -247,7 +247,10 @@ AttemptEntry = StepEntry | ReadBegun
 Entry = Continued | RunBound | Opened | Closed | IsolationResult | AttemptEntry | RunEnded
 
 
-_DOUBT_AFTER_CRASH = {Reading.TOGETHER: Doubt.SUSPECTED, Reading.ALONE: Doubt.CONDEMNED}
+_SUSPICION_AFTER_CRASH = {
+    Reading.TOGETHER: CrashSuspicion.SUSPECTED,
+    Reading.ALONE: CrashSuspicion.CONDEMNED,
+}
 
 
 @dataclass(slots=True)
@@ -300,10 +303,16 @@ class RunHistory:
 
     def _stop_reading(self, *, has_crashed: bool) -> None:
         """Mark all reads as over; a crashed operator may have been crashed by one of them."""
-        reading = [x for x in self.attempts.under_way if x.reading is not Reading.NONE]
+        reading = [
+            attempt for attempt in self.attempts.under_way if attempt.reading is not Reading.NONE
+        ]
         for history in reading:
-            doubt = _DOUBT_AFTER_CRASH[history.reading] if has_crashed else history.doubt
-            self.attempts[history.key] = replace(history, reading=Reading.NONE, doubt=doubt)
+            crash_suspicion = (
+                _SUSPICION_AFTER_CRASH[history.reading] if has_crashed else history.crash_suspicion
+            )
+            self.attempts[history.key] = replace(
+                history, reading=Reading.NONE, crash_suspicion=crash_suspicion
+            )
 
     def _apply_to_attempt(self, entry: AttemptEntry) -> None:
         key = attempt_of(entry)
@@ -351,7 +360,9 @@ def attempt_of(entry: AttemptEntry) -> AttemptKey:
 def _advance(history: AttemptHistory, entry: AttemptEntry) -> AttemptHistory:
     if isinstance(entry, ReadBegun):
         return replace(history, reading=Reading.ALONE if entry.is_alone else Reading.TOGETHER)
-    return _apply_step(replace(history, reading=Reading.NONE, doubt=Doubt.NONE), entry)
+    return _apply_step(
+        replace(history, reading=Reading.NONE, crash_suspicion=CrashSuspicion.NONE), entry
+    )
 
 
 def _apply_step(history: AttemptHistory, entry: StepEntry) -> AttemptHistory:

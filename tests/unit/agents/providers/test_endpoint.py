@@ -7,7 +7,7 @@ import pytest
 from securebench.agents.harness_config import CommandHarness
 from securebench.agents.providers.endpoint import CA_CHARACTERS, ProviderEndpoint
 from securebench.agents.registry import (
-    forwarded,
+    forwarded_env,
     harness_config,
     harness_digest,
     key_variables,
@@ -171,7 +171,7 @@ KEYS = {
 def test_only_the_gateway_gets_the_key(name: str) -> None:
     harness, config, want, want_forwarded = KEYS[name]
     assert provider_key(harness, config) == want
-    assert forwarded(harness, ("OPENAI_API_KEY", "OWN"), config) == want_forwarded
+    assert forwarded_env(harness, ("OPENAI_API_KEY", "OWN"), config) == want_forwarded
 
 
 def test_the_key_of_a_vendor_never_goes_to_a_url() -> None:

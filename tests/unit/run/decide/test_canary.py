@@ -10,10 +10,10 @@ import pytest
 from securebench.cluster.port import ObjectKind
 from securebench.core.clock import Instant, rfc3339
 from securebench.run.decide.network.canary import (
-    AGAIN_SECONDS,
     CANARY_WORDS,
     LOST_LIMIT,
     NO_GATEWAY,
+    RETRY_SECONDS,
     START_SECONDS,
     CanaryCheck,
     CanaryMemory,
@@ -455,7 +455,7 @@ def test_what_comes_after_a_loss_waits_a_moment(world):
     assert world.made == [CONTROL, FIRST]
     assert step.start == ()
     assert step.wake_at == step.memory.next_at
-    assert 0 < step.wake_at - world.clock.monotonic() <= AGAIN_SECONDS
+    assert 0 < step.wake_at - world.clock.monotonic() <= RETRY_SECONDS
     words = canary_waiting((), step.memory, world.clock.instant()).words
     assert words == f"{CANARY_WORDS}: Pod {FIRST} gave no answer: it disappeared"
 

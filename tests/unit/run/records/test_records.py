@@ -17,7 +17,6 @@ from securebench.run.plan.model import PodUserNamespaces, TaskLimits, VerifierKi
 from securebench.run.records.record import (
     LABEL_CHARACTERS,
     MAX_TAGS,
-    TIMING_FIELDS,
     RecordTexts,
     candidate_record,
 )
@@ -29,6 +28,7 @@ from securebench.run.state.attempts import (
     PodFacts,
     StreamInfo,
 )
+from support.comparable import TIMING_FIELDS, without
 from support.manifest_samples import (
     CHECK_COMMAND,
     HIDDEN_ANSWER,
@@ -471,14 +471,7 @@ class TestLabels:
 
 
 def without_timing(made: dict[str, Any]) -> dict[str, Any]:
-    result = json.loads(json.dumps(made))
-    for path in TIMING_FIELDS:
-        *parents, last = path.split(".")
-        node = result
-        for parent in parents:
-            node = node.get(parent, {})
-        node.pop(last, None)
-    return result
+    return without(made, *TIMING_FIELDS)
 
 
 def test_only_timing_fields_depend_on_time() -> None:

@@ -57,11 +57,11 @@ OUTAGES: Mapping[str, str] = {
 }
 """What a record says of an outage, by reason."""
 
-OWN_PHASES: Mapping[str, str] = {PREFLIGHT_FAILED: FailurePhase.PREFLIGHT}
+PHASE_OF_REASON: Mapping[str, str] = {PREFLIGHT_FAILED: FailurePhase.PREFLIGHT}
 """failure_phase of reasons that have one of their own."""
 
-SUSPECT_LAUNCHES = 2
-"""Launches of one role that fail at what the agent left; then it is the agent's (21.16)."""
+MAX_SUSPECT_LAUNCHES = 2
+"""Failures of one role on the agent's output after which the agent is at fault (21.16)."""
 
 PHASE_OF_ROLE = {Role.HARNESS: FailurePhase.PRODUCER, Role.VERIFIER: FailurePhase.VERIFICATION}
 
@@ -127,7 +127,7 @@ def attempt_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, n
     return _next_launch(history, Role.HARNESS, policy, now)
 
 
-def reader_killed(key: AttemptKey) -> Finish:
+def unreadable_output_finish(key: AttemptKey) -> Finish:
     """Return the end of an attempt that ended the operator twice when it was read."""
     message = "reading what the attempt left ended the operator twice, the second time it alone"
     return _agent(key, Problem.INVALID.value, FailurePhase.CANDIDATE_EXTRACTION, message)
@@ -166,10 +166,10 @@ def _next_launch(history: AttemptHistory, role: Role, policy: RunPolicy, now: fl
     lost = history.last_lost
     if lost is None:
         return Begin(LaunchKey(*history.key, role, history.lost + 1))
-    if history.suspect.count(role) >= SUSPECT_LAUNCHES:
+    if history.suspect.count(role) >= MAX_SUSPECT_LAUNCHES:
         return _failed_by_agent(history.key, lost, role)
     if len(history.retries) > policy.infrastructure_retries:
-        phase = OWN_PHASES.get(lost.reason, PHASE_OF_ROLE[lost.launch.role])
+        phase = PHASE_OF_REASON.get(lost.reason, PHASE_OF_ROLE[lost.launch.role])
         return Finish(history.key, Outcome.INFRASTRUCTURE, lost.reason, phase, lost.message)
     ready_at = lost.at + launch_backoff(policy, history.lost)
     if now < ready_at:

@@ -29,7 +29,7 @@ class Holding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One run's look at something that all runs share.
+    """A limit that all runs share, as seen by one run.
 
     Attributes:
         limit: How many all runs together may have.

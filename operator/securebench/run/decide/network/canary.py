@@ -2,8 +2,8 @@
 
 A canary and, beside it, a control Pod try the same targets. One that is lost before it gave an
 answer is replaced by the next number, a few times. The first ones are started beside the run's
-gateway, if it has one; those that replace them, when it is ready. What a process remembers it finds
-out anew after a restart, at the price of a wait.
+gateway, if it has one; those that replace them, when it is ready. In-memory state is
+rebuilt after a restart, at the cost of a wait.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ START_SECONDS = 30.0
 LOST_LIMIT = 5
 """Probing Pods that give no answer, after which there is no proof."""
 
-AGAIN_SECONDS = 2.0
-AGAIN_LIMIT_SECONDS = 30.0
+RETRY_SECONDS = 2.0
+RETRY_LIMIT_SECONDS = 30.0
 """Pause before a lost one is replaced; doubled each time up to the limit."""
 
 CANARY_WORDS = "waiting for the isolation canary"
@@ -275,7 +275,7 @@ def _stuck(view: PodView, known: CanaryMemory, now: float) -> CanaryMemory:
 
 
 def _lost(known: CanaryMemory, name: str, words: str, now: float) -> CanaryMemory:
-    pause = backoff(AGAIN_SECONDS, AGAIN_LIMIT_SECONDS, len(known.lost_pods) + 1)
+    pause = backoff(RETRY_SECONDS, RETRY_LIMIT_SECONDS, len(known.lost_pods) + 1)
     return replace(
         known,
         lost_pods=known.lost_pods | {name},

@@ -132,8 +132,8 @@ def decide(seen: ObservedGateway, known: GatewayMemory, now: Instant) -> Gateway
     if known.failure:
         return GatewayStep(known)
     at = now.monotonic
-    step = _keep(seen, known, at) if seen.ready else _bring_up(seen, known, now)
-    memory = _given_up(seen, step.memory, at)
+    step = _maintain(seen, known, at) if seen.ready else _replace_gateway(seen, known, now)
+    memory = _with_timeout(seen, step.memory, at)
     needs_list = not memory.failure and _is_late(seen, memory, at)
     wake_at = _wake_at(seen, memory, at)
     return replace(step, memory=memory, wake_at=wake_at, needs_list=needs_list)
@@ -142,7 +142,7 @@ def decide(seen: ObservedGateway, known: GatewayMemory, now: Instant) -> Gateway
 def delayed(
     known: GatewayMemory, trouble: str, now: float, again_at: float | None = None
 ) -> GatewayMemory:
-    """Return what to remember after a request without an answer: the waiting begins anew.
+    """Return the memory after a request without an answer, with the timeout restarted.
 
     Args:
         known: What was remembered.
@@ -185,7 +185,7 @@ def pod_trouble(view: PodView, now: float) -> str:
     return found.words if found is not None else "it is starting"
 
 
-def _keep(seen: ObservedGateway, known: GatewayMemory, now: float) -> GatewayStep:
+def _maintain(seen: ObservedGateway, known: GatewayMemory, now: float) -> GatewayStep:
     """Look after a gateway that is ready."""
     ready = seen.pods[seen.ready]
     if ready.uid != known.ready_uid:
@@ -203,7 +203,7 @@ def _keep(seen: ObservedGateway, known: GatewayMemory, now: float) -> GatewaySte
     return GatewayStep(known, needs_keys=now >= known.keys_at, delete=delete)
 
 
-def _bring_up(seen: ObservedGateway, known: GatewayMemory, now: Instant) -> GatewayStep:
+def _replace_gateway(seen: ObservedGateway, known: GatewayMemory, now: Instant) -> GatewayStep:
     at = now.monotonic
     if known.down_since is None:
         is_calm = at >= known.ready_since + RESTART_LIMIT_SECONDS
@@ -245,7 +245,7 @@ def _failed(known: GatewayMemory, number: int, trouble: str, now: float) -> Gate
     return replace(known, trouble=trouble, next_at=now + pause)
 
 
-def _given_up(seen: ObservedGateway, known: GatewayMemory, now: float) -> GatewayMemory:
+def _with_timeout(seen: ObservedGateway, known: GatewayMemory, now: float) -> GatewayMemory:
     """End the waiting for a gateway in time; quotas and rights are waited for elsewhere.
 
     A list that began after that time has to show no gateway, too.

@@ -1,4 +1,4 @@
-"""What the probing Pods of a run prove, and what follows from it for its other Pods. Pure."""
+"""Judges what canary and control Pod reached, and adds cluster facts to the plan. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the launches of a run need around them: policies, a gateway, a proof. Pure."""
+"""Decides the next step for a run's policies, gateway and isolation proof. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a run says of itself: how it ended, what it waits for, its Events."""
+"""How a run is reported: end verdict, wait reason, Events."""

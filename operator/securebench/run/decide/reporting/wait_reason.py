@@ -22,9 +22,9 @@ from securebench.run.observe.waiting import (
 )
 from securebench.run.state.attempt_index import AttemptIndex
 
-LATER_SECONDS = 3.0
-"""A wait between two tasks, or of one beside others that work, is told when it lasts so long; what
-the cluster refuses, a loss, and every wait before the first task are told at once."""
+REPORT_DELAY_SECONDS = 3.0
+"""A wait between tasks, or while others run, is reported after this long; rejections, losses and
+waits before the first task are reported at once."""
 
 SUSPENDED_WORDS = "spec.suspend is true: nothing of the run is under way"
 
@@ -93,7 +93,7 @@ def run_wait_reason(
     writes: ObservedWrites,
     launches: LaunchesUnderWay,
 ) -> WaitReason | None:
-    """Return the first thing that a run, or a task of it, waits for; None while it goes on.
+    """Return why a run or one of its tasks waits; None while it makes progress.
 
     Args:
         network: What is seen and remembered of what launches need around them.
@@ -107,13 +107,13 @@ def run_wait_reason(
         return WaitReason(Reason.QUOTA_EXCEEDED, writes.quota)
     if writes.forbidden:
         return WaitReason(Reason.FORBIDDEN, writes.forbidden)
-    around = _network_wait_reason(network, pods, writes.trouble, now)
+    network_reason = _network_wait_reason(network, pods, writes.trouble, now)
     if writes.trouble and not network.repairs:
         early = Reason.RUNNING if attempts.has_results else Reason.STARTING
-        reason = around.reason if around is not None else early
+        reason = network_reason.reason if network_reason is not None else early
         return WaitReason(reason, f"{writes.trouble}; tried again")
-    if around is not None:
-        return around
+    if network_reason is not None:
+        return network_reason
     if launches.is_working:
         return _task_wait_reason(launches, attempts, now)
     return _pods_wait_reason(pods, attempts, launches, now)
@@ -143,9 +143,9 @@ def _task_wait_reason(
     found = pod_waiting(view, now) if view is not None else None
     if view is None or view.launch is None or found is None:
         return None
-    told_at = view.created_at + LATER_SECONDS
-    if view is not launches.refused and now < told_at:
-        return WaitReason(Reason.RUNNING, "", told_at)
+    report_at = view.created_at + REPORT_DELAY_SECONDS
+    if view is not launches.refused and now < report_at:
+        return WaitReason(Reason.RUNNING, "", report_at)
     return WaitReason(Reason.RUNNING, *of_task(view.launch.task, found))
 
 
@@ -159,8 +159,8 @@ def gated_wait_reason(gated: Collection[PodView], now: float) -> WaitReason | No
     words = gated_words(gated)
     if not words:
         return None
-    told_at = min(view.created_at for view in gated) + LATER_SECONDS
-    return WaitReason(Reason.RUNNING, *((words,) if now >= told_at else ("", told_at)))
+    report_at = min(view.created_at for view in gated) + REPORT_DELAY_SECONDS
+    return WaitReason(Reason.RUNNING, *((words,) if now >= report_at else ("", report_at)))
 
 
 def throttled_wait_reason(
@@ -176,9 +176,9 @@ def throttled_wait_reason(
     """
     if not held.words:
         return None
-    told_at = (held.since if held.since is not None else now) + LATER_SECONDS
-    if not is_idle and now < told_at:
-        return WaitReason(Reason.RUNNING, "", told_at)
+    report_at = (held.since if held.since is not None else now) + REPORT_DELAY_SECONDS
+    if not is_idle and now < report_at:
+        return WaitReason(Reason.RUNNING, "", report_at)
     return WaitReason(
         Reason.STARTING if is_idle and not has_results else Reason.RUNNING, held.words
     )
@@ -200,8 +200,8 @@ def _pods_wait_reason(
     if not attempts.has_results:
         return WaitReason(Reason.STARTING, *found)
     oldest = launches.waiting
-    told_at = oldest.created_at + LATER_SECONDS if oldest is not None else now
-    return WaitReason(Reason.RUNNING, *(found if now >= told_at else Waiting("", told_at)))
+    report_at = oldest.created_at + REPORT_DELAY_SECONDS if oldest is not None else now
+    return WaitReason(Reason.RUNNING, *(found if now >= report_at else Waiting("", report_at)))
 
 
 def _network_wait_reason(

@@ -1,4 +1,4 @@
-"""What all Pods of a run have in common."""
+"""Metadata and Pod-level fields shared by all Pods of a run."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ STORAGE_REQUEST = "64Mi"
 TEMPORARY_BYTES = GIB
 HOME_BYTES = 256 * MIB
 AGENT_HOME_BYTES = 512 * MIB
-"""State and temporary files of codex and Claude Code."""
+"""State and temporary files of an agent's CLI."""
 SHARED_MEMORY_BYTES = 64 * MIB
 """As Docker gives; counts as memory of the container that writes it."""
 

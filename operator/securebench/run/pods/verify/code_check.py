@@ -229,7 +229,7 @@ def _test_phases(job: _CodeJob) -> list[Phase]:
     workdir = job.task.workspace
     wait = (*PROGRAM, "wait", SOCKET, str(CONNECT_SECONDS))
     again = (str(job.code.repeat),) if job.code.repeat else ()
-    tests = (*PROGRAM, "test", SOCKET, *_what_is_tested(job), *again)
+    tests = (*PROGRAM, "test", SOCKET, *_test_arguments(job), *again)
     return [
         Phase(WAITING, wait, workdir, None),
         Phase(FailurePhase.TESTS, tests, workdir, job.code.timeout_seconds),
@@ -238,7 +238,7 @@ def _test_phases(job: _CodeJob) -> list[Phase]:
 
 def _shared_phases(job: _CodeJob) -> list[Phase]:
     workdir = job.task.workspace
-    tests = (*PROGRAM, "shared", workdir, *_what_is_tested(job))
+    tests = (*PROGRAM, "shared", workdir, *_test_arguments(job))
     seconds = job.code.timeout_seconds
     return [
         Phase(
@@ -247,12 +247,12 @@ def _shared_phases(job: _CodeJob) -> list[Phase]:
     ]
 
 
-def _what_is_tested(job: _CodeJob) -> tuple[str, str, str]:
+def _test_arguments(job: _CodeJob) -> tuple[str, str, str]:
     return f"{layout.CANDIDATE}/{TEXT_FILE}", TEST_FILE, ",".join(job.code.declared)
 
 
 def _worker_spec(job: _CodeJob) -> dict[str, object]:
-    worker = (*PROGRAM, "worker", SOCKET, job.task.workspace, *_again(job))
+    worker = (*PROGRAM, "worker", SOCKET, job.task.workspace, *_rerun_arguments(job))
     none = {"folder": "", "head_bytes": 0, "tail_bytes": 0}
     return {
         **base_spec(job.plan, 0),
@@ -268,7 +268,7 @@ def _worker_spec(job: _CodeJob) -> dict[str, object]:
     }
 
 
-def _again(job: _CodeJob) -> tuple[str, ...]:
+def _rerun_arguments(job: _CodeJob) -> tuple[str, ...]:
     """Return how many workers follow the first, and all that candidate code can write."""
     if not job.code.repeat:
         return ()

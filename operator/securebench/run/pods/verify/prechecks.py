@@ -1,4 +1,4 @@
-"""What is looked at before a candidate is there: a fault that is found then is the pack's.
+"""Prechecks before the candidate is staged: a failure here is the pack's fault.
 
 Source: contract 21.15, docs/reference/checks.md.
 """
