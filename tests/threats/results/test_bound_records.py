@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.release import DATA, CommandError, Raw, Release, benchmark_run, keyed_pack
 from securebench.client.session.earlier import Binding
 from securebench.client.session.local_records import left_out_lines
-from securebench.run.records.reading import Record, parse_record, record_key
 from securebench.controller.volume.index import RunIndex, index_entry
 from securebench.controller.volume.journal import (
     Journal,
@@ -24,11 +22,13 @@ from securebench.controller.volume.journal import (
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import DigestMismatchError, JournalCorruptError
 from securebench.run.plan.keys import AttemptKey
+from securebench.run.records.reading import Record, parse_record, record_key
 from securebench.run.state.history import Entry
+from support.journal_entries import ENTRIES, UID
+from support.release import DATA, CommandError, Raw, Release, benchmark_run, keyed_pack
 from threats.honest import TERMINAL, TEXT
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch
-from support.journal_entries import ENTRIES, UID
 
 OTHER_UID = "another-uid"
 TIME_LIMIT_SECONDS = 120

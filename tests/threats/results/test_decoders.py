@@ -12,19 +12,19 @@ from typing import IO, NamedTuple
 
 import pytest
 
-from support.build import seal_message, text_message
 from securebench.benchmark.files.bundle import BundleLimits, BundleReceipt, write_bundle
-from securebench.client.session.run_summary import localized_summary, parse_summary
 from securebench.client.session.earlier import Binding
-from securebench.client.volume.link import ExecResult, OperatorLink
 from securebench.client.session.local_records import left_out_lines
-from securebench.run.records.reading import record_key
+from securebench.client.session.run_summary import localized_summary, parse_summary
+from securebench.client.volume.link import ExecResult, OperatorLink
 from securebench.controller.exec.exec_io import Streams, serve
 from securebench.controller.exec.exec_packs import Volume
 from securebench.controller.volume.journal import encode_all, first_link, read_entries
 from securebench.core.errors import SecureBenchError, TransientClusterError
 from securebench.run.observe import termination
+from securebench.run.records.reading import record_key
 from support import courier
+from support.build import seal_message, text_message
 from support.exec_socket import SUCCESS, Socket, execute
 from support.journal_entries import ENTRIES, UID
 

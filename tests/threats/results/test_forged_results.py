@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from securebench.run.observe.termination import text_verdict
-from threats.grading.terminal_tasks import AGENTS, BY_PYTEST, HONEST_PYTEST, NAIVE, WRITE, is_refused, said
+from threats.grading.terminal_tasks import (
+    AGENTS,
+    BY_PYTEST,
+    HONEST_PYTEST,
+    NAIVE,
+    WRITE,
+    is_refused,
+    said,
+)
 from threats.honest import APP, CODE_TESTS, TERMINAL, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Trial, Weakening

@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from support.manifest_samples import policy_of
-from support.release import Raw
 from securebench.run.observe import stage
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.model import VerifierKind
+from support.manifest_samples import policy_of
+from support.release import Raw
 from threats.honest import APP, TERMINAL, WRITE_ANSWER, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Trial

@@ -1,4 +1,4 @@
-"""F4: what a score rests on shows to whoever has the operator's public key, whatever lies beside it."""
+"""F4: whoever has the operator's public key sees what a score rests on."""
 
 from __future__ import annotations
 
