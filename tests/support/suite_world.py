@@ -130,7 +130,7 @@ class SuiteWorld(World):
         passed: Sequence[bool | None] = (True,),
         **record: object,
     ) -> None:
-        """End a run with records, one task each."""
+        """End a run with records, one task each, in the order in which a run's loop writes."""
         entry = self.begin(name)
         RunIndex(self.root).end(entry.uid, reason)
         digest = self.write_records(entry, passed, **record)
@@ -147,11 +147,12 @@ class SuiteWorld(World):
                 }
             ],
         }
-        final = self.root / run_folder(entry.uid) / "status.json"
-        final.write_text(json.dumps({"status": status}))
+        folder = self.root / run_folder(entry.uid)
+        (folder / "summary.json").write_text(json.dumps({"sha256": digest}))
         patch = self.cluster.patch_status(ObjectKind.BENCHMARK_RUN, name, {"status": status})
         self.runner.run(patch)
         self.settle()
+        (folder / "status.json").write_text(json.dumps({"status": status}))
 
     def write_records(
         self, entry: IndexEntry, passed: Sequence[bool | None], **record: object

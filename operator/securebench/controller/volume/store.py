@@ -29,6 +29,7 @@ from securebench.protocol.volume import (
     PARKED,
     RECORD,
     RUN,
+    SUMMARY,
 )
 from securebench.run import layout
 from securebench.run.plan.keys import AttemptKey, LaunchKey
@@ -191,6 +192,11 @@ class RunStore:
         """Return the status of a run that has ended, or None."""
         path = self.folder / FINAL_STATUS
         return read_json(path) if path.exists() else None
+
+    def read_summary(self) -> Mapping[str, object]:
+        """Return the summary of a run whose records are sealed; empty before."""
+        path = self.folder / SUMMARY
+        return read_json(path) if path.exists() else {}
 
     def park(self, started_at: float | None) -> None:
         """Write down that nothing of the run is under way and nobody works on it.
