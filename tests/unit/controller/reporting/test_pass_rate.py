@@ -44,13 +44,14 @@ def run(tmp_path, monkeypatch):
         async def elsewhere(work, *args):
             return executor.submit(work, *args).result()
 
-        monkeypatch.setattr(asyncio, "to_thread", elsewhere)
         tasks = [question(f"q{n}") for n in range(TASKS)]
         write_pack(world.root / "packs/many", tasks)
-        world.uid = world.apply(
-            pack={"volume": {"path": "many"}}, attempts=ATTEMPTS, parallelism=TASKS // 2
-        )
-        yield world
+        # Not monkeypatch, which would be undone after the world and put its function back.
+        with mock.patch.object(asyncio, "to_thread", elsewhere):
+            world.uid = world.apply(
+                pack={"volume": {"path": "many"}}, attempts=ATTEMPTS, parallelism=TASKS // 2
+            )
+            yield world
 
 
 @pytest.fixture
