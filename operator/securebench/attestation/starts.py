@@ -98,6 +98,11 @@ class StartList(NamedTuple):
         """Return the whole ones of the first lines."""
         return [line for line in self.lines if line.number <= count]
 
+    @property
+    def uids(self) -> frozenset[str]:
+        """The runs that have a line."""
+        return frozenset(text_at(line.start, "uid") for line in self.lines)
+
     def of_uid(self, uid: str) -> StartLine | None:
         """Return the line of a run, or None."""
         return next((line for line in self.lines if line.start.get("uid") == uid), None)

@@ -1,18 +1,18 @@
 """Keeps the values that a tester forwards to an agent out of what is kept of its launches.
 
-The values are read from their Secret when a run loop starts; they are in memory only.
+They are in memory only.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import Mapping
 from dataclasses import replace
 
 from securebench.cluster.port import Cluster, ObjectKind
 from securebench.controller.capture.secret_values import SecretMatcher
 from securebench.controller.volume.store import RunStore
+from securebench.core.json_values import object_at
 from securebench.files.durable import replace_file
 from securebench.protocol.extraction import STREAMS
 from securebench.run.layout import PRODUCER_NAME, VERIFICATION_NAME
@@ -23,24 +23,43 @@ from securebench.run.state.attempts import CommandReport
 FOLDERS = {Role.HARNESS: PRODUCER_NAME, Role.VERIFIER: VERIFICATION_NAME}
 
 
-async def exposed_values(cluster: Cluster, harness: HarnessPlan) -> SecretMatcher:
-    """Read the values that enter a run's harness Pods.
+class ExposedValues:
+    """The values that enter a run's harness Pods, as far as this process has seen them.
+
+    A Pod resolves them when it starts, so they are read before a harness Pod is created and before
+    its output is kept: a value that was replaced in between stays masked, and so does the new one.
 
     Args:
         cluster: The run's namespace.
         harness: Names the Secret and its keys; without them nothing is read.
-
-    Raises:
-        ClusterError: The API server did not answer.
     """
-    if not harness.env or not harness.secret:
-        return SecretMatcher()
-    secret = await cluster.get(ObjectKind.SECRET, harness.secret)
-    data = secret.get("data") if secret is not None else None
-    known = data if isinstance(data, Mapping) else {}
-    return SecretMatcher(
-        base64.b64decode(str(known[name])) for name in harness.env if name in known
-    )
+
+    def __init__(self, cluster: Cluster, harness: HarnessPlan) -> None:
+        self._cluster = cluster
+        self._secret = harness.secret
+        self._names = harness.env
+        self._seen: set[bytes] = set()
+        self.matcher = SecretMatcher()
+
+    async def refresh(self) -> None:
+        """Read the Secret again.
+
+        Where it is gone and none of its values was seen, as after a restart, everything is masked:
+        a Pod that still runs may print them.
+
+        Raises:
+            ClusterError: The API server did not answer.
+        """
+        if not self._names or not self._secret:
+            return
+        secret = await self._cluster.get(ObjectKind.SECRET, self._secret)
+        data = object_at(secret, "data") if secret is not None else {}
+        values = {base64.b64decode(str(data[name])) for name in self._names if name in data}
+        if secret is not None and values <= self._seen:
+            return
+        self._seen |= values
+        is_unknown = secret is None and not self._seen
+        self.matcher = SecretMatcher(self._seen, hides_all=is_unknown)
 
 
 def hide_values(store: RunStore, launch: LaunchKey, values: SecretMatcher) -> None:

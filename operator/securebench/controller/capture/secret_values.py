@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
@@ -21,13 +22,14 @@ class SecretMatcher:
 
     Args:
         values: As the Secret has them; blank space around them does not count.
+        hides_all: Whether every byte is masked, because the values are not known.
     """
 
-    def __init__(self, values: Iterable[bytes] = ()) -> None:
+    def __init__(self, values: Iterable[bytes] = (), *, hides_all: bool = False) -> None:
         known = {value.strip() for value in values}
         forms = {form for value in known if len(value) >= MINIMUM_BYTES for form in _forms(value)}
-        self._pattern = any_of(forms)
-        self._is_empty = not forms
+        self._pattern = re.compile(rb"(?s).+") if hides_all else any_of(forms)
+        self._is_empty = not forms and not hides_all
 
     def __bool__(self) -> bool:
         """Whether there is anything to look for."""

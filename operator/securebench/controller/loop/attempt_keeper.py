@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from securebench.cluster.port import Raw
@@ -13,12 +14,12 @@ from securebench.controller.actuators.network_keeper import NetworkKeeper
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.capture.captured_launch import Captured, capture
 from securebench.controller.capture.reading import OutputProcessor
-from securebench.controller.capture.secret_scrubbing import exposed_values
-from securebench.controller.capture.secret_values import SecretMatcher
+from securebench.controller.capture.secret_scrubbing import ExposedValues
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.prepared_run import PreparedRun
 from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.volume.launch_report import with_usage
+from securebench.core.errors import TransientClusterError
 from securebench.run.decide.attempt.machine import Capture
 from securebench.run.decide.run_decision import RunDecision
 from securebench.run.observe.evidence import launch_evidence
@@ -71,7 +72,7 @@ class AttemptKeeper:
             prepared.answers,
         )
         self._reader = OutputProcessor(context.reading, prepared.plan, ledger, context.clock)
-        self._exposed = SecretMatcher()
+        self._exposed = ExposedValues(self._cluster, prepared.plan.harness)
 
     async def resume(self) -> None:
         """Restore what a new process needs: creates that may have been sent, secret values."""
@@ -80,7 +81,7 @@ class AttemptKeeper:
         for history in self._ledger.history.attempts.under_way:
             if history.pod is not None:
                 self._writers.creator.mark_pending(history.pod)
-        self._exposed = await exposed_values(self._cluster, self._plan.harness)
+        await self._exposed.refresh()
 
     async def lost_entries(self, lost: Sequence[Lost]) -> Sequence[LaunchLost]:
         """Return the journal entries of lost launches, with usage and evidence of their Pods."""
@@ -104,6 +105,7 @@ class AttemptKeeper:
             decision: Its new and lost launches are in the journal.
 
         Raises:
+            ClusterError: The Secret of exposed values could not be read.
             OSError: The volume failed.
         """
         # Taken before captures and records end launches; only deletions need it.
@@ -134,7 +136,9 @@ class AttemptKeeper:
     async def _capture(self, captures: Sequence[Capture]) -> None:
         store, now = self._store, self._clock.now()
         since = self._network.gateway_since
-        take = partial(capture, gateway_since=since, exposed=self._exposed)
+        if captures:
+            await self._exposed.refresh()
+        take = partial(capture, gateway_since=since, exposed=self._exposed.matcher)
 
         def read(job: Capture) -> Captured:
             return take(store, self._plan.tasks[job.launch.task], job, now)
@@ -159,6 +163,8 @@ class AttemptKeeper:
         task = plan.tasks[launch.task]
         await asyncio.to_thread(self._store.make_launch_folders, launch)
         if launch.role is Role.HARNESS:
+            with suppress(TransientClusterError):  # it is read again before anything is kept
+                await self._exposed.refresh()
             return harness_pod(plan, task, launch, await self._lanes.lanes(task))
         batch = self._batch(launch)
         if batch:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from securebench.attestation.starts import RunStart, StartList, appended, read_starts
 from securebench.controller.volume.index import IndexEntry, RunIndex
-from securebench.core.json_values import text_at
 from securebench.files.durable import make_folder, replace_file
 from securebench.protocol.volume import STARTS
 from securebench.run.layout import RUNS
@@ -67,15 +66,16 @@ class RunStarts:
 
     def _lacking(self, known: StartList) -> Sequence[RunStart]:
         """Return the runs of the index that have no line."""
+        uids = known.uids
         return [
             replace(start_of(entry), is_imported=True)
             for entry in self._indexed()
-            if known.of_uid(entry.uid) is None
+            if entry.uid not in uids
         ]
 
     def _fault(self, known: StartList) -> str:
         """Return what is wrong with the list and no line says, in one text; empty for nothing."""
-        uids = {text_at(line.start, "uid") for line in known.lines}
+        uids = known.uids
         gone = [
             f"line {entry.start} with run {entry.run} is missing"
             for entry in self._indexed()

@@ -5,7 +5,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.capture.captured_launch import capture
-from securebench.controller.capture.secret_scrubbing import exposed_values, hide_values
+from securebench.controller.capture.secret_scrubbing import ExposedValues, hide_values
 from securebench.controller.volume.store import RunStore
 from securebench.run.decide.attempt.machine import Capture
 from securebench.run.observe.stage import Ended
@@ -18,13 +18,21 @@ TOKEN = b"tk-5f3a9c1e5b7d"
 PLAN = replace(plan_of().harness, env=("TOKEN", "UNSET"), secret="keys")
 
 
+NEWER = b"tk-0c77d1a4b2ee"
+
+
+async def put_secret(cluster, token):
+    data = {"TOKEN": base64.b64encode(token).decode(), "OTHER": base64.b64encode(b"x" * 9)}
+    await cluster.create(ObjectKind.SECRET, {"metadata": {"name": "keys"}, "data": data})
+
+
 async def values(harness=PLAN, *, exists=True):
     cluster = FakeCluster()
     if exists:
-        data = {"TOKEN": base64.b64encode(TOKEN).decode(), "OTHER": base64.b64encode(b"x" * 9)}
-        await cluster.create(ObjectKind.SECRET, {"metadata": {"name": "keys"}, "data": data})
-    found = await exposed_values(cluster, harness)
-    return found, cluster.requests["get", ObjectKind.SECRET]
+        await put_secret(cluster, TOKEN)
+    exposed = ExposedValues(cluster, harness)
+    await exposed.refresh()
+    return exposed.matcher, cluster.requests["get", ObjectKind.SECRET]
 
 
 async def test_the_named_values_of_the_secret_are_looked_for():
@@ -39,9 +47,33 @@ async def test_no_secret_is_read_without_need(changes):
     assert (bool(found), requests) == (False, 0)
 
 
-async def test_a_secret_that_is_gone_has_no_values():
+async def test_where_the_values_are_not_known_everything_is_masked():
     found, requests = await values(exists=False)
-    assert (bool(found), requests) == (False, 1)
+    assert (bool(found), requests) == (True, 1)
+    assert found.without(b"a\n" + TOKEN) == b"*" * (2 + len(TOKEN))
+    assert found.without(b"") == b""
+
+
+async def test_a_value_that_was_replaced_stays_masked_like_the_new_one():
+    cluster = FakeCluster()
+    await put_secret(cluster, TOKEN)
+    exposed = ExposedValues(cluster, PLAN)
+    await exposed.refresh()
+    cluster.remove(ObjectKind.SECRET, "keys")
+    await put_secret(cluster, NEWER)
+    assert NEWER in exposed.matcher.without(NEWER)
+    await exposed.refresh()
+    assert exposed.matcher.without(TOKEN + b" " + NEWER).strip(b"*") == b" "
+
+
+async def test_a_secret_that_is_gone_later_leaves_what_was_seen():
+    cluster = FakeCluster()
+    await put_secret(cluster, TOKEN)
+    exposed = ExposedValues(cluster, PLAN)
+    await exposed.refresh()
+    cluster.remove(ObjectKind.SECRET, "keys")
+    await exposed.refresh()
+    assert exposed.matcher.without(b"a " + TOKEN) == b"a " + b"*" * len(TOKEN)
 
 
 @pytest.mark.parametrize(("launch", "folder"), [(HARNESS, "producer"), (VERIFIER, "verification")])
