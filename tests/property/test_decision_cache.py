@@ -46,7 +46,7 @@ STATUSES = {
     Role.VERIFIER: (PENDING, pod_status("Running", running("verifier")), verifier_done()),
 }
 GATES = [{"name": "kueue.x-k8s.io/admission"}]
-CHANGES = ("live", "made", "lost", "end", "doubt")
+CHANGES = ("live", "made", "lost", "end", "crash_suspicion")
 
 
 class Run:
@@ -202,7 +202,7 @@ def test_counts_of_an_index_are_those_of_its_attempts(changes: list[tuple[int, s
                 "made": {"live": None, "production": production()},
                 "lost": {"live": None, "last_lost": Lost(launch, "pod_lost", "", NOW)},
                 "end": {"live": None, "finish": Finish(key, Outcome.SCORED, passed=task > 1)},
-                "doubt": {"doubt": CrashSuspicion.SUSPECTED},
+                "crash_suspicion": {"crash_suspicion": CrashSuspicion.SUSPECTED},
             }[what],
         )
         again = AttemptIndex(index.values())

@@ -45,7 +45,7 @@ async def work(_, lead):
 
 leading.connect = connected
 with suppress(asyncio.CancelledError):
-    asyncio.run(leading.stand_by_and_work(settings, work))
+    asyncio.run(leading.run_when_leader(settings, work))
 say(cluster.objects(ObjectKind.LEASE)["%s"]["spec"]["holderIdentity"])
 """
 

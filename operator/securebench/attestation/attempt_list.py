@@ -78,8 +78,8 @@ class AttemptFacts:
 
 
 @dataclass(slots=True)
-class RunCourse:
-    """What a journal tells of a run, folded entry by entry.
+class JournalFacts:
+    """Facts about a run, folded from its journal entry by entry.
 
     Attributes:
         attempts: Those that have begun or have a record.

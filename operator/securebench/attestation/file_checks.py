@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from securebench.attestation.attempt_list import AttemptFacts, RunCourse, decode_attempt
+from securebench.attestation.attempt_list import AttemptFacts, JournalFacts, decode_attempt
 from securebench.attestation.findings import Mismatch, RunFiles, bounded
 from securebench.attestation.starts import StartList, read_starts
 from securebench.attestation.statement import (
@@ -57,7 +57,7 @@ class FileFacts:
     summary: Raw = field(default_factory=dict)
     records: Sequence[str] = ()
     attempts: Sequence[AttemptFacts] = ()
-    course: RunCourse | None = None
+    course: JournalFacts | None = None
     starts: StartList | None = None
 
     @property
@@ -198,8 +198,8 @@ def _attempts(files: RunFiles, facts: FileFacts) -> Iterator[AttemptFacts]:
             facts.faults.append(Mismatch(ATTEMPT_LIST, f"line {number}", str(error)))
 
 
-def _course(files: RunFiles, facts: FileFacts, uid: str) -> RunCourse | None:
-    course, number = RunCourse(), 0
+def _course(files: RunFiles, facts: FileFacts, uid: str) -> JournalFacts | None:
+    course, number = JournalFacts(), 0
     link: bytes | None = first_link(uid)
     for number, text in enumerate(_read(files, JOURNAL, facts), start=1):
         if link is None:
@@ -212,7 +212,7 @@ def _course(files: RunFiles, facts: FileFacts, uid: str) -> RunCourse | None:
     return course if number and link is not None else None
 
 
-def _apply_line(course: RunCourse, text: bytes, link: bytes) -> bytes:
+def _apply_line(course: JournalFacts, text: bytes, link: bytes) -> bytes:
     """Take a line of the journal in and return what the next one links to."""
     line = whole_line(text.removesuffix(b"\n")) if text.endswith(b"\n") else None
     if line is None or line.link != link:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from securebench.attestation.attempt_list import LOST, AttemptFacts, RunCourse
+from securebench.attestation.attempt_list import LOST, AttemptFacts, JournalFacts
 from securebench.attestation.starts import StartList, resumed_runs, same_runs
 from securebench.core.clock import rfc3339
 from securebench.core.digests import PREFIX, json_digest
@@ -136,7 +136,7 @@ def attempt_fields(attempts: Sequence[AttemptFacts]) -> Fields:
     }
 
 
-def course_fields(course: RunCourse) -> Fields:
+def course_fields(course: JournalFacts) -> Fields:
     """Return what only the journal tells: the isolation check's findings, and the end."""
     end = course.end or {}
     at = number_at(end, "at")

@@ -38,7 +38,7 @@ DIGITS = 12
 
 
 class PackContent(NamedTuple):
-    """What a pack is at the moment.
+    """Current content of a pack.
 
     Args:
         digest: Contract 15.6.
@@ -77,7 +77,7 @@ class SuiteIdentity(NamedTuple):
 
 
 class Trigger(NamedTuple):
-    """Why cells run that have run before.
+    """Why cells run again.
 
     Args:
         rerun: Value of the annotation for a manual run; empty without it.
@@ -109,7 +109,7 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a round of a suite consists of.
+    """The runs of one round of a suite.
 
     Attributes:
         runs: In the order of the cells.

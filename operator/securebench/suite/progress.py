@@ -59,7 +59,7 @@ class SeenRun:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing of it goes on."""
+        """Whether it has ended."""
         return bool(self.reason)
 
 

@@ -54,7 +54,7 @@ class SuiteState:
         return {**self.good, **self.passed}
 
 
-class Opening(NamedTuple):
+class RoundStart(NamedTuple):
     """A round begins, unless it would be the current one.
 
     Args:
@@ -74,7 +74,7 @@ def opening(
     times: Times | None,
     cells: Sequence[CellProgress],
     rerun: str,
-) -> Opening | None:
+) -> RoundStart | None:
     """Return the round that begins now, or None.
 
     Args:
@@ -89,14 +89,14 @@ def opening(
         return None
     rerun = rerun or state.trigger.rerun
     if times is None:
-        return Opening(Trigger(rerun), state.handled)
+        return RoundStart(Trigger(rerun), state.handled)
     is_always = spec.run_policy is SuiteRunPolicy.ALWAYS
     if rerun != state.trigger.rerun:
         scheduled = state.trigger.scheduled if is_always else ""
-        return Opening(Trigger(rerun, scheduled), state.handled)
+        return RoundStart(Trigger(rerun, scheduled), state.handled)
     if times.due is None or _has_to_wait(spec.concurrency_policy, cells):
         return None
-    return Opening(
+    return RoundStart(
         Trigger(rerun, rfc3339(times.due) if is_always else ""),
         times.due,
         spec.concurrency_policy is ConcurrencyPolicy.REPLACE,

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from securebench.attestation.attempt_list import RunCourse, decode_attempt
+from securebench.attestation.attempt_list import JournalFacts, decode_attempt
 from securebench.controller.volume.journal import encode
 from securebench.protocol.journal_lines import first_link, whole_line
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
@@ -35,7 +35,7 @@ DONE = Finished(Finish(KEY, Outcome.SCORED, passed=True), "a" * 64, NOW)
 
 
 def course(*entries):
-    found = RunCourse()
+    found = JournalFacts()
     for entry in entries:
         line = whole_line(encode(entry, first_link("uid")).removesuffix(b"\n"))
         raw = json.loads(line.body)
@@ -117,7 +117,7 @@ def test_findings_of_the_isolation_check_are_told_once():
 )
 def test_what_is_no_entry(kind, entry):
     with pytest.raises(ValueError, match="names no"):
-        RunCourse().apply(kind, entry)
+        JournalFacts().apply(kind, entry)
 
 
 def test_a_line_is_read_back():

@@ -24,7 +24,7 @@ from securebench.run.state.history import ReadBegun
 CAPTURE_BYTES: Final = 8 << 20
 """Memory for one capture without a patch: four times a text or a stream of 1 MiB, and the rest."""
 
-RECORD_BYTES: Final = 32 << 20
+RECORD_READ_BYTES: Final = 32 << 20
 """Memory for one record without a patch: four times four streams and a text of 1 MiB each."""
 
 MEMORY_FACTOR: Final = 4
@@ -42,7 +42,7 @@ class _Group(NamedTuple, Generic[Job]):
 
 
 class OutputProcessor:
-    """Reads for one run.
+    """Reads and journals the output of one run's launches.
 
     Args:
         budget: Of the whole operator.
@@ -75,7 +75,7 @@ class OutputProcessor:
         attempts = self._ledger.history.attempts
         texts = [job for job in jobs if attempts[job.key].has_texts]
         await self._ledger.finish([job for job in jobs if job not in texts])
-        per_job = RECORD_BYTES // max(len(texts), 1)
+        per_job = RECORD_READ_BYTES // max(len(texts), 1)
         for group in self._groups(texts, per_job, len(texts), patches_at_once=len(texts)):
             await self._budget.run_within(group.need_bytes, partial(self._finish, group))
 

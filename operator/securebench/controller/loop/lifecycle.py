@@ -7,7 +7,7 @@ import logging
 
 from securebench.cluster.port import Forbidden, QuotaExceeded
 from securebench.controller.loop.run_loop import RunLoop
-from securebench.controller.loop.slots import Gate, RunSlots
+from securebench.controller.loop.slots import RunSlots, SlotAdmission
 from securebench.controller.loop.start import prepare
 from securebench.controller.loop.unplanned_end import UnplannedEnd
 from securebench.controller.reporting.publish import Publisher
@@ -76,7 +76,7 @@ class RunLifecycle:
         self._store = RunStore(self._root, run.uid, context.lead)
         self._publisher = Publisher(context, run, spec)
         self._unplanned = UnplannedEnd(context, run, self._store, self._publisher)
-        self._gate = Gate(slots, run.uid, spec, self._publisher, context.clock)
+        self._gate = SlotAdmission(slots, run.uid, spec, self._publisher, context.clock)
 
     async def run(self) -> None:
         """Return when the run is deleted, or has ended and its status covers the latest spec."""

@@ -98,7 +98,7 @@ class RunSlots:
             wake()
 
 
-class Gate:
+class SlotAdmission:
     """Admits one run: waits for a slot and gives it back.
 
     Args:

@@ -86,7 +86,7 @@ class _Sources:
 
 
 async def prepare(context: Context, run: RunObject) -> PreparedRun:
-    """Bind a run, or find it bound.
+    """Bind a new run, or restore the binding of an earlier start.
 
     Args:
         context: Shared parts of the operator: client, settings, clock.

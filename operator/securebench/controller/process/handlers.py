@@ -1,4 +1,4 @@
-"""The whole of kopf: life cycle and one event handler for each kind (design 2.4)."""
+"""kopf handlers: process life cycle, one event handler per kind (design 2.4)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import kopf
 from securebench.cluster.port import Cluster
 from securebench.controller.process.bootstrap import make_context
 from securebench.controller.process.health import note_runs
-from securebench.controller.process.leading import end_process, stand_by_and_work
+from securebench.controller.process.leading import end_process, run_when_leader
 from securebench.controller.process.logs import configure_logs
 from securebench.controller.process.removal import RetentionSweeper
 from securebench.controller.process.supervisor import Supervisor
@@ -128,7 +128,7 @@ class Operator:
         return found and dataclasses.replace(found, expiration=expiration)
 
     async def event(self, type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
-        """Hand every event of a BenchmarkRun to those who follow them."""
+        """Pass an event of a BenchmarkRun to run loops, suites and retention."""
         for follower in (self._supervisor, self._suites, self._retention):
             if follower is not None:
                 follower.observe(type, dict(body))
@@ -163,4 +163,4 @@ def run_operator() -> None:
         await kopf.operator(registry=operator.registry(), namespaces=[settings.namespace])
 
     with contextlib.suppress(asyncio.CancelledError):
-        asyncio.run(stand_by_and_work(settings, work))
+        asyncio.run(run_when_leader(settings, work))

@@ -36,7 +36,7 @@ Work = Callable[[Cluster, VolumeLead], Awaitable[None]]
 """What the leader does, until it is told to stop."""
 
 
-async def stand_by_and_work(settings: Settings, work: Work) -> None:
+async def run_when_leader(settings: Settings, work: Work) -> None:
     """Answer probes, wait until this operator leads, and work.
 
     Args:

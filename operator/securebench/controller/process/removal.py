@@ -1,4 +1,4 @@
-"""Deletes BenchmarkRuns and results whose time is over.
+"""Deletes BenchmarkRuns and results whose TTL has expired.
 
 Nothing but the cluster and the volume says what is due, so nothing is lost with the operator.
 """
@@ -49,7 +49,7 @@ SWEEP_SECONDS = 600.0
 """Longest pause between two looks at the whole volume; a tenth of the time that results stay."""
 
 
-StillNeeded = Callable[[Context], Awaitable[Collection[str]]]
+RetentionHold = Callable[[Context], Awaitable[Collection[str]]]
 """Returns the uids of runs whose results something needs. While one of these fails, nothing is
 removed."""
 
@@ -59,8 +59,8 @@ async def kept_by_hand(context: Context) -> Collection[str]:
     return await asyncio.to_thread(kept_runs, context.settings.data_root)
 
 
-NEEDS: Sequence[StillNeeded] = (kept_by_hand, needed_by_suites)
-"""All that keeps results besides BenchmarkRuns that go on."""
+RETENTION_HOLDS: Sequence[RetentionHold] = (kept_by_hand, needed_by_suites)
+"""What protects results from removal, besides active BenchmarkRuns."""
 
 REMOVED = Notice(
     "Remove",
@@ -85,7 +85,7 @@ class RetentionSweeper:
         needs: Who else still needs results.
     """
 
-    def __init__(self, context: Context, needs: Sequence[StillNeeded] = NEEDS) -> None:
+    def __init__(self, context: Context, needs: Sequence[RetentionHold] = RETENTION_HOLDS) -> None:
         self._context = context
         self._needs = needs
         self._root: Path = context.settings.data_root

@@ -66,7 +66,7 @@ class FrozenPack:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run that may go.
+    """A run that is bound to its plan, folder and pack.
 
     Attributes:
         plan: What it does.

@@ -1,4 +1,4 @@
-"""Has the gates of a suite judge a round that has ended, and remembers what passed."""
+"""Evaluates the gates of a suite after each round; returns the results that passed."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class _Source(NamedTuple):
     sha256: str
 
 
-class _First(NamedTuple):
+class _NoBaselineYet(NamedTuple):
     """The suite is its own baseline and has no good result of the cell yet."""
 
 
-_Named = _Source | _First | Baseline | str | None
+_Named = _Source | _NoBaselineYet | Baseline | str | None
 
 
-class GateKeeper:
+class GateEvaluator:
     """Judges the rounds of one suite.
 
     Args:
@@ -108,7 +108,7 @@ class GateKeeper:
             return await asyncio.to_thread(self._of_run, named.run)
         return named
 
-    async def _of_suite(self, name: str, cell: str) -> _Source | _First | str:
+    async def _of_suite(self, name: str, cell: str) -> _Source | _NoBaselineYet | str:
         raw = await self._cluster.get(ObjectKind.BENCHMARK_SUITE, name)
         if raw is None:
             return f"its baseline, BenchmarkSuite {name}, does not exist"
@@ -118,7 +118,7 @@ class GateKeeper:
         known = {} if state is None else state.good if is_own else state.latest_good
         good = known.get(cell)
         if good is None and is_own:
-            return _First()
+            return _NoBaselineYet()
         if good is None:
             return f"its baseline, BenchmarkSuite {name}, has no good result of this cell yet"
         return _Source(good.run, good.uid, good.sha256)
@@ -141,7 +141,7 @@ class GateKeeper:
                 self._results(cell),
                 self._compared_with(baselines.get(cell.cell)),
                 cell.tries,
-                isinstance(baselines.get(cell.cell), _First),
+                isinstance(baselines.get(cell.cell), _NoBaselineYet),
             )
             for cell in cells
         ]

@@ -25,7 +25,7 @@ class RunObserver:
         self._selector = f"{SUITE_LABEL}={suite}"
         self._taken: set[str] = set()
 
-    def note_taken(self, name: str) -> None:
+    def note_name_conflict(self, name: str) -> None:
         """Take in that a run of this name is there, which may lack the suite's label."""
         self._taken.add(name)
 

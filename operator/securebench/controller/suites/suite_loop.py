@@ -13,7 +13,7 @@ from securebench.controller.admission.policy_from_settings import limits, overla
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.retry_queue import RetryQueue
 from securebench.controller.runtime.wake import Wake
-from securebench.controller.suites.gate_keeper import GateKeeper
+from securebench.controller.suites.gate_keeper import GateEvaluator
 from securebench.controller.suites.pack_reader import PackReader
 from securebench.controller.suites.run_observer import RunObserver
 from securebench.controller.suites.suite_object import SuiteObject
@@ -42,7 +42,7 @@ from securebench.suite.progress import (
     to_delete,
 )
 from securebench.suite.report import Findings
-from securebench.suite.rounds import Opening, SuiteState, opening
+from securebench.suite.rounds import RoundStart, SuiteState, opening
 from securebench.suite.schedule import Times, schedule_times
 
 logger = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class SuiteLoop:
         self._store = SuiteStore(context.settings.data_root, suite.uid, context.lead)
         self._packs = PackReader(context)
         self._runs = RunObserver(context, suite.name)
-        self._gates = GateKeeper(context, suite.name)
+        self._gates = GateEvaluator(context, suite.name)
         self._publisher = SuitePublisher(context, suite)
         self._wake = Wake(context.clock)
         self._read_packs_at: float | None = None
@@ -161,7 +161,7 @@ class SuiteLoop:
         accepts_losses = spec.gates is not None and spec.gates.max_lost_share is not None
         return progress(state.plan, observed, self._inputs, accepts_losses=accepts_losses)
 
-    async def _begin(self, known: _Suite, state: SuiteState, opened: Opening) -> SuiteState:
+    async def _begin(self, known: _Suite, state: SuiteState, opened: RoundStart) -> SuiteState:
         """Write down what runs from now on, if that is news."""
         now, is_scheduled = self._clock.monotonic(), known.spec.schedule is not None
         read_at = self._read_packs_at
@@ -220,7 +220,7 @@ class SuiteLoop:
         try:
             await self._cluster.create(ObjectKind.BENCHMARK_RUN, manifest)
         except AlreadyExists:
-            self._runs.note_taken(planned.name)
+            self._runs.note_name_conflict(planned.name)
 
     async def _delete_old(
         self, spec: BenchmarkSuiteSpec, state: SuiteState, observed: Observed

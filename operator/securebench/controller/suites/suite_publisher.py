@@ -20,7 +20,7 @@ from securebench.run.decide.reporting.notices import Notice
 from securebench.suite.api.status import BenchmarkSuiteStatus
 from securebench.suite.report import Findings, refused_status, suite_status
 
-_TOLD = (ConditionType.READY, ConditionType.GATES_PASSED)
+_REPORTED_TYPES = (ConditionType.READY, ConditionType.GATES_PASSED)
 _ACTION = "Reconcile"
 
 
@@ -81,7 +81,7 @@ class SuitePublisher:
 def changes(before: Sequence[Condition], after: Sequence[Condition]) -> Iterator[Notice]:
     """Yield a notice for each condition that has another reason than before, each reason once."""
     told = set[str]()
-    for kind in _TOLD:
+    for kind in _REPORTED_TYPES:
         old, new = get_condition(before, kind), get_condition(after, kind)
         if new is None or (
             old is not None and (old.status, old.reason) == (new.status, new.reason)
@@ -90,9 +90,9 @@ def changes(before: Sequence[Condition], after: Sequence[Condition]) -> Iterator
         if new.reason in told:
             continue
         told.add(new.reason)
-        is_warning = new.status is not ConditionStatus.TRUE and new.reason not in _QUIET
+        is_warning = new.status is not ConditionStatus.TRUE and new.reason not in _ROUTINE_REASONS
         yield Notice(_ACTION, new.reason, new.message or new.reason, is_warning, kind.value)
 
 
-_QUIET = {Reason.RUNNING.value, Reason.SUSPENDED.value}
-"""Reasons for which nobody has to do something."""
+_ROUTINE_REASONS = {Reason.RUNNING.value, Reason.SUSPENDED.value}
+"""Reasons that need no action; their Events are Normal."""

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from securebench.attestation.attempt_list import RunCourse
+from securebench.attestation.attempt_list import JournalFacts
 from securebench.attestation.envelope import Signer, sealed
 from securebench.attestation.statement import (
     attempt_fields,
@@ -70,9 +70,9 @@ def _digests(folder: Path) -> Iterator[tuple[str, str]]:
         yield name, file_digest(folder / name).removeprefix(PREFIX)
 
 
-def _course(folder: Path) -> tuple[RunCourse, str]:
+def _course(folder: Path) -> tuple[JournalFacts, str]:
     """Return what the journal tells, and the hex digest of its lines."""
-    course, digest = RunCourse(), hashlib.sha256()
+    course, digest = JournalFacts(), hashlib.sha256()
     for text in journal_lines(folder):
         line = whole_line(text.removesuffix(b"\n"))
         if line is not None:

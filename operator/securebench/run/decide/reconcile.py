@@ -92,7 +92,7 @@ def _in_order(steps: Mapping[AttemptKey, T]) -> tuple[T, ...]:
 
 
 def _effective_controls(observed: ObservedState, controls: Controls) -> tuple[Controls, str]:
-    """Return the controls, which a permanent refusal stops, and the message for the records."""
+    """Return the controls, stopped after a permanent refusal, and the message for records."""
     failure = run_failure(observed.network, observed.writes.refusal)
     message = observed.plan_mismatch or (failure.message if failure is not None else "")
     if message and controls.halt is not Halt.STOPPED:
@@ -191,7 +191,7 @@ def _network_step(
         run_uid=observed.plan.identity.uid,
         pods=observed.pods,
         last_vanished=network.last_vanished,
-        is_guarded=network.has_policies and network.has_address,
+        is_network_ready=network.has_policies and network.has_address,
         is_ready=network.has_policies and network.is_gateway_ready,
         create_blocked=network.create_blocked,
         listed_at=network.listed_at,

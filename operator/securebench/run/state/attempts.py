@@ -337,7 +337,7 @@ class AttemptHistory:
         finished_at: When the attempt was finished, or None.
         usage: Model provider usage of all its launches, including lost ones.
         reading: Whether the operator is reading its output.
-        doubt: Whether its output is suspected of having crashed the operator.
+        crash_suspicion: Whether its output is suspected of having crashed the operator.
         network: Of the earlier run that sealed its candidate; None unless it was taken over.
     """
 

@@ -108,7 +108,7 @@ class World:
         self.known = CanaryMemory()
         self.last_vanished = {}
         self.made = []
-        self.is_guarded = self.is_ready = True
+        self.is_network_ready = self.is_ready = True
         self.quota = ""
         self.listed_at = math.inf
         self.wall_offset = 0.0
@@ -139,7 +139,7 @@ class World:
             RUN_UID,
             views,
             self.last_vanished,
-            self.is_guarded,
+            self.is_network_ready,
             self.is_ready,
             self.quota,
             self.listed_at,
@@ -467,17 +467,17 @@ def test_what_comes_after_a_loss_waits_a_moment(world):
 @pytest.mark.parametrize("has_policies", [True, False])
 def test_a_canary_that_was_there_without_a_policy_proves_nothing(world, kubelet, has_policies):
     assert world.prove(kubelet, seconds=5) is None
-    world.is_guarded, world.is_ready = has_policies, False
+    world.is_network_ready, world.is_ready = has_policies, False
     assert world.prove({}, seconds=2 * SECONDS) is None
     assert world.made == [CONTROL, FIRST]
     assert list(world.pods()) == [CONTROL]
-    world.is_guarded = world.is_ready = True
+    world.is_network_ready = world.is_ready = True
     says(OPEN)(world, CONTROL)
     assert world.prove({SECOND: says(CLOSED)}) == VERIFIED
 
 
 def test_none_is_made_before_policies_and_the_gateways_address_are_there(world):
-    world.is_guarded = world.is_ready = False
+    world.is_network_ready = world.is_ready = False
     assert world.prove({}, seconds=2 * SECONDS) is None
     assert world.made == []
 

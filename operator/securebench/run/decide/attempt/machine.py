@@ -68,7 +68,7 @@ PHASE_OF_ROLE = {Role.HARNESS: FailurePhase.PRODUCER, Role.VERIFIER: FailurePhas
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing before the next event, or before ``until``."""
+    """Do nothing until the next event, or until ``until``."""
 
     until: float | None = None
 

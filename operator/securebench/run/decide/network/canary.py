@@ -48,7 +48,7 @@ RETRY_LIMIT_SECONDS = 30.0
 
 CANARY_WORDS = "waiting for the isolation canary"
 NO_GATEWAY = "it did not reach the gateway, which was still being started"
-UNGUARDED = "a network policy or the gateway of the run was gone while it was there"
+UNGUARDED = "a network policy or the gateway of the run was missing while it ran"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ class ObservedCanary:
         run_uid: The run.
         pods: All Pods of the run, by name.
         last_vanished: Number of the latest Pod of a role that is gone.
-        is_guarded: Whether all policies are there, and an address of the gateway, if the run needs
-            one.
+        is_network_ready: Whether all policies are there, and an address of the gateway, if the run
+            needs one.
         is_ready: Whether the gateway is there, too.
         create_blocked: Why a create has to wait, for room in a quota or for rights; or empty.
         listed_at: Start of the latest list of Pods, monotonic seconds.
@@ -94,7 +94,7 @@ class ObservedCanary:
     run_uid: str
     pods: Mapping[str, PodView]
     last_vanished: Mapping[Role, int]
-    is_guarded: bool
+    is_network_ready: bool
     is_ready: bool
     create_blocked: str = ""
     listed_at: float = math.inf
@@ -141,7 +141,7 @@ class CanaryStep:
         memory: What to remember.
         start: Pods to make.
         delete: Pods to delete: of those that were replaced.
-        found: What there is to be journalled, or None before that.
+        found: Result to journal, or None while undecided.
         wake_at: When to look again without an event, monotonic seconds, or None.
         needs_list: Whether Pods are to be listed: an event about them may have been lost.
     """
@@ -161,14 +161,14 @@ def decide(
 
     Args:
         seen: What the cluster shows.
-        check: What to prove; None where the user does without.
+        check: What to prove; None if the user waived the proof.
         known: What was decided before, by the same process.
         now: This moment.
     """
     if check is None:
         return CanaryStep(known, found=NO_CANARY if seen.is_ready else None)
     at = now.monotonic
-    if not seen.is_guarded or (known.since is not None and not seen.is_ready):
+    if not seen.is_network_ready or (known.since is not None and not seen.is_ready):
         known = _unguarded(seen, known, at)
         return CanaryStep(known, delete=tuple(_replaced(seen, known)))
     if seen.is_ready and (known.since is None or seen.create_blocked):

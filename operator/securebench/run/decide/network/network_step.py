@@ -29,7 +29,7 @@ class NetworkState:
         gateway: Its gateway, or None where it needs none.
         gateway_memory: What the process remembers of that.
         canary_memory: What the process remembers of the canary.
-        check: What the canary has to prove; None where the user does without.
+        check: What the canary has to prove; None if the user waived the proof.
         found: What is proven, or None before that.
         is_declared: Whether the user does without the proof.
         create_blocked: Why a create has to wait, for room in a quota or for rights; or empty.
