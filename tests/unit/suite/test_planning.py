@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.model import TaskLimits
 from securebench.suite.api.models import BenchmarkSuiteSpec
 from securebench.suite.expansion import cells
@@ -88,6 +89,38 @@ def test_what_a_score_depends_on_changes_the_name(name: str) -> None:
 @pytest.mark.parametrize("name", SAME)
 def test_what_no_score_depends_on_does_not(name: str) -> None:
     assert planned(**SAME[name]).name == planned().name
+
+
+SCORED = {
+    "attempts",
+    "harness",
+    "isolation",
+    "pack",
+    "resources",
+    "run_id",
+    "task_selector",
+    "verification",
+}
+"""Fields of a BenchmarkRun of which ``score_inputs`` takes something."""
+UNSCORED = {
+    "active_deadline_seconds",
+    "cancel",
+    "infrastructure_retries",
+    "parallelism",
+    "pod_template",
+    "provider",
+    "provider_retries",
+    "regrade",
+    "resume_from",
+    "retention",
+    "suspend",
+}
+
+
+def test_every_field_of_a_run_is_decided_about() -> None:
+    """A field that a score depends on and that the name leaves out would reuse an old result."""
+    assert set(BenchmarkRunSpec.model_fields) == SCORED | UNSCORED
+    assert not SCORED & UNSCORED
 
 
 def test_an_oracle_depends_on_the_reference_answers() -> None:
