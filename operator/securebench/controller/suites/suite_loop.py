@@ -120,6 +120,10 @@ class SuiteLoop:
                 await self._refuse(suite, Reason.INTERNAL, f"{error}; tried again")
             await self._wake.wait([due], [retries.next_after(self._clock.monotonic())])
 
+    async def report_failure(self, error: Exception) -> None:
+        """Publish that a defect of the operator ended the loop, which starts again."""
+        await self._refuse(self._suite, Reason.INTERNAL, f"{type(error).__name__}: {error}")
+
     async def _refuse(self, suite: SuiteObject, reason: Reason, message: str) -> None:
         try:
             await self._publisher.refuse(suite, reason, message)

@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Active:
+    name: str
     task: asyncio.Task[None]
     loop: SuiteLoop
 
@@ -34,6 +35,8 @@ class SuiteSupervisor:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._suites: dict[str, _Active] = {}
+        self._stopped: dict[str, asyncio.Task[None]] = {}
+        self._removals: set[asyncio.Task[None]] = set()
         self._runs: dict[str, tuple[str, bool]] = {}
 
     def observe_suite(self, kind: str | None, body: Mapping[str, object]) -> None:
@@ -48,13 +51,13 @@ class SuiteSupervisor:
         if kind == "DELETED" or object_at(body, "metadata").get("deletionTimestamp"):
             if known is not None:
                 known.task.cancel()
-                del self._suites[suite.uid]
+                self._stopped[suite.uid] = self._suites.pop(suite.uid).task
             if kind == "DELETED":
-                self._forget(suite.uid)
+                self._remove_state(suite.uid)
         elif known is None:
             loop = SuiteLoop(self._context, suite)
             task = asyncio.create_task(self._work(loop, suite.name), name=f"suite {suite.name}")
-            self._suites[suite.uid] = _Active(task, loop)
+            self._suites[suite.uid] = _Active(suite.name, task, loop)
         else:
             known.loop.update(suite)
 
@@ -76,7 +79,7 @@ class SuiteSupervisor:
         else:
             self._runs[run.uid] = name, run.has_ended
         for active in self._suites.values():
-            if active.task.get_name() == f"suite {name}":
+            if active.name == name:
                 active.loop.wake()
 
     async def close(self) -> None:
@@ -85,20 +88,28 @@ class SuiteSupervisor:
         self._suites.clear()
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._removals, return_exceptions=True)
 
     async def _work(self, loop: SuiteLoop, name: str) -> None:
         """Run a loop; one that fails by a defect of ours starts again."""
         while True:
             try:
                 await loop.run()
-            except Exception:
+            except Exception as error:
                 logger.exception("suite %s: its loop failed and starts again later", name)
+                await loop.report_failure(error)
             await asyncio.sleep(RETRY_LIMIT_SECONDS)
 
-    def _forget(self, uid: str) -> None:
-        """Remove what a deleted suite remembered; what its runs left stays."""
+    def _remove_state(self, uid: str) -> None:
+        task = asyncio.create_task(self._forget(uid, self._stopped.pop(uid, None)))
+        self._removals.add(task)
+        task.add_done_callback(self._removals.discard)
+
+    async def _forget(self, uid: str, stopped: asyncio.Task[None] | None) -> None:
+        """Remove what a deleted suite remembered, behind its loop; what its runs left stays."""
+        if stopped is not None:
+            await asyncio.wait([stopped])
         try:
-            SuiteStore(self._context.settings.data_root, uid).remove()
+            await asyncio.to_thread(SuiteStore(self._context.settings.data_root, uid).remove)
         except OSError as error:
             logger.warning("suite %s: its folder on the volume stays: %s", uid, error)

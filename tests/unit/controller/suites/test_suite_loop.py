@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from unittest import mock
+
 from securebench.cluster.port import ObjectKind
+from securebench.controller.suites.run_observer import RunObserver
 from support.build import question, write_pack
 from support.suite_world import HARNESSES, PACKS, SuiteWorld
 
@@ -158,3 +161,18 @@ def test_the_runs_belong_to_their_suite(world: SuiteWorld) -> None:
     assert metadata["ownerReferences"][0]["kind"] == "BenchmarkSuite"
     assert raw["spec"]["runId"] == f"nightly/{world.cell(raw)}"
     assert raw["spec"]["pack"]["digest"].startswith("sha256:")
+
+
+def test_a_defect_is_told_and_the_loop_starts_again(world: SuiteWorld) -> None:
+    with mock.patch.object(RunObserver, "observe", side_effect=AssertionError("a defect")):
+        world.apply_suite(maxConcurrentRuns=4)
+        assert world.said() == ("False", "Internal", "AssertionError: a defect")
+    world.settle(120)
+    assert len(world.going()) == 4
+
+
+def test_a_deleted_suite_leaves_nothing_on_the_volume(world: SuiteWorld) -> None:
+    world.apply_suite(maxConcurrentRuns=4)
+    (folder,) = (world.root / "suites").iterdir()
+    world.tell_suite(kind="DELETED")
+    assert not folder.exists()
