@@ -34,6 +34,11 @@ GOLDEN = [
         "verbs": ["create", "get", "list", "watch", "delete"],
     },
     {
+        "apiGroups": ["securebench.dev"],
+        "resources": ["benchmarksuites"],
+        "verbs": ["create", "get", "list", "watch", "update", "patch", "delete"],
+    },
+    {
         "apiGroups": [""],
         "resources": ["pods"],
         "resourceNames": ["securebench-viewers-0"],
