@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ from securebench.controller.volume.run_folders import (
 )
 from securebench.core.clock import rfc3339
 from securebench.core.errors import ClusterError, StorageError
+from securebench.core.json_values import object_at
 from securebench.run.decide.reporting.notices import Notice
 from securebench.run.decide.retention import (
     ObservedRun,
@@ -100,7 +101,7 @@ class RetentionSweeper:
             kind: ADDED, MODIFIED, DELETED, or None for the first listing.
             body: The object.
         """
-        metadata = _part(body, "metadata")
+        metadata = object_at(body, "metadata")
         uid, ttl = str(metadata.get("uid")), _ttl_seconds(body)
         if kind == "DELETED" or metadata.get("deletionTimestamp") or ttl is None:
             self._timed.pop(uid, None)
@@ -126,7 +127,7 @@ class RetentionSweeper:
         """Delete a run unless its spec says something else by now."""
         cluster = self._context.cluster
         found = await cluster.get(ObjectKind.BENCHMARK_RUN, timed.name)
-        if found is None or str(_part(found, "metadata").get("uid")) != uid:
+        if found is None or str(object_at(found, "metadata").get("uid")) != uid:
             self._timed.pop(uid, None)
             return
         ttl = _ttl_seconds(found)
@@ -208,17 +209,12 @@ def _folder(state: FolderState, entry: IndexEntry | None) -> ResultsFolder:
 
 
 def _run(raw: Raw) -> ObservedRun:
-    metadata, spec = _part(raw, "metadata"), _part(raw, "spec")
-    needs = (_part(spec, field).get("run") for field in ("resumeFrom", "regrade"))
+    metadata, spec = object_at(raw, "metadata"), object_at(raw, "spec")
+    needs = (object_at(spec, field).get("run") for field in ("resumeFrom", "regrade"))
     names = tuple(str(name) for name in needs if name)
     return ObservedRun(str(metadata.get("name")), str(metadata.get("uid")), names)
 
 
 def _ttl_seconds(raw: Raw) -> int | None:
-    value = _part(_part(raw, "spec"), "retention").get("ttlSecondsAfterFinished")
+    value = object_at(object_at(raw, "spec"), "retention").get("ttlSecondsAfterFinished")
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _part(raw: Raw, name: str) -> Mapping[str, object]:
-    value = raw.get(name)
-    return value if isinstance(value, Mapping) else {}
