@@ -26,6 +26,9 @@ WITH_CLUSTER = $(WITH_TOOLS); set -a; . "$(CACHE)/images/tags.env"; set +a
 # Tests that only compute go side by side, one process for each core.
 PARALLEL ?= -n auto
 
+# Tests on the node mostly wait: three lanes (tests/support/lanes.py) go side by side.
+LANES := -n 3
+
 # Those write many small files, which is quick in memory.
 IN_MEMORY = TMPDIR=$$(tests/scratch.sh)
 
@@ -132,7 +135,7 @@ lint: setup ## Format, lint, import contracts, spelling, YAML, shell and Go
 	@cd images/supervise && CGO_ENABLED=0 go vet ./...
 
 type: setup ## Static types (mypy strict)
-	@mypy
+	@mypy --cache-dir "$(CACHE)/mypy"
 
 site: setup ## Build the documentation as a site in the cache folder, offline; a link that leads nowhere fails
 	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict --config-file docs/site/mkdocs.yml --site-dir "$(CACHE)/site"
@@ -173,7 +176,7 @@ supervise: ## Tests of the Go program supervise
 	@cd images/supervise && CGO_ENABLED=0 go test ./...
 
 cluster-tests: setup load ## Pods on the local cluster: network, threats, crashes
-	@$(WITH_CLUSTER); $(call tier,tests/cluster,-m "cluster and not slow" $(SLOWEST))
+	@$(WITH_CLUSTER); $(call tier,tests/cluster,-m "cluster and not slow" $(LANES) $(SLOWEST))
 
 threats-short: setup load outside ## Threat cases: each mechanism once
 	@tests/cluster/packages.sh browser
@@ -185,7 +188,7 @@ threats: setup load overlays outside ## Every threat case with its weakened twin
 
 e2e: setup load ## The chart installed, whole packs run, records compared
 	@tests/cluster/packages.sh monitoring
-	@$(WITH_CLUSTER); $(call tier,tests/e2e,$(SLOWEST))
+	@$(WITH_CLUSTER); $(call tier,tests/e2e,$(LANES) $(SLOWEST))
 
 chaos-short: setup ## Each kind of fault once, against the fake cluster
 	@$(call tier,tests/chaos,$(PARALLEL) -m "not cluster and not slow",$(IN_MEMORY))

@@ -13,8 +13,8 @@ VALUES = {"settings.launch.retryBackoffSeconds": 1, "viewers.enabled": True}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let tests go on beside the others."""
-    config.pluginmanager.import_plugin("support.beside")
+    """Put tests in lanes."""
+    config.pluginmanager.import_plugin("support.lanes")
 
 
 @pytest.fixture(scope="session")

@@ -120,7 +120,6 @@ def verdicts(records: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [tuple(record.get(key) for key in keys) for record in records]
 
 
-@pytest.mark.beside
 def test_a_release_runs_a_pack_and_is_upgraded_under_a_run() -> None:
     with namespace() as release, TemporaryDirectory() as folder:
         follow_installation(release, Path(folder))
@@ -206,7 +205,6 @@ def _done(release: Release, run: str) -> int:
     return int(tasks.get("done", 0))
 
 
-@pytest.mark.beside
 def test_an_uninstalled_release_leaves_results_and_nothing_that_hangs() -> None:
     with namespace() as release, TemporaryDirectory() as folder:
         follow_readme(release)

@@ -52,7 +52,6 @@ class Holder(NamedTuple):
         pytest.param(LONG, {}, id="long", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.beside
 def test_the_other_operator_goes_on(form: Form, lease: Mapping[str, float]) -> None:
     with release(
         "sb-failover", {"operator.replicas": REPLICAS, "settings.leadership": lease}

@@ -70,7 +70,6 @@ LEASE = {"leaseSeconds": 3, "renewSeconds": 2, "retrySeconds": 0.5}
 """So short that the successor of a Pod that was deleted by force works before the next kill."""
 
 
-@pytest.mark.beside
 @pytest.mark.parametrize(
     "form", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)], ids=["short", "long"]
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.scenario import Starter, scenarios
+from support.lanes import SHARED, lane
 from support.release import Release, release
 
 VALUES = {
@@ -20,8 +21,8 @@ AT_ONCE = 12
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let tests go on beside the others."""
-    config.pluginmanager.import_plugin("support.beside")
+    """Put tests in lanes."""
+    config.pluginmanager.import_plugin("support.lanes")
 
 
 @pytest.fixture(scope="session")
@@ -45,9 +46,12 @@ def starter(request: pytest.FixtureRequest, shared: Release) -> Starter:
 @pytest.fixture(autouse=True)
 def _side_by_side(request: pytest.FixtureRequest) -> Iterator[None]:
     """Let scenarios run beside the tests of every kind: a further one begins after each test."""
-    ids = [item.name for item in request.session.items]
-    has_scenarios = any(name.startswith("test_scenario[") for name in ids)
-    made: Starter | None = request.getfixturevalue("starter") if has_scenarios else None
+    starts = lane(request.node.nodeid) == SHARED and _has_scenarios(request.session)
+    made: Starter | None = request.getfixturevalue("starter") if starts else None
     yield
     if made is not None:
         made.start_next()
+
+
+def _has_scenarios(session: pytest.Session) -> bool:
+    return any(item.name.startswith("test_scenario[") for item in session.items)

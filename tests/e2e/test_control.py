@@ -183,7 +183,6 @@ def test_a_deleted_run_takes_its_pods_with_it(shared: Release) -> None:
     )
 
 
-@pytest.mark.beside
 @pytest.mark.parametrize("replicas", [1, 0], ids=["operator-runs", "operator-is-gone"])
 def test_run_and_namespace_are_deleted_without_hanging(replicas: int) -> None:
     with release("sb-e2e-gone", {}) as own:

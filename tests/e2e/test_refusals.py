@@ -95,7 +95,6 @@ def refused(own: Release, run: str, message: str) -> None:
     assert set(outcomes(own, run)) <= {"cancelled"}
 
 
-@pytest.mark.beside
 def test_a_full_volume_holds_a_run_up_until_there_is_space() -> None:
     given = [row(f"task-{number}") for number in range(4)]
     command = "head -c 20000 /dev/urandom | od -An -tx1 -v | tr -d ' \\n'; echo; echo 4"

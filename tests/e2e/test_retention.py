@@ -44,7 +44,6 @@ def until_removed(release: Release, run: str) -> None:
     time.sleep(2)
 
 
-@pytest.mark.beside
 def test_a_run_is_deleted_and_its_results_after_it() -> None:
     with sweeping() as installed:
         delete_when_it_is_over(installed)
@@ -61,7 +60,6 @@ def delete_when_it_is_over(sweeping: Release) -> None:
         sweeping.get("benchmarkrun", run)
 
 
-@pytest.mark.beside
 def test_of_a_run_that_stays_its_end_is_left() -> None:
     with sweeping() as installed:
         keep_the_end(installed)

@@ -64,6 +64,18 @@ def settings(root: Path, port: int) -> Mapping[str, object]:
     }
 
 
+def environment(space: str) -> Mapping[str, str]:
+    """Return the variables that the operator's Pod would have in a namespace."""
+    place = {
+        "namespace": space,
+        "node_name": "none",
+        "node_address": "192.0.2.1",
+        "pod_name": "scale",
+        "pod_uid": "scale",
+    }
+    return {VARIABLES[key]: value for key, value in place.items()}
+
+
 class OperatorProcess:
     """One operator of a namespace.
 
@@ -83,8 +95,7 @@ class OperatorProcess:
         program = self._tools / "supervise"
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
-        place = {"namespace": space, "node_name": "none", "node_address": "192.0.2.1"}
-        self._environment = {VARIABLES[key]: value for key, value in place.items()}
+        self._environment = environment(space)
         self._log = log
         self._process: subprocess.Popen[str] | None = None
 
@@ -92,9 +103,8 @@ class OperatorProcess:
         """Start it, and return at once."""
         words = [sys.executable, "-m", "scale.operator_process"]
         words += [str(self._settings), str(self._tools)]
-        environment = os.environ | self._environment
         self._process = subprocess.Popen(
-            words, env=environment, stderr=self._log, stdout=self._log, text=True
+            words, env=os.environ | self._environment, stderr=self._log, stdout=self._log, text=True
         )
 
     def wait_ready(self) -> None:
@@ -103,8 +113,11 @@ class OperatorProcess:
         Raises:
             SystemExit: It does not.
         """
+        assert self._process is not None
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise SystemExit(f"the operator ended; it said: {self.last_words()}")
             try:
                 self.metrics()
             except OSError:
@@ -112,6 +125,12 @@ class OperatorProcess:
             else:
                 return
         raise SystemExit(f"the operator did not start within {START_SECONDS:.0f} s")
+
+    def last_words(self) -> str:
+        """Return the last line of its log."""
+        self._log.flush()
+        lines = Path(self._log.name).read_text(encoding="utf-8", errors="replace").splitlines()
+        return lines[-1] if lines else "nothing"
 
     def metrics(self) -> dict[str, float]:
         """Read its samples."""

@@ -1,0 +1,45 @@
+"""Lanes: files of tests that go one after the other, while other lanes go on beside them.
+
+Tests on the node mostly wait. With ``-n 3`` each lane is a process of its own; without it
+everything goes one after the other. A ``conftest`` imports this module as a plugin.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+
+SHARED = "shared"
+"""Of the tests that use the tier's shared release, and of all that this table does not name."""
+
+LANES = {
+    "test_egress.py": "egress",
+    "test_restart.py": "egress",
+    "test_refusals.py": "refusals",
+    "test_retention.py": "refusals",
+    "test_first_packs.py": "first packs",
+    "test_chart_install.py": "releases",
+    "test_failover.py": "releases",
+    "test_kills.py": "releases",
+}
+"""By file; those of one lane balance those of the others."""
+
+
+class LaneScheduling(LoadScopeScheduling):
+    """Sends all tests of a lane to one process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return lane(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LaneScheduling:
+    """Schedule by lanes."""
+    return LaneScheduling(config, log)
+
+
+def lane(nodeid: str) -> str:
+    """Return the lane of a test."""
+    return LANES.get(PurePath(nodeid.partition("::")[0]).name, SHARED)
