@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from securebench.protocol.messages import MAX_MESSAGE_BYTES, VERSION, decode_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from securebench.protocol.specs import DigestedPath
 
 VERDICTS_FILE = "verdicts.json"
 
@@ -17,6 +20,30 @@ MEMBER_SECONDS = 5
 
 MEMBER_BYTES = 2 * MAX_MESSAGE_BYTES
 """What a member's message takes in the file, as text in JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSpec:
+    """One candidate that the text verifier judges.
+
+    Attributes:
+        name: Unique among the members.
+        family: Of the task.
+        candidate: File with the sealed text.
+        hidden: Folder with the task's hidden values.
+    """
+
+    name: str
+    family: str
+    candidate: DigestedPath
+    hidden: DigestedPath
+
+
+@dataclass(frozen=True, slots=True)
+class TextSpec:
+    """What ``grading.verify_text`` is told: at least one member; more than one is a batch."""
+
+    members: tuple[MemberSpec, ...]
 
 
 def encode_verdicts(messages: Mapping[str, str]) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from dataclasses import Field, dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Final
 
 from securebench.core.errors import SpecError
 from securebench.protocol import messages
@@ -11,6 +12,83 @@ from securebench.protocol.messages import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from _typeshed import DataclassInstance
+
+NAME: Final = "name"
+OPTIONAL: Final = "optional"
+"""Metadata of a specification's field: its key in JSON, and whether it may be missing there."""
+
+
+@dataclass(frozen=True, slots=True)
+class DigestedPath:
+    """A file or folder that is compared with its digest before anything reads it.
+
+    Attributes:
+        path: Absolute, in the container.
+        digest: ``sha256:…``, of a folder the tree digest.
+    """
+
+    path: str
+    digest: str
+
+
+def required(name: str) -> Mapping[str, object]:
+    """Return the metadata of a field with another key in JSON than its name."""
+    return {NAME: name}
+
+
+def optional(name: str | None = None) -> Mapping[str, object]:
+    """Return the metadata of a field that is left out where it is false, zero, empty or None.
+
+    Args:
+        name: Key in JSON where it is not the field's name.
+    """
+    return {OPTIONAL: True} if name is None else {NAME: name, OPTIONAL: True}
+
+
+def encode_spec(spec: DataclassInstance) -> str:
+    """Return a specification with its version as one line of JSON in ASCII.
+
+    No ``$`` is left in it: the kubelet would replace ``$(NAME)`` by the variable's value, which may
+    be a secret, and ``$$`` by ``$``.
+
+    Args:
+        spec: A dataclass; its keys come in the order of its fields.
+    """
+    text = json.dumps(
+        {"version": VERSION, **spec_object(spec)},
+        separators=(",", ":"),
+        allow_nan=False,
+        default=spec_object,
+    )
+    return text.replace("$", "\\u0024")
+
+
+def spec_object(value: object) -> dict[str, object]:
+    """Return a specification, or a part of one, as an object of JSON.
+
+    Args:
+        value: A dataclass; what it holds is as it was.
+
+    Raises:
+        TypeError: It is anything else.
+    """
+    if not is_dataclass(value) or isinstance(value, type):
+        raise TypeError(f"no part of a specification: {type(value).__name__}")
+    places = {name: place for place, name in enumerate(getattr(value, "last", ()))}
+    ordered = sorted(fields(value), key=lambda each: places.get(each.name, -1))
+    values = ((each, getattr(value, each.name)) for each in ordered)
+    return {
+        spec_key(each): content
+        for each, content in values
+        if content or OPTIONAL not in each.metadata
+    }
+
+
+def spec_key(field: Field[object]) -> str:
+    """Return the key in JSON of a specification's field."""
+    return str(field.metadata.get(NAME, field.name))
 
 
 def decode_object(text: str | bytes) -> dict[str, object]:

@@ -24,6 +24,7 @@ from outside import places
 from securebench.protocol.gateway import GatewayLimits
 from securebench.protocol.messages import CLOSED
 from securebench.protocol.sidecar import GATEWAY_PORT
+from securebench.protocol.supervise import ProbeSpec, TargetSpec
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.plan.model import PodUserNamespaces, RunIdentity, RunPlan
 from securebench.run.pods import network_policy
@@ -158,19 +159,19 @@ def listening(pod: Raw) -> Raw:
 
 def probing(pod: Raw, kind: str, addresses: Sequence[Address]) -> Raw:
     """Return a Pod that tries every address until it has long found what must be."""
-    targets = {True: [], False: []}  # type: dict[bool, list[Raw]]
+    targets = {True: [], False: []}  # type: dict[bool, list[TargetSpec]]
     for number, each in enumerate(addresses):
-        target = {"name": str(number), "host": each.host, "port": each.port}
-        targets[kind in each.open_from].append(target | {"protocol": each.protocol})
-    spec = {
-        "want": CLOSED,
-        "timeout_seconds": 2,
-        "quiet_seconds": QUIET_SECONDS,
-        "limit_seconds": LIMIT_SECONDS,
-        "targets": targets[False],
-        "must_open": targets[True],
-    }
-    command = supervise_argv(POD_SUPERVISE, "probe", spec)
+        target = TargetSpec(str(number), each.host, each.port, each.protocol)
+        targets[kind in each.open_from].append(target)
+    spec = ProbeSpec(
+        want=CLOSED,
+        timeout_seconds=2,
+        quiet_seconds=QUIET_SECONDS,
+        limit_seconds=LIMIT_SECONDS,
+        targets=tuple(targets[False]),
+        must_open=tuple(targets[True]),
+    )
+    command = supervise_argv(POD_SUPERVISE, spec)
     return with_command(pod, "SECUREBENCH_POD_IMAGE", command)
 
 

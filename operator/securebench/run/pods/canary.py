@@ -8,11 +8,12 @@ address that the canary must reach; no control tries it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from securebench.protocol.messages import CLOSED, OPEN
 from securebench.protocol.sidecar import GATEWAY_PORT
+from securebench.protocol.supervise import ProbeSpec, TargetSpec
 from securebench.run import layout
 from securebench.run.plan.keys import Role
 from securebench.run.plan.model import PodUserNamespaces, RunPlan
@@ -93,7 +94,7 @@ def canary_pod(
     settle_seconds = GATEWAY_SECONDS if gateway and number == 1 else SETTLE_SECONDS
     spec = _spec(CLOSED, targets, quiet_seconds, settle_seconds)
     if gateway:
-        spec["must_open"] = [_gateway_target(gateway)]
+        spec = replace(spec, must_open=(_gateway_target(gateway),))
     return _probe_pod(plan, Role.CANARY, number, spec, user_namespaces)
 
 
@@ -111,21 +112,23 @@ def control_pod(plan: RunPlan, number: int, targets: Sequence[ProbeTarget]) -> M
 
 def _spec(
     want: str, targets: Sequence[ProbeTarget], quiet_seconds: float, settle_seconds: int
-) -> Manifest:
-    return {
-        "want": want,
-        "timeout_seconds": TIMEOUT_SECONDS,
-        "quiet_seconds": quiet_seconds,
-        "limit_seconds": quiet_seconds + settle_seconds,
-        "targets": [_told(target) for target in targets],
-    }
+) -> ProbeSpec:
+    return ProbeSpec(
+        want=want,
+        timeout_seconds=TIMEOUT_SECONDS,
+        quiet_seconds=quiet_seconds,
+        limit_seconds=quiet_seconds + settle_seconds,
+        targets=tuple(
+            TargetSpec(target.name, target.host, target.port, target.protocol) for target in targets
+        ),
+    )
 
 
 def _probe_pod(
     plan: RunPlan,
     role: Role,
     number: int,
-    spec: Manifest,
+    spec: ProbeSpec,
     user_namespaces: PodUserNamespaces,
 ) -> Manifest:
     frame = Frame(
@@ -147,19 +150,9 @@ def _probe_pod(
             ),
         ),
     )
-    main["command"] = supervise_argv(POD_SUPERVISE, "probe", spec)
+    main["command"] = supervise_argv(POD_SUPERVISE, spec)
     return pod(plan, frame, Containers(main, (volumes.claim(plan.pods.claim),)))
 
 
-def _gateway_target(address: str) -> dict[str, object]:
-    return _told(ProbeTarget(GATEWAY_TARGET, address, GATEWAY_PORT, "tcp"))
-
-
-def _told(target: ProbeTarget) -> dict[str, object]:
-    """Return what a probing Pod is told of a target."""
-    return {
-        "name": target.name,
-        "host": target.host,
-        "port": target.port,
-        "protocol": target.protocol,
-    }
+def _gateway_target(address: str) -> TargetSpec:
+    return TargetSpec(GATEWAY_TARGET, address, GATEWAY_PORT, "tcp")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from securebench.agents.harness_config import ORACLE
 from securebench.protocol.extraction import ExtractionMode
 from securebench.protocol.messages import FRAMEWORK_FOLDER
+from securebench.protocol.specs import DigestedPath
+from securebench.protocol.supervise import CopySpec, DiffSpec, RunSpec, Transfer
 from securebench.run import layout
 from securebench.run.pods.overlay import (
     harness_phases,
@@ -16,7 +18,7 @@ from securebench.run.pods.overlay import (
     overlay_volumes,
 )
 from securebench.run.pods.parts import sizes, volumes
-from securebench.run.pods.parts.commands import base_spec, lane_spec, phase_spec, seal_spec
+from securebench.run.pods.parts.commands import base_spec, seal_spec
 from securebench.run.pods.parts.containers import (
     CourierJob,
     TaskContainer,
@@ -117,8 +119,7 @@ def _materialize(plan: RunPlan, task: TaskPlan, places: list[str]) -> Manifest:
         ),
         shared_memory=layout.HARNESS,
     )
-    spec = {"from": task.materialize_from, "to": layout.MATERIALIZED}
-    return task_container(container, "copy", spec)
+    return task_container(container, CopySpec(task.materialize_from, layout.MATERIALIZED))
 
 
 def _harness(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> Manifest:
@@ -139,7 +140,7 @@ def _harness(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> Manifest:
         shared_memory=layout.HARNESS,
         read_only_root=not _works_on_checkout(task),
     )
-    result = task_container(container, "run", _run_spec(plan, task, lanes))
+    result = task_container(container, _run_spec(plan, task, lanes))
     environment = _environment(plan)
     if environment:
         result["env"] = environment
@@ -159,31 +160,21 @@ def _own_mounts(plan: RunPlan, task: TaskPlan) -> list[Manifest]:
     return mounts
 
 
-def _run_spec(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> dict[str, object]:
-    diff = {"diff": _diff_spec(plan, task)} if _works_on_checkout(task) else {}
-    sidecars = sidecar_addresses(plan)
-    return {
-        **base_spec(plan, sizes.head_bytes(task, plan.limits)),
-        "verdict": False,
-        "lanes": [lane_spec(path, digest) for _, path, digest in _lanes(plan, lanes)],
-        "candidate": None,
-        "copies": [{"from": layout.PUBLIC_FILES, "to": task.workspace}],
-        "protected": [inside(task, place) for place in asset_places(lanes)],
-        "home": "",
-        "phases": [phase_spec(phase) for phase in harness_phases(plan, task)],
-        "open_modes": [task.workspace, layout.OUTPUT],
-        **({"awaits": sidecars} if sidecars else {}),
-        **diff,
-    }
+def _run_spec(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> RunSpec:
+    return replace(
+        base_spec(plan, sizes.head_bytes(task, plan.limits)),
+        lanes=tuple(DigestedPath(path, digest) for _, path, digest in _lanes(plan, lanes)),
+        copies=(Transfer(layout.PUBLIC_FILES, task.workspace),),
+        protected=tuple(inside(task, place) for place in asset_places(lanes)),
+        phases=tuple(harness_phases(plan, task)),
+        open_modes=(task.workspace, layout.OUTPUT),
+        awaits=tuple(sidecar_addresses(plan)),
+        diff=_diff_spec(plan, task) if _works_on_checkout(task) else None,
+    )
 
 
-def _diff_spec(plan: RunPlan, task: TaskPlan) -> dict[str, object]:
-    return {
-        "workdir": task.workdir,
-        "scratch": layout.BASELINE,
-        "timeout_seconds": DIFF_SECONDS,
-        "bytes": plan.limits.patch_bytes,
-    }
+def _diff_spec(plan: RunPlan, task: TaskPlan) -> DiffSpec:
+    return DiffSpec(task.workdir, layout.BASELINE, DIFF_SECONDS, plan.limits.patch_bytes)
 
 
 def _lanes(plan: RunPlan, lanes: LaneSet) -> list[tuple[str, str, str]]:

@@ -13,6 +13,7 @@ from securebench.protocol.sidecar import (
     PROXY_PORT,
     Route,
 )
+from securebench.protocol.supervise import EgressSpec, GatewayAddress
 from securebench.run import layout
 from securebench.run.pods.parts import sizes, volumes
 from securebench.run.pods.parts.commands import POD_SUPERVISE, supervise_argv
@@ -56,14 +57,14 @@ def egress_sidecar(plan: RunPlan) -> Manifest:
         InvariantViolationError: The run has no gateway.
     """
     egress = _egress(plan)
-    spec = {
-        "gateway": {"host": egress.gateway, "port": GATEWAY_PORT},
-        "token": f"{layout.EGRESS_TOKEN}/{layout.EGRESS_TOKEN_FILE}",
-        "listen": _ports(egress),
-        "connections": CONNECTIONS,
-        "start_seconds": START_SECONDS,
-        "close_seconds": CLOSE_SECONDS,
-    }
+    spec = EgressSpec(
+        gateway=GatewayAddress(egress.gateway, GATEWAY_PORT),
+        token=f"{layout.EGRESS_TOKEN}/{layout.EGRESS_TOKEN_FILE}",
+        listen=_ports(egress),
+        connections=CONNECTIONS,
+        start_seconds=START_SECONDS,
+        close_seconds=CLOSE_SECONDS,
+    )
     container = trusted_container(
         plan.pods,
         layout.EGRESS_PROXY,
@@ -71,7 +72,7 @@ def egress_sidecar(plan: RunPlan) -> Manifest:
         (volumes.mount(volumes.EGRESS_TOKEN, layout.EGRESS_TOKEN, read_only=True),),
     )
     container["restartPolicy"] = "Always"
-    container["command"] = supervise_argv(POD_SUPERVISE, "egress-proxy", spec)
+    container["command"] = supervise_argv(POD_SUPERVISE, spec)
     return container
 
 

@@ -16,7 +16,6 @@ from securebench.run.plan.model import PodUserNamespaces, VerifierKind
 from securebench.run.pods.canary import canary_pod, control_pod
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.network_policy import deny_policy
-from securebench.run.pods.parts.commands import encode
 from securebench.run.pods.verify.verifier import verifier_pod
 from support.manifest_samples import (
     CHECK_COMMAND,
@@ -486,16 +485,6 @@ class TestCanary:
             "subPath": f"runs/{RUN_UID}/probe",
             "readOnly": True,
         }
-
-
-def test_specifications_survive_the_kubelet() -> None:
-    spec = {"command": "echo $$ $(TOKEN) ${HOME} ä\n"}
-
-    text = encode(spec)
-
-    assert "$" not in text
-    assert text.isascii()
-    assert json.loads(text) == {"version": 1, **spec}
 
 
 def test_launch_folders_are_those_that_pods_mount() -> None:

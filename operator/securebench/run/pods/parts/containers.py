@@ -12,8 +12,9 @@ from securebench.run.pods.parts.frame import TASK_IMAGE_PULL_POLICY, Manifest
 from securebench.run.pods.parts.security import trusted, untrusted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from securebench.protocol.supervise import CollectSpec, SealSpec, SuperviseSpec
     from securebench.run.plan.keys import LaunchKey
     from securebench.run.plan.model import PodPolicy, RunPlan
 
@@ -26,11 +27,11 @@ class CourierJob:
     """What the courier of a launch does.
 
     Attributes:
-        spec: Its specification, ``seal`` or ``collect``.
+        spec: Its specification.
         mounts: Sub-paths of the results volume and the workspace, where it needs it.
     """
 
-    spec: Mapping[str, object]
+    spec: SealSpec | CollectSpec
     mounts: Sequence[Manifest]
 
 
@@ -43,7 +44,7 @@ def courier(policy: PodPolicy, job: CourierJob) -> Manifest:
     resources = sizes.fixed_resources(sizes.COURIER_REQUESTS, sizes.COURIER_LIMITS)
     container = trusted_container(policy, layout.COURIER, resources, mounts)
     container["restartPolicy"] = "Always"
-    container["command"] = supervise_argv(POD_SUPERVISE, "courier", job.spec)
+    container["command"] = supervise_argv(POD_SUPERVISE, job.spec)
     return container
 
 
@@ -115,7 +116,7 @@ class TaskContainer:
     user: int | None = None
 
 
-def task_container(container: TaskContainer, verb: str, spec: Mapping[str, object]) -> Manifest:
+def task_container(container: TaskContainer, spec: SuperviseSpec) -> Manifest:
     """Return a container of the task image in which supervise does what ``spec`` says.
 
     It starts in ``/``: the image's own working folder may be missing, supervise enters the right
@@ -125,7 +126,7 @@ def task_container(container: TaskContainer, verb: str, spec: Mapping[str, objec
         "name": container.name,
         "image": container.image,
         "imagePullPolicy": TASK_IMAGE_PULL_POLICY,
-        "command": supervise_argv(layout.SUPERVISE, verb, spec),
+        "command": supervise_argv(layout.SUPERVISE, spec),
         "workingDir": "/",
         "resources": container.resources,
         "volumeMounts": [

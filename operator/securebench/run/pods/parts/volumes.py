@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from securebench.protocol.specs import DigestedPath
 from securebench.run import layout
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.pods.parts.sizes import SHARED_MEMORY_BYTES, mebibytes, workspace_bytes
@@ -186,11 +187,11 @@ def verification_mount(plan: RunPlan, launch: LaunchKey, path: str) -> Manifest:
     return mount(RESULTS, path, sub_path=f"{folder}/{layout.VERIFICATION_NAME}")
 
 
-def candidate_spec(candidate: SealedCandidate, folder: str) -> dict[str, str]:
+def candidate_file(candidate: SealedCandidate, folder: str) -> DigestedPath:
     """Return where a candidate lies in a container, with the digest to compare.
 
     Args:
         candidate: It has a file.
         folder: Where it is mounted.
     """
-    return {"path": f"{folder}/{candidate.file}", "digest": candidate.digest}
+    return DigestedPath(f"{folder}/{candidate.file}", candidate.digest)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from securebench.benchmark.pack.paths import EVALUATION_ROOT
 from securebench.benchmark.pack.references import checker_reference
 from securebench.protocol.messages import FRAMEWORK_FOLDER
+from securebench.protocol.specs import DigestedPath
+from securebench.protocol.supervise import CandidateSpec, RunSpec, Transfer
 from securebench.run import layout
 from securebench.run.pods.parts import sizes, volumes
-from securebench.run.pods.parts.commands import base_spec, lane_spec, phase_spec
+from securebench.run.pods.parts.commands import base_spec
 from securebench.run.pods.parts.containers import (
     TaskContainer,
     task_container,
@@ -21,8 +24,8 @@ from securebench.run.pods.parts.volumes import (
     asset_places,
     beside_mounts,
     beside_volume,
+    candidate_file,
     candidate_mount,
-    candidate_spec,
     inside,
     lane_mount,
     tools_mount,
@@ -66,7 +69,7 @@ def check_containers(
     )
     spec = _run_spec(plan, task, check, lanes, candidate)
     return Containers(
-        main=task_container(container, "run", spec),
+        main=task_container(container, spec),
         volumes=_volumes(plan, task, lanes),
         init=[verifier_courier(plan, launch)],
     )
@@ -100,31 +103,25 @@ def _mounts(
 
 def _run_spec(
     plan: RunPlan, task: TaskPlan, check: CheckPlan, lanes: LaneSet, candidate: SealedCandidate
-) -> dict[str, object]:
+) -> RunSpec:
     evaluation_inputs = inside(task, EVALUATION_ROOT)
-    return {
-        **base_spec(plan, plan.limits.stream_bytes),
-        "verdict": True,
-        "lanes": [
-            lane_spec(layout.PUBLIC, lanes.public_digest),
-            lane_spec(evaluation_inputs, lanes.evaluation_inputs_digest),
-        ],
-        "candidate": {**candidate_spec(candidate, layout.CANDIDATE), "to": task.workspace},
-        "copies": [
-            {
-                "from": f"{layout.PUBLIC_FILES}/{FRAMEWORK_FOLDER}",
-                "to": inside(task, FRAMEWORK_FOLDER),
-            }
-        ],
-        "protected": [
-            evaluation_inputs,
-            *(inside(task, place) for place in asset_places(lanes)),
-        ],
-        "home": layout.HOME,
-        "prechecks": [phase_spec(phase) for phase in checker_prechecks(task, check, lanes)],
-        "phases": [phase_spec(phase) for phase in checker_phases(task, check, lanes)],
-        "open_modes": [layout.OUTPUT],
-    }
+    archive = candidate_file(candidate, layout.CANDIDATE)
+    own_files = f"{layout.PUBLIC_FILES}/{FRAMEWORK_FOLDER}"
+    return replace(
+        base_spec(plan, plan.limits.stream_bytes),
+        verdict=True,
+        lanes=(
+            DigestedPath(layout.PUBLIC, lanes.public_digest),
+            DigestedPath(evaluation_inputs, lanes.evaluation_inputs_digest),
+        ),
+        candidate=CandidateSpec(archive.path, archive.digest, task.workspace),
+        copies=(Transfer(own_files, inside(task, FRAMEWORK_FOLDER)),),
+        protected=(evaluation_inputs, *(inside(task, place) for place in asset_places(lanes))),
+        home=layout.HOME,
+        prechecks=tuple(checker_prechecks(task, check, lanes)),
+        phases=tuple(checker_phases(task, check, lanes)),
+        open_modes=(layout.OUTPUT,),
+    )
 
 
 def _volumes(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> list[Manifest]:

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from securebench.core.reasons import FailurePhase
+from securebench.protocol.supervise import Phase
 from securebench.run import layout
-from securebench.run.pods.parts.commands import PYTHON, Phase
+from securebench.run.pods.parts.commands import PYTHON
 from securebench.run.pods.verify.prechecks import (
     PRECHECK_SECONDS,
     SOURCES,

@@ -9,22 +9,18 @@ another user than supervise.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
 from securebench.core.reasons import FailurePhase
 from securebench.core.sizes import MIB
 from securebench.protocol.extraction import TEXT_FILE
 from securebench.protocol.grading import TESTS_INCOMPLETE
+from securebench.protocol.specs import DigestedPath
+from securebench.protocol.supervise import Phase, RunSpec, StreamsSpec
 from securebench.run import layout
 from securebench.run.pods.parts import sizes, volumes
-from securebench.run.pods.parts.commands import (
-    PYTHON,
-    Phase,
-    base_spec,
-    lane_spec,
-    phase_spec,
-)
+from securebench.run.pods.parts.commands import PYTHON, base_spec
 from securebench.run.pods.parts.containers import TaskContainer, task_container, verifier_courier
 from securebench.run.pods.parts.frame import Containers, Manifest
 from securebench.run.pods.parts.volumes import candidate_mount, lane_mount, tools_mount
@@ -73,6 +69,14 @@ ROOT = 0
 SUPERVISE_CAPABILITIES = ("SETUID", "SETGID", "KILL")
 """With which supervise starts and ends the tests as another user (threats R-09); they themselves
 get none. Pod Security level *baseline* allows them, *restricted* does not."""
+
+
+class _CodeRunSpec(RunSpec):
+    """The specification of a container here: golden files have its last keys in another order."""
+
+    __slots__ = ()
+
+    last: ClassVar = ("verdict", "linger", "once", "serves", "prechecks", "lanes", "open_modes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +196,7 @@ def _container(job: _CodeJob, place: _CodePlace) -> Manifest:
         user=place.user,
     )
     spec = _worker_spec(job) if place.is_worker else _test_spec(job)
-    return task_container(container, "run", spec)
+    return task_container(container, spec)
 
 
 def _test_mounts(job: _CodeJob) -> list[Manifest]:
@@ -209,20 +213,24 @@ def _worker_mounts() -> list[Manifest]:
     return [volumes.mount(SOCKET_VOLUME, SOCKET_FOLDER)]
 
 
-def _test_spec(job: _CodeJob) -> dict[str, object]:
-    user = WORKER_USER_ID if job.code.is_shared else 0
-    return {
-        **base_spec(job.plan, job.plan.limits.stream_bytes),
-        **_run_spec(_shared_phases(job) if job.code.is_shared else _test_phases(job)),
-        **({} if job.code.is_shared else {"holds": SERVED, "temporary": ""}),
-        "verdict": True,
-        "prechecks": [phase_spec(inline_compiler(TEST_FILE, job.task.workspace, user))],
-        "lanes": [
-            lane_spec(layout.REPOSITORY_INPUTS, job.lanes.evaluation_inputs_digest),
-            lane_spec(layout.CANDIDATE, folder_digest(TEXT_FILE, job.candidate.digest)),
-        ],
-        "open_modes": [layout.OUTPUT],
-    }
+def _test_spec(job: _CodeJob) -> RunSpec:
+    is_shared = job.code.is_shared
+    user = WORKER_USER_ID if is_shared else 0
+    base = base_spec(job.plan, job.plan.limits.stream_bytes, _CodeRunSpec)
+    return replace(
+        base,
+        temporary=base.temporary if is_shared else "",
+        verdict=True,
+        lanes=(
+            DigestedPath(layout.REPOSITORY_INPUTS, job.lanes.evaluation_inputs_digest),
+            DigestedPath(layout.CANDIDATE, folder_digest(TEXT_FILE, job.candidate.digest)),
+        ),
+        home=layout.HOME,
+        prechecks=(inline_compiler(TEST_FILE, job.task.workspace, user),),
+        phases=tuple(_shared_phases(job) if is_shared else _test_phases(job)),
+        holds="" if is_shared else SERVED,
+        open_modes=(layout.OUTPUT,),
+    )
 
 
 def _test_phases(job: _CodeJob) -> list[Phase]:
@@ -251,21 +259,18 @@ def _test_arguments(job: _CodeJob) -> tuple[str, str, str]:
     return f"{layout.CANDIDATE}/{TEXT_FILE}", TEST_FILE, ",".join(job.code.declared)
 
 
-def _worker_spec(job: _CodeJob) -> dict[str, object]:
+def _worker_spec(job: _CodeJob) -> RunSpec:
     worker = (*PROGRAM, "worker", SOCKET, job.task.workspace, *_rerun_arguments(job))
-    none = {"folder": "", "head_bytes": 0, "tail_bytes": 0}
-    return {
-        **base_spec(job.plan, 0),
-        **_run_spec([Phase("candidate", worker, job.task.workspace, None)]),
-        "verdict": False,
-        "linger": True,
-        "once": FIRST_START,
-        "serves": SERVED,
-        "temporary": "",
-        "lanes": [],
-        "streams": none,
-        "open_modes": [],
-    }
+    return replace(
+        base_spec(job.plan, 0, _CodeRunSpec),
+        streams=StreamsSpec("", 0, 0),
+        temporary="",
+        home=layout.HOME,
+        phases=(Phase("candidate", worker, job.task.workspace, None),),
+        linger=True,
+        once=FIRST_START,
+        serves=SERVED,
+    )
 
 
 def _rerun_arguments(job: _CodeJob) -> tuple[str, ...]:
@@ -274,16 +279,6 @@ def _rerun_arguments(job: _CodeJob) -> tuple[str, ...]:
         return ()
     folders = (job.task.workspace, layout.HOME, layout.TEMPORARY, layout.SHARED_MEMORY)
     return (str(job.code.repeat), *folders, SOCKET_FOLDER, QUEUES)
-
-
-def _run_spec(phases: list[Phase]) -> dict[str, object]:
-    return {
-        "candidate": None,
-        "copies": [],
-        "protected": [],
-        "home": layout.HOME,
-        "phases": [phase_spec(phase) for phase in phases],
-    }
 
 
 def _volumes(job: _CodeJob) -> list[Manifest]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from securebench.agents.harness_config import SHELL
 from securebench.core.reasons import FailurePhase
 from securebench.protocol.grading import RUNNER_VARIABLE
-from securebench.run.pods.parts.commands import Phase
+from securebench.protocol.supervise import Phase
 from securebench.run.pods.verify.prechecks import PYTHON_NAME, runner_text
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from securebench.agents.harness_config import SHELL
 from securebench.benchmark.pack.paths import EVALUATION_ROOT
+from securebench.protocol.supervise import Phase
 from securebench.run import layout
-from securebench.run.pods.parts.commands import PYTHON, Phase
+from securebench.run.pods.parts.commands import PYTHON
 
 if TYPE_CHECKING:
     from securebench.run.plan.model import CheckPlan

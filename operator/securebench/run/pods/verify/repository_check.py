@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from securebench.core.errors import InvariantViolationError
+from securebench.protocol.specs import DigestedPath
+from securebench.protocol.supervise import PatchField, RepositorySpec, RunSpec
 from securebench.run import layout
 from securebench.run.pods.parts import sizes, volumes
-from securebench.run.pods.parts.commands import base_spec, lane_spec, phase_spec
+from securebench.run.pods.parts.commands import base_spec
 from securebench.run.pods.parts.containers import TaskContainer, task_container, verifier_courier
 from securebench.run.pods.parts.frame import Containers, Manifest
 from securebench.run.pods.parts.volumes import (
@@ -127,45 +129,44 @@ def _container(job: _Job, place: _Place) -> Manifest:
         shared_memory=place.name,
         read_only_root=False,
     )
-    return task_container(container, "run", _run_spec(job, has_control=place is _CONTROL))
+    return task_container(container, _run_spec(job, has_control=place is _CONTROL))
 
 
-def _run_spec(job: _Job, *, has_control: bool) -> dict[str, object]:
+def _run_spec(job: _Job, *, has_control: bool) -> RunSpec:
     check = job.check
     is_ready = not is_of_candidate(check, check.workdir)
     phase = replace(
         counted(check, f"{layout.CANDIDATE}/{DECLARED}"), is_ready=is_ready, is_guarded=True
     )
-    compiler = test_compiler(check) if job.patch.has_test else None
-    inputs = lane_spec(layout.REPOSITORY_INPUTS, job.lanes.evaluation_inputs_digest)
-    return {
-        **base_spec(job.plan, job.plan.limits.stream_bytes),
-        "verdict": True,
-        "lanes": [inputs],
-        "candidate": None,
-        "copies": [],
-        "protected": [],
-        "home": layout.HOME,
-        "repository": {
-            "workdir": check.workdir,
-            "scratch": layout.SCRATCH,
-            "base_commit": job.patch.base_commit,
-            "timeout_seconds": check.timeout_seconds,
-            "setup_patch": _field("setup_patch", is_given=job.patch.has_setup),
-            "candidate": lane_spec(f"{layout.CANDIDATE}/{APPLIED}", job.digests.applied_digest),
-            "declared": lane_spec(f"{layout.CANDIDATE}/{DECLARED}", job.digests.declared_digest),
-            "test_patch": _field("test_patch", is_given=job.patch.has_test),
-            "control": _field("control", is_given=has_control),
-            "compile": None if compiler is None else phase_spec(compiler),
-        },
-        "prechecks": [phase_spec(each) for each in command_prechecks(check, check.workdir)],
-        "phases": [phase_spec(phase)],
-        "open_modes": [layout.OUTPUT],
-    }
+    return replace(
+        base_spec(job.plan, job.plan.limits.stream_bytes),
+        verdict=True,
+        lanes=(DigestedPath(layout.REPOSITORY_INPUTS, job.lanes.evaluation_inputs_digest),),
+        home=layout.HOME,
+        repository=_repository(job, has_control=has_control),
+        prechecks=tuple(command_prechecks(check, check.workdir)),
+        phases=(phase,),
+        open_modes=(layout.OUTPUT,),
+    )
 
 
-def _field(name: str, *, is_given: bool) -> dict[str, str] | None:
-    return {"path": f"{layout.REPOSITORY_INPUTS}/{TESTS}", "field": name} if is_given else None
+def _repository(job: _Job, *, has_control: bool) -> RepositorySpec:
+    return RepositorySpec(
+        workdir=job.check.workdir,
+        scratch=layout.SCRATCH,
+        base_commit=job.patch.base_commit,
+        timeout_seconds=job.check.timeout_seconds,
+        setup_patch=_field("setup_patch", is_given=job.patch.has_setup),
+        candidate=DigestedPath(f"{layout.CANDIDATE}/{APPLIED}", job.digests.applied_digest),
+        declared=DigestedPath(f"{layout.CANDIDATE}/{DECLARED}", job.digests.declared_digest),
+        test_patch=_field("test_patch", is_given=job.patch.has_test),
+        control=_field("control", is_given=has_control),
+        compile=test_compiler(job.check) if job.patch.has_test else None,
+    )
+
+
+def _field(name: str, *, is_given: bool) -> PatchField | None:
+    return PatchField(f"{layout.REPOSITORY_INPUTS}/{TESTS}", name) if is_given else None
 
 
 def _volumes(job: _Job) -> list[Manifest]:

@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from securebench.core.names import MEMBERS_ANNOTATION
-from securebench.protocol.batch import MEMBER_SECONDS
+from securebench.protocol.batch import MEMBER_SECONDS, MemberSpec, TextSpec
+from securebench.protocol.specs import DigestedPath
 from securebench.run import layout
 from securebench.run.plan.keys import LaunchKey, member_name
 from securebench.run.plan.model import RunPlan, TaskPlan
 from securebench.run.pods.parts import sizes, volumes
-from securebench.run.pods.parts.commands import lane_spec, module_argv
+from securebench.run.pods.parts.commands import module_argv
 from securebench.run.pods.parts.containers import trusted_container
 from securebench.run.pods.parts.frame import Containers, Manifest, launch_frame, pod
-from securebench.run.pods.parts.volumes import candidate_mount, candidate_spec, lane_mount
+from securebench.run.pods.parts.volumes import candidate_file, candidate_mount, lane_mount
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,8 +72,8 @@ def text_pod(plan: RunPlan, first: LaunchKey, members: Sequence[Member]) -> Mani
         sizes.fixed_resources(sizes.VERIFIER_REQUESTS, sizes.VERIFIER_LIMITS),
         mounts,
     )
-    members_spec = [_spec(number, member) for number, member in enumerate(members)]
-    main["command"] = module_argv("grading.verify_text", {"members": members_spec})
+    spec = TextSpec(tuple(_spec(number, member) for number, member in enumerate(members)))
+    main["command"] = module_argv("grading.verify_text", spec)
     return pod(plan, frame, Containers(main, (volumes.claim(plan.pods.claim),)))
 
 
@@ -84,11 +85,11 @@ def _mounts(plan: RunPlan, number: int, member: Member) -> tuple[Manifest, Manif
     )
 
 
-def _spec(number: int, member: Member) -> Manifest:
+def _spec(number: int, member: Member) -> MemberSpec:
     candidate, hidden = layout.member_folders(number)
-    return {
-        "name": member_name(member.launch),
-        "family": member.task.task.task_type,
-        "candidate": candidate_spec(member.candidate, candidate),
-        "hidden": lane_spec(hidden, member.lanes.hidden_digest),
-    }
+    return MemberSpec(
+        name=member_name(member.launch),
+        family=member.task.task.task_type,
+        candidate=candidate_file(member.candidate, candidate),
+        hidden=DigestedPath(hidden, member.lanes.hidden_digest),
+    )

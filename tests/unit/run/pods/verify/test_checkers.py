@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
+from securebench.protocol.specs import spec_object
 from securebench.run import layout
 from securebench.run.plan.keys import LaunchKey, Role
-from securebench.run.pods.parts.commands import phase_spec
 from securebench.run.pods.verify.checkers import TESTS, checker_phases
 from securebench.run.pods.verify.verifier import verifier_pod
 from support.manifest_samples import LANES, candidate, run_plan, terminal_task
@@ -28,7 +28,7 @@ def test_a_command_is_one_phase_with_the_variables_of_the_image():
     one = terminal_task()
     (phase,) = checker_phases(one, one.check, LANES)
     assert (phase.name, phase.command, phase.env) == ("checker", one.check.command, {})
-    assert "script" not in phase_spec(phase)
+    assert "script" not in spec_object(phase)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_variables_of_the_source_form(kind, path, is_folder, want):
 def test_a_script_is_started_by_its_first_line():
     (phase,) = phases(task("script", "lab/check.sh"))
     assert phase.command == ("/opt/securebench/evaluator/lab/check.sh",)
-    assert phase_spec(phase)["script"] is True
+    assert spec_object(phase)["script"] is True
     assert not task("script").check.is_pytest
 
 

@@ -1,0 +1,342 @@
+"""What the Go program supervise is told: a class for each verb, encoded by ``protocol.specs``.
+
+The fields are those of the Go structs that read them (``images/supervise``), which refuse any
+other; a test compares both sides. Source: docs/reference/protocol.md, "supervise".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from securebench.protocol.specs import DigestedPath, optional, required
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.protocol.bounds import CandidateBounds
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A folder whose content is copied into another one, before the phases.
+
+    Attributes:
+        source: Absolute folder.
+        to: Absolute folder that gets a copy of each entry.
+    """
+
+    source: str = field(metadata=required("from"))
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopySpec(Transfer):
+    """``copy``: the same as a job of its own."""
+
+    verb: ClassVar = "copy"
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateSpec(DigestedPath):
+    """A sealed workspace that is unpacked before the phases.
+
+    Attributes:
+        to: Absolute folder for what it holds.
+    """
+
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One command that supervise runs.
+
+    Attributes:
+        name: As the termination message has it.
+        command: The argv.
+        workdir: Absolute working folder.
+        timeout_seconds: Time limit, or None.
+        env: Variables besides those of the image.
+        is_script: Whether the command's file is started by its #! line; it needs no mode.
+        user: User and group; 0 for those of supervise.
+        proof: What stderr says when the command ends without proof that it completed; empty for
+            one that gives none.
+        search: Folders with programs, looked into after those of the PATH.
+        is_ready: Whether its program must be there before the candidate is.
+        is_guarded: Whether what the command starts is kept from the memory of its process.
+        sources: Text for ``-c`` of a script's own Python: it compiles the script before that.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    workdir: str
+    timeout_seconds: float | None
+    env: Mapping[str, str] = field(default_factory=dict)
+    is_script: bool = field(default=False, metadata=optional("script"))
+    user: int = field(default=0, metadata=optional())
+    proof: str = field(default="", metadata=optional())
+    search: tuple[str, ...] = field(default=(), metadata=optional())
+    is_ready: bool = field(default=False, metadata=optional("ready"))
+    is_guarded: bool = field(default=False, metadata=optional("guarded"))
+    sources: str = field(default="", metadata=optional())
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsSpec:
+    """How much of the last phase's output is kept.
+
+    Attributes:
+        folder: Absolute folder for it, or empty: nothing is kept.
+        head_bytes: Of the beginning of each stream.
+        tail_bytes: Of the end of each stream that is longer.
+    """
+
+    folder: str
+    head_bytes: int
+    tail_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PatchField:
+    """A patch that is text in a file with an object of JSON.
+
+    Attributes:
+        path: Absolute path of the file.
+        field: Its key.
+    """
+
+    path: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class RepositorySpec:
+    """How the image's repository is made ready before the phase that checks it.
+
+    Attributes:
+        workdir: Absolute folder of the checkout.
+        scratch: Absolute folder for a git directory of supervise's own.
+        base_commit: Full hash, to which the checkout must be.
+        timeout_seconds: Of each step.
+        setup_patch: Of the author, applied first.
+        candidate: File with the patch of the candidate.
+        declared: File that says what this patch changes.
+        test_patch: Of the author, applied last.
+        control: Test that must fail, applied with it.
+        compile: Precheck to which the tests of ``test_patch`` are added.
+    """
+
+    workdir: str
+    scratch: str
+    base_commit: str
+    timeout_seconds: float
+    setup_patch: PatchField | None
+    candidate: DigestedPath
+    declared: DigestedPath
+    test_patch: PatchField | None
+    control: PatchField | None
+    compile: Phase | None
+
+
+@dataclass(frozen=True, slots=True)
+class DiffSpec:
+    """How the changes of a checkout become a patch beside the streams.
+
+    Attributes:
+        workdir: Absolute folder of the checkout.
+        scratch: Absolute folder for a git directory of supervise's own.
+        timeout_seconds: Of each step.
+        bytes: Of the patch; one more is kept of a longer one.
+    """
+
+    workdir: str
+    scratch: str
+    timeout_seconds: float
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """``run``: stages inputs, runs phases, and keeps what the last one said.
+
+    Attributes:
+        streams: What is kept of the last phase.
+        temporary: Absolute folder for everybody's temporary files, or empty.
+        probes: ``host:port`` of each address that must be closed.
+        probe_timeout_seconds: How long that is waited for.
+        max_processes: Of the user; 0 for no limit.
+        verdict: Whether the last phase's exit code is the verdict.
+        lanes: Compared with their digests first.
+        candidate: Unpacked before the phases, or None.
+        copies: Made after that.
+        protected: Absolute mount points, into which nothing is staged.
+        home: Absolute home of the phases, or empty for the image's.
+        repository: The checkout that is checked; there is one phase then.
+        prechecks: What examines the pack's own part before the candidate is there.
+        phases: Run one after the other; at least one.
+        holds: Absolute folder on which a lock is held to the end, or empty.
+        linger: Whether the program stays until it is told to stop.
+        once: Absolute folder that the first start removes, or empty; later ones run nothing.
+        serves: The folder that the container which this one serves holds, or empty.
+        open_modes: Absolute folders that everybody may read in the end.
+        awaits: ``host:port`` of each sidecar that must accept connections first.
+        diff: The checkout whose changes are kept, or None.
+    """
+
+    verb: ClassVar = "run"
+    last: ClassVar[tuple[str, ...]] = ()
+    """Fields that come last in JSON, in this order."""
+
+    streams: StreamsSpec
+    temporary: str
+    probes: tuple[str, ...]
+    probe_timeout_seconds: float
+    max_processes: int
+    verdict: bool = False
+    lanes: tuple[DigestedPath, ...] = ()
+    candidate: CandidateSpec | None = None
+    copies: tuple[Transfer, ...] = ()
+    protected: tuple[str, ...] = ()
+    home: str = ""
+    repository: RepositorySpec | None = field(default=None, metadata=optional())
+    prechecks: tuple[Phase, ...] = field(default=(), metadata=optional())
+    phases: tuple[Phase, ...] = ()
+    holds: str = field(default="", metadata=optional())
+    linger: bool = field(default=False, metadata=optional())
+    once: str = field(default="", metadata=optional())
+    serves: str = field(default="", metadata=optional())
+    open_modes: tuple[str, ...] = ()
+    awaits: tuple[str, ...] = field(default=(), metadata=optional())
+    diff: DiffSpec | None = field(default=None, metadata=optional())
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractionSpec:
+    """What the courier takes (``protocol.extraction.Extraction``).
+
+    Attributes:
+        mode: Source of the candidate.
+        path: Workspace-relative file; None except for mode ``file``.
+        kind: What the candidate is.
+    """
+
+    mode: str
+    path: str | None
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class SealSpec:
+    """``courier`` of a harness Pod: seals a candidate.
+
+    Attributes:
+        extraction: What is taken.
+        limits: Bounds of it.
+        exclude: Paths of the workspace that never belong to a candidate.
+        live: Whether stdout is copied while the agent works.
+    """
+
+    verb: ClassVar = "courier"
+
+    mode: Literal["seal"] = field(default="seal", init=False)
+    extraction: ExtractionSpec
+    limits: CandidateBounds
+    exclude: tuple[str, ...]
+    live: bool = field(metadata=optional())
+
+
+@dataclass(frozen=True, slots=True)
+class CollectSpec:
+    """``courier`` of a verifier Pod: keeps what the check said.
+
+    Attributes:
+        limits: Bounds of it.
+        folders: Relative to the courier's root; made at once, in this order, for containers that
+            wait for the last one.
+    """
+
+    verb: ClassVar = "courier"
+
+    mode: Literal["collect"] = field(default="collect", init=False)
+    limits: CandidateBounds
+    folders: tuple[str, ...] = field(default=(), metadata=optional())
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayAddress:
+    """Where a run's gateway listens.
+
+    Attributes:
+        host: Numeric: the Pod has no resolver.
+        port: From 1 to 65535.
+    """
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class EgressSpec:
+    """``egress-proxy``: the sidecar of a harness Pod.
+
+    Attributes:
+        gateway: Of the run.
+        token: Absolute path of the file with the launch's token.
+        listen: Port on the loopback by route (``protocol.sidecar.Route``).
+        connections: Open at once.
+        start_seconds: For reaching the gateway at first.
+        close_seconds: For telling it that the harness has ended.
+    """
+
+    verb: ClassVar = "egress-proxy"
+
+    gateway: GatewayAddress
+    token: str
+    listen: Mapping[str, int]
+    connections: int
+    start_seconds: float
+    close_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSpec:
+    """One address that a canary or a control tries.
+
+    Attributes:
+        name: Unique among the targets.
+        host: Numeric: the Pod has no resolver.
+        port: From 1 to 65535.
+        protocol: ``tcp`` or ``udp``.
+    """
+
+    name: str
+    host: str
+    port: int
+    protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSpec:
+    """``probe``: tries targets until their state is sure.
+
+    Attributes:
+        want: ``messages.CLOSED`` for a canary, ``messages.OPEN`` for a control.
+        timeout_seconds: For the answer to one try.
+        quiet_seconds: Silence after which a canary is sure.
+        limit_seconds: For everything; more than ``quiet_seconds``.
+        targets: At least one.
+        must_open: Further ones that a canary must reach.
+    """
+
+    verb: ClassVar = "probe"
+
+    want: str
+    timeout_seconds: float
+    quiet_seconds: float
+    limit_seconds: float
+    targets: tuple[TargetSpec, ...]
+    must_open: tuple[TargetSpec, ...] = field(default=(), metadata=optional())
+
+
+SuperviseSpec = CopySpec | RunSpec | SealSpec | CollectSpec | EgressSpec | ProbeSpec
