@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.loop import start
-from securebench.controller.loop.start import prepare
+from securebench.controller.binding import restore
+from securebench.controller.binding.prepare import prepare
 from securebench.controller.process.supervisor import run_object
 from securebench.controller.runtime.prepared_run import FrozenPack, PreparedRun
 from securebench.core.errors import SecureBenchError
@@ -443,7 +443,7 @@ async def test_a_186_twin_of_a_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     world = Restarted(tmp_path)
     before = await world.bound()
     world.edit()
-    monkeypatch.setattr(start, "frozen", unfrozen)
+    monkeypatch.setattr(restore, "frozen", unfrozen)
 
     assert answers(await world.bound()) != answers(before)
 

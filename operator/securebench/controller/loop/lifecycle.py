@@ -6,9 +6,9 @@ import asyncio
 import logging
 
 from securebench.cluster.port import Forbidden, QuotaExceeded
+from securebench.controller.binding.prepare import prepare
 from securebench.controller.loop.run_loop import RunLoop
 from securebench.controller.loop.slots import RunSlots, SlotAdmission
-from securebench.controller.loop.start import prepare
 from securebench.controller.loop.unplanned_end import UnplannedEnd
 from securebench.controller.reporting.publish import Publisher
 from securebench.controller.runtime.context import Context

@@ -15,7 +15,7 @@ from securebench.controller.volume.store import RunStore
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.state.attempts import Finish, Outcome
 from support.build import inline
-from unit.controller.loop.test_start import World
+from unit.controller.binding.test_prepare import World
 
 
 class Results(World):

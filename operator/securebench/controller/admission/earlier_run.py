@@ -1,24 +1,17 @@
-"""The earlier run that a new one names, and what a resumed one takes over from it."""
+"""The earlier run that a new one names: whether it may be resumed, or graded again."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.runtime.context import Context
 from securebench.controller.volume.index import IndexEntry, RunIndex
-from securebench.controller.volume.journal_files import read_journal
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import ConfigErrors, SpecError
-from securebench.files.durable import make_folder, replace_file
-from securebench.protocol.volume import RECORD
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.layout import attempt_folder, run_folder
 from securebench.run.plan.model import RunPlan
-from securebench.run.state.history import Finished, Kept
-from securebench.run.state.tally import KEPT_ON_RESUME
 
 
 async def resumed_run(context: Context, spec: BenchmarkRunSpec) -> IndexEntry | None:
@@ -106,40 +99,3 @@ def check_binding(earlier: IndexEntry, plan: RunPlan) -> None:
     ]
     if problems:
         raise ConfigErrors([SpecError(problem) for problem in problems])
-
-
-def kept_entries(root: Path, uid: str) -> tuple[Kept, ...]:
-    """Return what is taken over from a run: its attempts with a result, in the journal's order.
-
-    Args:
-        root: Of the volume.
-        uid: The earlier run.
-
-    Raises:
-        OSError: The volume did not do what was asked.
-    """
-    entries = read_journal(root / run_folder(uid), uid).entries
-    return tuple(
-        Kept(entry.finish, entry.record_sha256, uid)
-        for entry in entries
-        if isinstance(entry, Finished | Kept) and entry.finish.outcome in KEPT_ON_RESUME
-    )
-
-
-def copy_records(root: Path, uid: str, kept: Collection[Kept]) -> None:
-    """Copy the records that are taken over into the folder of a new run.
-
-    Args:
-        root: Of the volume.
-        uid: The new run.
-        kept: What it takes over.
-
-    Raises:
-        OSError: The volume did not do what was asked.
-    """
-    for entry in kept:
-        key = entry.finish.key
-        target = root / attempt_folder(uid, key.task, key.attempt)
-        make_folder(target)
-        source = root / attempt_folder(entry.run_uid, key.task, key.attempt)
-        replace_file(target / RECORD, (source / RECORD).read_bytes())

@@ -1,6 +1,7 @@
-"""What a regrade takes over: the candidates that an earlier run sealed, and the other records.
+"""What a run takes over from an earlier one, into its own folder.
 
-Source: decision 0071. Every function blocks.
+A resumed run has the records of attempts with a result; a regrade has the candidates that were
+sealed, and the other records (decision 0071). Every function blocks.
 """
 
 from __future__ import annotations
@@ -8,14 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from securebench.controller.admission.regrade import check_regrade
+from securebench.controller.binding.earlier_attempts import EarlierAttempt, earlier_attempts
 from securebench.controller.capture.patches import seal_patch
 from securebench.controller.runtime.prepared_run import FrozenPack
 from securebench.controller.volume.index import IndexEntry
@@ -23,33 +25,25 @@ from securebench.controller.volume.journal_files import read_journal
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import DigestMismatchError, InvariantViolationError, SpecError
 from securebench.core.json_values import object_in
-from securebench.core.reasons import PROVIDER_REASONS
 from securebench.files.durable import make_folder, replace_file, replacing
 from securebench.files.untrusted import UnreadableError, open_regular, open_root
 from securebench.protocol.extraction import STREAMS, TEXT_FILE
-from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, run_folder
+from securebench.protocol.volume import RECORD
+from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, attempt_folder, run_folder
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.plan.model import EarlierRun, RunPlan, TaskPlan
 from securebench.run.records.record import regrade_field
 from securebench.run.state.attempts import (
     Finish,
     HarnessResult,
-    Outcome,
-    ProducerNetwork,
     SealedCandidate,
-    Usage,
-    usage_of,
 )
 from securebench.run.state.history import (
-    AttemptEntry,
     CandidateKept,
     Finished,
-    IsolationResult,
     Kept,
-    LaunchLost,
-    Produced,
-    attempt_of,
 )
+from securebench.run.state.tally import KEPT_ON_RESUME
 
 TAKEN_OVER = "regrade.json"
 """In the folder of a regrade: what it took over, as the first entries of its journal have it."""
@@ -57,92 +51,41 @@ TAKEN_OVER = "regrade.json"
 _ADAPTER = TypeAdapter(tuple[CandidateKept | Kept, ...])
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierAttempt:
-    """An attempt of an earlier run.
+def kept_entries(root: Path, uid: str) -> tuple[Kept, ...]:
+    """Return what a resumed run takes over: attempts with a result, in the journal's order.
 
-    Attributes:
-        run_uid: The run whose folder has its candidate.
-        finish: How it ended, or None.
-        record_sha256: Hex digest of its record's line; empty without one.
-        production: What its harness left last, or None.
-        at: When that was captured, seconds since the epoch, or 0.
-        usage: Of the model provider, by all its launches.
-        network: Of the run that produced its candidate.
-    """
-
-    run_uid: str
-    finish: Finish | None = None
-    record_sha256: str = ""
-    production: HarnessResult | None = None
-    at: float = 0.0
-    usage: Usage = field(default_factory=Usage)
-    network: ProducerNetwork = field(default_factory=ProducerNetwork)
-
-    @property
-    def candidate(self) -> SealedCandidate | None:
-        """What was sealed and can be verified; None where that is no file.
-
-        What an outage of the model provider left counts for nothing (contract 15.1).
-        """
-        is_outage = self.finish is not None and self.finish.outcome is Outcome.PROVIDER
-        candidate = self.production.candidate if self.production is not None else None
-        is_file = candidate is not None and candidate.file is not None
-        return candidate if is_file and not is_outage else None
-
-
-def earlier_attempts(root: Path, uid: str) -> Mapping[AttemptKey, EarlierAttempt]:
-    """Return the attempts of a run of which its journal knows something.
-
-    A record that it took over from a run before it comes with that run's candidate, while that is
-    on the volume.
+    Args:
+        root: Of the volume.
+        uid: The earlier run.
 
     Raises:
-        JournalCorruptError: A journal is damaged.
         OSError: The volume did not do what was asked.
     """
-    found: dict[AttemptKey, EarlierAttempt] = {}
-    before: dict[str, Mapping[AttemptKey, EarlierAttempt]] = {}
-    network = ProducerNetwork()
-    for entry in read_journal(root / run_folder(uid), uid).entries:
-        if isinstance(entry, IsolationResult):
-            network = ProducerNetwork(entry.verified, entry.node_reachable)
-        if not isinstance(entry, AttemptEntry):
-            continue
-        key = attempt_of(entry)
-        known = found.get(key, EarlierAttempt(uid, network=network))
-        if isinstance(entry, Kept):
-            if entry.run_uid not in before:
-                before[entry.run_uid] = _attempts_before(root, entry.run_uid)
-            known = before[entry.run_uid].get(key, known)
-        found[key] = _advanced(known, entry)
-    return found
+    entries = read_journal(root / run_folder(uid), uid).entries
+    return tuple(
+        Kept(entry.finish, entry.record_sha256, uid)
+        for entry in entries
+        if isinstance(entry, Finished | Kept) and entry.finish.outcome in KEPT_ON_RESUME
+    )
 
 
-def _attempts_before(root: Path, uid: str) -> Mapping[AttemptKey, EarlierAttempt]:
-    with suppress(FileNotFoundError):
-        return earlier_attempts(root, uid)
-    return {}
+def copy_records(root: Path, uid: str, kept: Collection[Kept]) -> None:
+    """Copy the records that a resumed run takes over into its folder.
 
+    Args:
+        root: Of the volume.
+        uid: The new run.
+        kept: What it takes over.
 
-def _advanced(known: EarlierAttempt, entry: AttemptEntry) -> EarlierAttempt:
-    match entry:
-        case Produced(_, production, at):
-            usage = known.usage + usage_of(production.egress)
-            return replace(known, production=production, at=at, usage=usage)
-        case CandidateKept(_, production, at, usage, network):
-            taken = replace(known, production=production, at=at, usage=usage)
-            return replace(taken, network=network)
-        case LaunchLost(lost):
-            is_void = lost.reason in PROVIDER_REASONS
-            left = None if is_void else known.production
-            return replace(known, production=left, usage=known.usage + lost.usage)
-        case Finished(finish, sha256, _, usage):
-            return replace(known, finish=finish, record_sha256=sha256, usage=known.usage + usage)
-        case Kept(finish, sha256):
-            return replace(known, finish=finish, record_sha256=sha256)
-        case _:
-            return known
+    Raises:
+        OSError: The volume did not do what was asked.
+    """
+    for entry in kept:
+        key = entry.finish.key
+        target = root / attempt_folder(uid, key.task, key.attempt)
+        make_folder(target)
+        source = root / attempt_folder(entry.run_uid, key.task, key.attempt)
+        replace_file(target / RECORD, (source / RECORD).read_bytes())
 
 
 def take_over(

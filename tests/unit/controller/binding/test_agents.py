@@ -8,7 +8,7 @@ from securebench.core.errors import ConfigErrors, SpecError
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.state.attempts import Outcome
 from support.build import context_of, settings_of
-from unit.controller.loop.test_start import LABEL, World
+from unit.controller.binding.test_prepare import LABEL, World
 
 OLD, NEW = "0.169.0", "0.170.0"
 

@@ -9,8 +9,8 @@ import pytest
 from securebench.benchmark.pack.oracle import ReferenceAnswer
 from securebench.controller.actuators.lanes import LaneKeeper
 from securebench.controller.admission.pack_source import answers_content
+from securebench.controller.binding.prepare import prepare
 from securebench.controller.loop.lifecycle import is_pack_error
-from securebench.controller.loop.start import prepare
 from securebench.controller.process.supervisor import run_object
 from securebench.controller.runtime.results_export import ResultsExport
 from securebench.controller.runtime.run_ledger import RunLedger

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.loop.start import prepare
+from securebench.controller.binding.prepare import prepare
 from securebench.controller.process.supervisor import run_object
 from securebench.controller.volume.audits import write_audit
 from securebench.controller.volume.index import RunIndex

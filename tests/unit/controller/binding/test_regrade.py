@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.loop import regrade as module
-from securebench.controller.loop.regrade import take_over, taken_over
+from securebench.controller.binding import take_over as module
+from securebench.controller.binding.take_over import take_over, taken_over
 from securebench.controller.runtime.prepared_run import FrozenPack
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore, bytes_digest

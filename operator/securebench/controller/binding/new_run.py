@@ -1,0 +1,150 @@
+"""Binds a new run: its pack is frozen, earlier results are taken over, and the volume knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from securebench.agents.harness_config import ORACLE
+from securebench.attestation.starts import RunStart
+from securebench.benchmark.files.bundle import BundleLimits
+from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
+from securebench.controller.admission.earlier_run import check_binding
+from securebench.controller.admission.pack_source import answers_content, freeze
+from securebench.controller.admission.policy_from_settings import limits
+from securebench.controller.binding.binding_file import (
+    agent_version,
+    new_binding,
+    overlay,
+    read_answers,
+    write_answers,
+)
+from securebench.controller.binding.plan_inputs import PinnedInputs, bound_plan, kept_tasks
+from securebench.controller.binding.take_over import copy_records, kept_entries, take_over
+from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.prepared_run import PreparedRun, RunObject
+from securebench.controller.runtime.signing import signing_key
+from securebench.controller.volume.audits import pack_audit
+from securebench.controller.volume.index import IndexEntry, RunIndex
+from securebench.controller.volume.starts import RunStarts, start_of
+from securebench.controller.volume.store import RunStore
+from securebench.core.clock import rfc3339
+from securebench.core.version import VERSION
+from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.plan.model import EarlierRun, RunPlan
+from securebench.run.state.history import CandidateKept, Kept
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a new run is bound from.
+
+    Attributes:
+        files: Content of a keyed pack by path, None for a folder of the volume.
+        resumed: The run that it resumes, or None.
+        regraded: The run that it grades again, or None.
+    """
+
+    files: Mapping[str, bytes] | None
+    resumed: IndexEntry | None = None
+    regraded: IndexEntry | None = None
+
+
+def bind_new_run(
+    context: Context, run: RunObject, spec: BenchmarkRunSpec, sources: Sources
+) -> PreparedRun:
+    """Bind a new run; may be repeated until its binding is on the volume. Blocks.
+
+    Args:
+        context: Shared parts of the operator: client, settings, clock.
+        run: The BenchmarkRun.
+        spec: Of the run.
+        sources: What it is bound from.
+
+    Raises:
+        InvalidInputError: The user must change something.
+        OSError: The volume did not do what was asked.
+    """
+    root, resumed = context.settings.data_root, sources.resumed
+    pack = freeze(root, spec.pack, sources.files, _pack_limits(context))
+    records = kept_entries(root, resumed.uid) if resumed is not None else ()
+    pinned = replace(
+        _pinned_inputs(context, run, spec, sources),
+        kept=kept_tasks(records),
+        pack_audit=pack_audit(root, pack.digest, VERIFIER_VERSION),
+    )
+    plan, answers = bound_plan(context, run, spec, pack, pinned)
+    store = RunStore(root, run.uid, context.lead)
+    if resumed is not None:
+        check_binding(resumed, plan)
+    copy_records(root, run.uid, records)
+    kept: tuple[Kept | CandidateKept, ...] = records
+    if sources.regraded is not None:
+        kept = take_over(store, sources.regraded, plan, pack)
+    if pinned.answers is not None:
+        write_answers(store, pinned.answers)
+    entry = _listed(context, store, plan, resumed)
+    store.create(new_binding(run, plan, entry, resumed))
+    return PreparedRun(plan, store, pack, entry, kept, answers.by_id)
+
+
+def _pinned_inputs(
+    context: Context, run: RunObject, spec: BenchmarkRunSpec, sources: Sources
+) -> PinnedInputs:
+    """Return what a new run keeps; a regrade keeps what the run before it was bound to."""
+    root, earlier = context.settings.data_root, sources.resumed or sources.regraded
+    before = RunStore(root, earlier.uid) if earlier is not None else None
+    binding = before.binding() if before is not None else {}
+    answers = None
+    if spec.harness.type == ORACLE:
+        answers = answers_content(root, spec.pack, sources.files)
+    pinned = PinnedInputs(
+        bounds=limits(context.settings),
+        audit=run.audit,
+        answers=answers,
+        agent_version=agent_version(binding),
+    )
+    if sources.regraded is None or before is None:
+        return pinned
+    found = sources.regraded
+    return replace(
+        pinned,
+        answers=answers and (read_answers(before) or answers),
+        overlay=overlay(binding),
+        regrade=EarlierRun(found.run, found.uid, found.run_id),
+    )
+
+
+def _pack_limits(context: Context) -> BundleLimits:
+    bounds = context.settings.bounds
+    return BundleLimits(bounds.pack_files, bounds.pack_bytes)
+
+
+def _listed(
+    context: Context, store: RunStore, plan: RunPlan, resumed: IndexEntry | None
+) -> IndexEntry:
+    """Write a run into the list of starts and the index; return its line of the index."""
+    entry = IndexEntry(
+        run=plan.identity.name,
+        uid=plan.identity.uid,
+        run_id=plan.identity.run_id,
+        pack=plan.pack_id,
+        pack_digest=plan.pack_digest,
+        harness_digest=plan.harness.digest,
+        verifier_version=plan.verifier_version,
+        started_at=rfc3339(context.clock.now()),
+        resume_generation=resumed.resume_generation + 1 if resumed is not None else 0,
+        regrade_of=plan.regrade.uid if plan.regrade is not None else "",
+    )
+    number = RunStarts(store.root, store.staging).add(_run_start(context, entry, resumed))
+    return RunIndex(store.root, staging=store.staging).add(replace(entry, start=number))
+
+
+def _run_start(context: Context, entry: IndexEntry, resumed: IndexEntry | None) -> RunStart:
+    return replace(
+        start_of(entry),
+        resumed_uid=resumed.uid if resumed is not None else "",
+        epoch=context.lead.epoch,
+        operator_version=VERSION,
+        key_id=signing_key(context.settings).id,
+    )

@@ -1,0 +1,47 @@
+"""From a BenchmarkRun to a bound run: a new one, or one that an earlier start bound."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from securebench.controller.admission.earlier_run import regraded_run, resumed_run
+from securebench.controller.admission.pack_source import fetch_keyed
+from securebench.controller.admission.policy_from_settings import limits
+from securebench.controller.admission.secret_rules import check_secrets
+from securebench.controller.binding.new_run import Sources, bind_new_run
+from securebench.controller.binding.restore import restore_run
+from securebench.controller.capture.reading import MEMORY_FACTOR
+from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.prepared_run import PreparedRun, RunObject
+from securebench.controller.volume.store import RunStore
+from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.plan.build import require_audit
+
+
+async def prepare(context: Context, run: RunObject) -> PreparedRun:
+    """Bind a new run, or restore the binding of an earlier start.
+
+    Args:
+        context: Shared parts of the operator: client, settings, clock.
+        run: The BenchmarkRun.
+
+    Raises:
+        InvalidInputError: The user must change something.
+        ClusterError: The API server did not answer.
+        OSError: The volume did not do what was asked.
+    """
+    spec = BenchmarkRunSpec.parse(run.spec)
+    store = RunStore(context.settings.data_root, run.uid, context.lead)
+    if store.exists():
+        return await asyncio.to_thread(restore_run, context, run, spec, store)
+    await check_secrets(context.cluster, spec)
+    require_audit(spec, audit=run.audit)
+    files = await fetch_keyed(context.cluster, spec.pack)
+    resumed, regraded = await resumed_run(context, spec), await regraded_run(context, spec)
+    bind = partial(bind_new_run, context, run, spec, Sources(files, resumed, regraded))
+    if regraded is None:
+        return await asyncio.to_thread(bind)
+    # It judges patches once more, one at a time.
+    need_bytes = MEMORY_FACTOR * limits(context.settings).patch_bytes
+    return await context.reading.run_within(need_bytes, partial(asyncio.to_thread, bind))
