@@ -18,9 +18,10 @@ from securebench.controller.process.supervisor import run_object
 from securebench.run.decide.attempt import machine
 from securebench.run.decide.attempt.machine import after_verification
 from securebench.run.plan.model import RunPlan
+from securebench.run.records.context import RecordContext
 from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.reading import Record, record_key
-from securebench.run.records.record import RecordContext, RecordTexts, candidate_record
+from securebench.run.records.record import RecordTexts, candidate_record
 from securebench.run.state.attempts import Finish, Outcome, PodFacts
 from support.build import (
     IMAGE_ID,

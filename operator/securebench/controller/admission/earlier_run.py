@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.runtime.context import Context
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import ConfigErrors, SpecError
+from securebench.core.json_values import object_at, object_in, text_at
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.model import RunPlan
 
@@ -76,8 +76,7 @@ async def _ended(context: Context, entry: IndexEntry | None, field: str, name: s
 async def _is_there(context: Context, entry: IndexEntry) -> bool:
     """Whether the BenchmarkRun of an entry still exists; a deleted one will never end."""
     found = await context.cluster.get(ObjectKind.BENCHMARK_RUN, entry.run)
-    metadata = found.get("metadata") if found is not None else None
-    return isinstance(metadata, Mapping) and metadata.get("uid") == entry.uid
+    return text_at(object_at(object_in(found), "metadata"), "uid") == entry.uid
 
 
 def check_binding(earlier: IndexEntry, plan: RunPlan) -> None:

@@ -21,6 +21,7 @@ from securebench.cluster.port import Cluster, ObjectKind, Raw
 from securebench.controller.admission.copies import copy_folder
 from securebench.controller.runtime.prepared_run import FrozenPack
 from securebench.core.errors import PackError, PackMissingError
+from securebench.core.json_values import object_at, text_at
 from securebench.core.names import USABLE, USABLE_BY_GATEWAY, USABLE_LABEL
 from securebench.files.durable import make_folder
 from securebench.run.api.field_types import HIDDEN_NAME
@@ -66,9 +67,8 @@ def is_usable(secret: Raw, *, by_gateway: bool = False) -> bool:
         secret: As the API server has it.
         by_gateway: Whether only a gateway gets its values.
     """
-    metadata = secret.get("metadata")
-    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
-    value = labels.get(USABLE_LABEL) if isinstance(labels, Mapping) else None
+    labels = object_at(object_at(secret, "metadata"), "labels")
+    value = text_at(labels, USABLE_LABEL)
     return value == USABLE or (by_gateway and value == USABLE_BY_GATEWAY)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from securebench.controller.capture.captured_launch import Captured
-from securebench.controller.runtime.reading_budget import ReadingBudget
+from securebench.controller.runtime.reading_budget import MEMORY_FACTOR, ReadingBudget
 from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.core.clock import Clock
 from securebench.run.decide.attempt.machine import Capture
@@ -26,9 +26,6 @@ CAPTURE_BYTES: Final = 8 << 20
 
 RECORD_READ_BYTES: Final = 32 << 20
 """Memory for one record without a patch: four times four streams and a text of 1 MiB each."""
-
-MEMORY_FACTOR: Final = 4
-"""Memory for reading a patch, in sizes of it."""
 
 Job = TypeVar("Job", Capture, Finish)
 

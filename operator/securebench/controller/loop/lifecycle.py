@@ -19,7 +19,6 @@ from securebench.controller.runtime.prepared_run import PreparedRun, RunObject
 from securebench.controller.runtime.retry_queue import RetryQueue
 from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.runtime.wake import wait_until_set
-from securebench.controller.volume.index import RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.core.clock import seconds_since_epoch
 from securebench.core.errors import (
@@ -33,7 +32,6 @@ from securebench.core.errors import (
     RunGoneError,
     StorageError,
 )
-from securebench.protocol.volume import FINAL_STATUS
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.refusals import REMEDY
 
@@ -72,8 +70,7 @@ class RunLifecycle:
         self._is_parked = False
         self._started_at: float | None = None
         self._give_up_at: float | None = None
-        self._root = context.settings.data_root
-        self._store = RunStore(self._root, run.uid, context.lead)
+        self._store = RunStore(context.settings.data_root, run.uid, context.lead)
         self._publisher = Publisher(context, run, spec)
         self._unplanned = UnplannedEnd(context, run, self._store, self._publisher)
         self._gate = SlotAdmission(slots, run.uid, spec, self._publisher, context.clock)
@@ -195,11 +192,7 @@ class RunLifecycle:
                 self._context.capacity.unregister(self._run.uid)
                 self._gate.leave()
                 return False
-            ended = ledger.history.ended
-            if ended is not None:
-                index = RunIndex(self._root, staging=self._store.staging)
-                await asyncio.to_thread(index.end, self._run.uid, ended.reason)
-            await asyncio.to_thread(self._store.write_json, FINAL_STATUS, self._publisher.written)
+            await asyncio.to_thread(self._store.write_final_status, self._publisher.written)
         finally:
             ledger.close()
         return True

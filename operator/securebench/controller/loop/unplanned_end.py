@@ -8,30 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
 
-from securebench.cluster.port import ObjectKind, Raw
+from securebench.cluster.port import ObjectKind
 from securebench.controller.reporting.publish import Publisher, sealed
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.prepared_run import RunObject
-from securebench.controller.runtime.results_export import (
-    Totals,
-    seal_statement,
-    write_summary,
-)
-from securebench.controller.volume.index import RunIndex, index_entry
-from securebench.controller.volume.published import publish
+from securebench.controller.runtime.sealing import EndedRun, Exported, Totals, seal_run
+from securebench.controller.volume.index import index_entry
+from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.store import RunStore
+from securebench.core.json_values import number_at, object_at
 from securebench.core.names import RUN_UID_LABEL
-from securebench.files.durable import make_folder
-from securebench.protocol.volume import FINAL_STATUS
+from securebench.protocol.bounds import RECORD_BYTES
 from securebench.run.api.conditions import Reason
 from securebench.run.layout import gateway_name
 from securebench.run.observe.pods import pod_view
-from securebench.run.state.history import Finished, Kept, LaunchLost, RunEnded
-
-SEALING_BYTES = 64 << 20
-"""Memory for publishing records without a plan: four times the default bound of a record."""
+from securebench.run.state.history import Entry, Finished, Kept, LaunchLost, RunEnded
 
 
 class UnplannedEnd:
@@ -64,24 +58,24 @@ class UnplannedEnd:
             StorageError: A later leader has the journal, or it is corrupt.
             OSError: The volume did not do what was asked; may be called again.
         """
-        unsigned, had_begun = "", await asyncio.to_thread(self._store.exists)
-        if had_begun:
+        seal = None
+        if await asyncio.to_thread(self._store.exists):
             await self._delete_objects()
-            await self._context.reading.run_within(
-                SEALING_BYTES, partial(self._seal, reason, message)
-            )
-            unsigned = await asyncio.to_thread(seal_statement, self._store, self._context.settings)
-            root, staging = self._context.settings.data_root, self._store.staging
-            index = RunIndex(root, staging=staging)
-            await asyncio.to_thread(index.end, self._run.uid, reason.value)
-        seal = sealed(unsigned) if had_begun else None
-        status: Raw = await self._publisher.refused(reason, message, seal)
-        await asyncio.to_thread(make_folder, self._store.folder)
-        await asyncio.to_thread(self._store.write_json, FINAL_STATUS, status)
+            seal = sealed((await self._seal(reason, message)).unsigned)
+        status = await self._publisher.refused(reason, message, seal)
+        await asyncio.to_thread(self._store.write_final_status, status)
 
-    async def _seal(self, reason: Reason, message: str) -> None:
-        now = self._context.clock.now()
-        await asyncio.to_thread(_seal_results, self._store, reason.value, message, now)
+    async def _seal(self, reason: Reason, message: str) -> Exported:
+        store = self._store
+        binding = await asyncio.to_thread(store.binding)
+        journal = await asyncio.to_thread(store.open_journal)
+        last = RunEnded(reason.value, message, self._context.clock.now())
+        journal_end = partial(asyncio.to_thread, _append_end, journal, last)
+        ended = _ended_run(binding, journal.entries)
+        try:
+            return await seal_run(self._context, store, ended, reason.value, journal_end)
+        finally:
+            journal.close()
 
     async def _delete_objects(self) -> None:
         cluster, uid = self._context.cluster, self._run.uid
@@ -91,33 +85,24 @@ class UnplannedEnd:
         await cluster.delete(ObjectKind.SERVICE, gateway_name(uid), uid=None, grace_seconds=None)
 
 
-def _seal_results(store: RunStore, reason: str, message: str, now: float) -> None:
-    """Write the results of the finished attempts, then the journal's last entry. Blocks.
+def _ended_run(binding: Mapping[str, object], entries: Sequence[Entry]) -> EndedRun:
+    """Return what binding and journal tell of a run without its plan."""
+    ends = sorted(
+        (entry for entry in entries if isinstance(entry, Finished | Kept)),
+        key=lambda entry: entry.finish.key,
+    )
+    lost = Counter(entry.lost.reason for entry in entries if isinstance(entry, LaunchLost))
+    record_bytes = number_at(object_at(binding, "limits"), "record_bytes")
+    return EndedRun(
+        index=index_entry(binding["index"]),
+        records=[(entry.finish.key, entry.record_sha256) for entry in ends],
+        finishes=[entry.finish for entry in ends],
+        totals=Totals(None, lost),
+        is_audit=binding.get("audit") is True,
+        record_bytes=int(record_bytes or RECORD_BYTES),
+    )
 
-    Args:
-        store: The run's folder.
-        reason: Reason of ``Succeeded``.
-        message: One plain sentence.
-        now: Seconds since the epoch.
 
-    Raises:
-        StorageError: A later leader has the journal, or it is corrupt.
-        OSError: The volume did not do what was asked; may be called again.
-    """
-    binding, journal = store.binding(), store.open_journal()
-    entry = index_entry(binding["index"])
-    try:
-        ends = sorted(
-            (known for known in journal.entries if isinstance(known, Finished | Kept)),
-            key=lambda known: known.finish.key,
-        )
-        _, sha256 = store.export((known.finish.key, known.record_sha256) for known in ends)
-        lost = (known.lost.reason for known in journal.entries if isinstance(known, LaunchLost))
-        finishes = (known.finish for known in ends)
-        write_summary(store, entry.run_id, finishes, sha256, Totals(None, Counter(lost)))
-        if binding.get("audit") is not True:
-            publish(store, entry, reason)
-        if not any(isinstance(known, RunEnded) for known in journal.entries):
-            journal.append([RunEnded(reason, message, now)])
-    finally:
-        journal.close()
+def _append_end(journal: Journal, last: RunEnded) -> None:
+    if not any(isinstance(entry, RunEnded) for entry in journal.entries):
+        journal.append([last])

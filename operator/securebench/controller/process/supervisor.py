@@ -123,16 +123,14 @@ def _failure(task: asyncio.Task[None]) -> BaseException | None:
 
 def run_object(body: Mapping[str, object]) -> RunObject:
     """Return the parts of a BenchmarkRun that the controller works with."""
-    metadata = body.get("metadata")
-    fields = metadata if isinstance(metadata, Mapping) else {}
-    spec, status = body.get("spec"), object_at(body, "status")
+    fields, status = object_at(body, "metadata"), object_at(body, "status")
     generation, labels = fields.get("generation"), object_at(fields, "labels")
     return RunObject(
         name=str(fields.get("name")),
         uid=str(fields.get("uid")),
         namespace=str(fields.get("namespace")),
         generation=generation if isinstance(generation, int) else 0,
-        spec=dict(spec) if isinstance(spec, Mapping) else {},
+        spec=dict(object_at(body, "spec")),
         audit=text_at(labels, PURPOSE_LABEL) == AUDIT,
         queue=text_at(labels, QUEUE_LABEL),
         conditions=read_conditions(status.get("conditions", ())),
@@ -141,5 +139,4 @@ def run_object(body: Mapping[str, object]) -> RunObject:
 
 
 def _is_deleting(body: Mapping[str, object]) -> bool:
-    metadata = body.get("metadata")
-    return isinstance(metadata, Mapping) and bool(metadata.get("deletionTimestamp"))
+    return bool(object_at(body, "metadata").get("deletionTimestamp"))

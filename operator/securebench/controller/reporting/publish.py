@@ -20,7 +20,7 @@ from securebench.controller.reporting.run_status import (
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.latest_spec import LatestSpec
 from securebench.controller.runtime.prepared_run import RunObject
-from securebench.controller.runtime.results_export import Exported
+from securebench.controller.runtime.sealing import Exported
 from securebench.core.errors import RunGoneError, TransientClusterError
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.decide.reporting.notices import changes, losses, started

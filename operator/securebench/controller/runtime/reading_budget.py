@@ -9,6 +9,9 @@ from typing import Any, Final, TypeVar
 READING_BYTES: Final = 96 << 20
 """96 MiB: with about 80 MiB of an idle operator well below half of its default limit of 512 MiB."""
 
+MEMORY_FACTOR: Final = 4
+"""Memory for judging a patch or publishing the line of a record, in sizes of it."""
+
 Result = TypeVar("Result")
 
 

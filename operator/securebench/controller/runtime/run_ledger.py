@@ -16,18 +16,13 @@ from securebench.controller.volume.texts import read_texts
 from securebench.core.clock import Clock
 from securebench.core.errors import InvariantViolationError, LeaseOverdueError
 from securebench.run.plan.keys import AttemptKey, pod_name
-from securebench.run.records.labels import IsolationLabel
-from securebench.run.records.record import (
-    RecordContext,
-    RecordTexts,
-    candidate_record,
-)
+from securebench.run.records.context import record_context
+from securebench.run.records.record import RecordTexts, candidate_record
 from securebench.run.records.record_line import record_line
 from securebench.run.state.attempts import (
     AttemptHistory,
     CrashSuspicion,
     Finish,
-    ProducerNetwork,
     Usage,
 )
 from securebench.run.state.history import (
@@ -165,17 +160,13 @@ class RunLedger:
         is_read = known.crash_suspicion is not CrashSuspicion.CONDEMNED
         known = known if is_read else replace(known, verification=None)
         texts = read_texts(self._prepared.store, known) if is_read else RecordTexts()
-        found, producer = self.history.isolation, known.network
-        networks = [] if found is None else [ProducerNetwork(found.verified, found.node_reachable)]
-        networks += [] if producer is None else [producer]
-        is_verified = found is not None and all(each.verified for each in networks)
-        context = RecordContext(
-            isolation=IsolationLabel.VERIFIED if is_verified else IsolationLabel.DECLARED,
+        context = record_context(
+            self.history.isolation,
+            known.network,
             finished_at=at,
             run_ordinal=self._prepared.index.run_ordinal,
             resume_generation=self._prepared.index.resume_generation,
             platform=platform_name(),
-            node_reachable=any(each.node_reachable for each in networks),
         )
         record = candidate_record(plan, plan.tasks[finish.key.task], known, texts, context)
         record |= {} if is_read else {"record_truncated": True}

@@ -188,6 +188,11 @@ class RunStore:
         data = json.dumps(value, indent=2, sort_keys=True).encode()
         replace_file(self.folder / name, data, self.staging)
 
+    def write_final_status(self, status: Mapping[str, object]) -> None:
+        """Keep the status of a run that has ended; the run need not have begun."""
+        make_folder(self.folder)
+        self.write_json(FINAL_STATUS, status)
+
     def read_final_status(self) -> Mapping[str, object] | None:
         """Return the status of a run that has ended, or None."""
         path = self.folder / FINAL_STATUS

@@ -18,7 +18,7 @@ from securebench.core.reasons import PRODUCER_TIMEOUT, VERIFIER_TIMEOUT
 from securebench.protocol.extraction import ExtractionMode
 from securebench.run.plan.model import VerifierKind
 from securebench.run.plan.tasks import VERIFIER_STDERR
-from securebench.run.records.labels import IsolationLabel, record_digests, record_labels
+from securebench.run.records.labels import record_digests, record_labels
 from securebench.run.records.patch_metadata import IN_PROCESS, patch_metadata
 from securebench.run.records.producer_metadata import (
     command_fields,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from securebench.benchmark.pack.task import SecureBenchTask
     from securebench.run.plan.model import CheckPlan, EarlierRun, RunPlan, TaskPlan
+    from securebench.run.records.context import RecordContext
     from securebench.run.state.attempts import AttemptHistory, Finish, VerifierResult
 
 MAX_TAGS, LABEL_CHARACTERS = 32, 64
@@ -62,27 +63,6 @@ class RecordTexts:
     verifier_stdout: str | bytes = ""
     verifier_stderr: str | bytes = ""
     candidate: str | bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RecordContext:
-    """Properties of the run, and the end of the attempt, for a record.
-
-    Attributes:
-        isolation: Whether the network isolation was verified.
-        finished_at: End of the attempt, seconds since the epoch.
-        run_ordinal: Ordinal of the run among those with this run id and these digests, from 1.
-        resume_generation: Number of runs before it in a chain of resumed runs.
-        platform: ``<os>-<arch>`` of the agents' CLIs.
-        node_reachable: Whether the canary reached the node.
-    """
-
-    isolation: IsolationLabel
-    finished_at: float
-    run_ordinal: int = 1
-    resume_generation: int = 0
-    platform: str = "linux-amd64"
-    node_reachable: bool = False
 
 
 def candidate_record(

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from securebench.controller.volume import statement
+from securebench.controller.volume.index import RunIndex
 from securebench.run.layout import run_folder
 from support.operator_world import World, opened
 from support.sealed_runs import OPERATOR, SIGNING, check, handed_on, place_key, run_to_end, told
@@ -71,6 +72,32 @@ def test_a_run_that_ends_without_its_plan_has_a_statement(world, tmp_path):
     assert world.condition()["reason"] == "InvalidSpec"
     report = check(handed_on(tmp_path, uid, tmp_path / "run"), OPERATOR.key)
     assert (told(report), report.predicate["end"]["reason"]) == ([], "InvalidSpec")
+
+
+@pytest.mark.parametrize("attempts", [1, 0])
+def test_who_sees_that_a_run_has_ended_finds_its_end_on_the_volume(
+    attempts, world, tmp_path, monkeypatch
+):
+    """With its plan and without: the statement is there, and another run may resume it."""
+    seen = []
+    patch_status = world.cluster.patch_status
+
+    async def patching(kind, name, status):
+        [ended] = [
+            each["status"] for each in status["status"]["conditions"] if each["type"] == "Complete"
+        ]
+        [line] = RunIndex(tmp_path).entries()
+        statement = (tmp_path / run_folder(line.uid) / STATEMENT).exists()
+        seen.append((ended == "True", bool(line.outcome), statement))
+        return await patch_status(kind, name, status)
+
+    uid = world.apply(isolation={"require": "Declared"})
+    monkeypatch.setattr(world.cluster, "patch_status", patching)
+    world.restart()
+    world.edit(attempts=attempts)
+    world.observe(None)
+    world.work(uid)
+    assert {each for each in seen if each[0]} == {(True, True, True)}
 
 
 def test_the_line_of_a_start_is_there_before_its_first_launch(world, tmp_path, monkeypatch):
