@@ -20,6 +20,7 @@ from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.protocol.extraction import Extraction
 from securebench.protocol.gateway import GatewayLimits
+from securebench.protocol.probe import ProbeTarget
 from securebench.run.api.field_types import PodRetention
 from securebench.run.layout import tools_folder
 from securebench.run.plan.build import PROVIDER_URL, agent_plan
@@ -38,7 +39,7 @@ from securebench.run.plan.model import (
     TaskPlan,
     VerifierKind,
 )
-from securebench.run.pods.canary import ProbeTarget, canary_pod, control_pod
+from securebench.run.pods.canary import canary_pod, control_pod
 from securebench.run.pods.gateway_pod import GatewayPolicy, gateway_pod, gateway_service
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.network_policy import deny_policy, egress_policy, gateway_policy

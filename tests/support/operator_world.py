@@ -12,9 +12,9 @@ from unittest import mock
 
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.process.supervisor import Supervisor
+from securebench.protocol.probe import ProbeTarget
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.keys import LaunchKey, Role, pod_name
-from securebench.run.pods.canary import ProbeTarget
 from support.build import (
     FakeClock,
     Status,

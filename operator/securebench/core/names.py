@@ -44,6 +44,9 @@ MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 APP_NAME = "securebench"
 
+MANAGED_BY = f"{APP_NAME}-operator"
+"""What the operator calls itself in labels of its objects and in Events."""
+
 OPERATOR_LEASE = "securebench-operator"
 """Name of the Lease of a namespace's operators, whatever their releases are called; the chart names
 it too."""

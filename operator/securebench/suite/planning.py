@@ -13,6 +13,7 @@ from securebench.core.digests import PREFIX, json_digest
 from securebench.core.errors import InvalidInputError
 from securebench.core.names import (
     AUDIT,
+    MANAGED_BY,
     MANAGED_BY_LABEL,
     PURPOSE_LABEL,
     QUEUE_LABEL,
@@ -29,7 +30,6 @@ from securebench.run.plan.build import (
     spec_harness,
 )
 from securebench.run.plan.model import TaskLimits
-from securebench.run.pods.parts.frame import MANAGED_BY
 from securebench.suite.api.models import KIND, BenchmarkSuiteSpec
 from securebench.suite.expansion import Cell
 

@@ -19,12 +19,9 @@ from securebench.benchmark.families.fields import (
     described,
     object_of,
 )
-from securebench.benchmark.families.verification import CheckRequest
+from securebench.benchmark.families.verification import CHECKER_SOURCES, PYTEST, CheckRequest
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.dangerous_commands import KNOWN_COMMANDS
-
-PYTEST, SCRIPT = CHECKER_SOURCES = ("pytest", "script")
-"""Kinds of a checker's own file."""
 
 _SECONDS = described(
     POSITIVE, "Time limit of the check; without it `environment.timeout_seconds`, else 300.", 60

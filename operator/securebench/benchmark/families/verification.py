@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from securebench.benchmark.resources import ResourceBundle
     from securebench.benchmark.scorers.result import VerificationResult
 
+PYTEST, SCRIPT = CHECKER_SOURCES = ("pytest", "script")
+"""Kinds of a file of the pack that checks a candidate."""
+
 SEPARATE, SHARED = ISOLATIONS = ("separate", "shared")
 """Values of ``tests.isolation``: candidate and tests in containers of their own, or in one."""
 

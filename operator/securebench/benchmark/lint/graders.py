@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.benchmark.families.registry import FAMILIES
-from securebench.benchmark.families.terminal_task import PYTEST
+from securebench.benchmark.families.verification import PYTEST
 from securebench.benchmark.files.assets import asset_source
 from securebench.benchmark.lint.pack_lint import LintFinding, LintRule, Severity
 from securebench.benchmark.lint.patch_files import patch_problem

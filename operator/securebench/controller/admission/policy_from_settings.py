@@ -9,6 +9,7 @@ from securebench.controller.settings.overlays import Overlay
 from securebench.controller.settings.parts import AccessMode, PodTemplateRules, TolerationRule
 from securebench.controller.settings.settings import Settings
 from securebench.core.errors import ConfigErrors, SpecError
+from securebench.protocol.probe import KUBELET_TARGET, ProbeTarget
 from securebench.run.api.field_types import LaneRetention
 from securebench.run.api.models import BenchmarkRunSpec, Toleration
 from securebench.run.plan.build import Overlays
@@ -19,7 +20,6 @@ from securebench.run.plan.model import (
     RunPolicy,
     TaskLimits,
 )
-from securebench.run.pods.canary import KUBELET_TARGET, ProbeTarget
 
 
 def pod_policy(

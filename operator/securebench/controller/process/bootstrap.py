@@ -21,8 +21,8 @@ from securebench.controller.volume.tools import install_tools
 from securebench.core.clock import Clock, SystemClock
 from securebench.core.errors import StorageError
 from securebench.core.rates import TokenBucket
+from securebench.protocol.probe import KUBELET_TARGET, ProbeTarget
 from securebench.run.layout import TOOLS
-from securebench.run.pods.canary import KUBELET_TARGET, ProbeTarget
 from securebench.run.pods.network_policy import DNS_PORT
 
 logger = logging.getLogger(__name__)

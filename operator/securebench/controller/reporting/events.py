@@ -16,9 +16,9 @@ from typing import Protocol
 from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw
 from securebench.core.clock import Clock, micro_time
 from securebench.core.errors import ClusterError
+from securebench.core.names import MANAGED_BY
 from securebench.run.api.base import API_VERSION
 from securebench.run.decide.reporting.notices import Notice
-from securebench.run.pods.parts.frame import MANAGED_BY
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from securebench.controller.runtime.reading_budget import ReadingBudget
 from securebench.controller.settings.settings import Settings
 from securebench.controller.volume.lead import VolumeLead
 from securebench.core.clock import Clock
-from securebench.run.pods.canary import ProbeTarget
+from securebench.protocol.probe import ProbeTarget
 
 
 @dataclass(frozen=True, slots=True)

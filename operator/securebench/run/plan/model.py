@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from securebench.benchmark.families.terminal_task import PYTEST
-from securebench.benchmark.families.verification import CodePlan, PatchPlan
+from securebench.benchmark.families.verification import PYTEST, CodePlan, PatchPlan
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.bounds import RECORD_BYTES, CandidateBounds

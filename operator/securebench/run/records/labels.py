@@ -9,14 +9,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from securebench.run.plan.model import PodUserNamespaces, RunPlan, TaskPlan, VerifierKind
+from securebench.run.state.pod_runtime import Runtime, runtime_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from securebench.run.state.attempts import AttemptHistory, PodFacts
-
-SANDBOX_KERNEL = "gvisor"
-"""Part of the kernel release that gVisor shows to a Pod."""
 
 
 class Grading(StrEnum):
@@ -49,16 +47,6 @@ class Credentials(StrEnum):
     BROKERED = "brokered"
     """Only the run's gateway holds the model provider's key."""
     EXPOSED = "exposed"
-
-
-class Runtime(StrEnum):
-    """Container runtime of a Pod, as seen from inside."""
-
-    GVISOR = "gvisor"
-    RUNC = "runc"
-    """An ordinary kernel: no sandbox was detected, whatever the runtime class is called."""
-    UNKNOWN = "unknown"
-    """No Pod reported its kernel."""
 
 
 _GRADING: Mapping[VerifierKind, Grading] = {
@@ -144,13 +132,6 @@ def record_digests(plan: RunPlan, task: TaskPlan, history: AttemptHistory) -> di
             if launch is not None and launch.facts.image_id
         },
     }
-
-
-def runtime_of(kernel: str) -> Runtime:
-    """Return the runtime of a Pod from the kernel release measured inside it; it may be empty."""
-    if not kernel:
-        return Runtime.UNKNOWN
-    return Runtime.GVISOR if SANDBOX_KERNEL in kernel else Runtime.RUNC
 
 
 def _runtime(history: AttemptHistory) -> Runtime:

@@ -12,9 +12,9 @@ from securebench.controller.binding.take_over import take_over, taken_over
 from securebench.controller.runtime.prepared_run import FrozenPack
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore, bytes_digest
+from securebench.protocol.probe import ProbeTarget
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.plan.model import EarlierRun
-from securebench.run.pods.canary import ProbeTarget
 from securebench.run.state.attempts import SealedPatch
 from securebench.run.state.history import Produced, RunBound
 from support.build import (

@@ -13,8 +13,8 @@ from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.journal import read_entries
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode
+from securebench.protocol.probe import ProbeTarget
 from securebench.run.observe.pods import pod_view
-from securebench.run.pods.canary import ProbeTarget
 from securebench.run.state.history import LaunchLost
 from support.build import ended, pod_status, running, waiting
 from support.operator_world import World, opened

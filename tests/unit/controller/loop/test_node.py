@@ -6,7 +6,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.process.bootstrap import probe_targets
-from securebench.run.pods.canary import ProbeTarget
+from securebench.protocol.probe import ProbeTarget
 from support.build import settings_of
 from support.operator_world import World, opened
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from securebench.protocol.probe import ProbeTarget
 from securebench.run.decide.network.isolation import judge
-from securebench.run.pods.canary import ProbeTarget
 from securebench.run.state.history import IsolationResult
 
 TARGETS = (

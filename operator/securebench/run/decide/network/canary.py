@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from securebench.core.clock import Instant
 from securebench.core.rates import backoff
 from securebench.protocol.messages import OPEN
+from securebench.protocol.probe import GATEWAY_TARGET, QUIET_SECONDS, ProbeTarget
 from securebench.run.decide.network.gateway import pod_trouble
 from securebench.run.decide.network.isolation import NO_CANARY, judge
 from securebench.run.decide.network.probing import (
@@ -30,9 +31,8 @@ from securebench.run.observe.pods import PodView
 from securebench.run.observe.waiting import Waiting, pod_waiting
 from securebench.run.plan.keys import Role
 from securebench.run.plan.model import PodUserNamespaces
-from securebench.run.pods.canary import GATEWAY_TARGET, QUIET_SECONDS, ProbeTarget
-from securebench.run.records.labels import Runtime, runtime_of
 from securebench.run.state.history import IsolationResult
+from securebench.run.state.pod_runtime import Runtime, runtime_of
 
 PROBING = (Role.CONTROL, Role.CANARY)
 

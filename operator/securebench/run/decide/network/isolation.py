@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from securebench.protocol.messages import CLOSED, OPEN
+from securebench.protocol.probe import GATEWAY_TARGET, ProbeTarget
 from securebench.run.plan.model import PodUserNamespaces, RunPlan
-from securebench.run.pods.canary import GATEWAY_TARGET, ProbeTarget
 from securebench.run.state.history import IsolationResult
 
 NO_CANARY = IsolationResult(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from securebench.protocol.probe import QUIET_SECONDS
 from securebench.run.layout import PROBE
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.stage import CONTAINER_WAITS
 from securebench.run.observe.termination import BadMessageError, decode, kernel_release
 from securebench.run.plan.keys import Role
 from securebench.run.plan.model import PodUserNamespaces
-from securebench.run.pods.canary import QUIET_SECONDS
 
 MARGIN = 2.0
 """A canary listens so many times as long as the control needed for its answers: what came up late

@@ -11,6 +11,7 @@ from securebench.core.names import (
     ATTEMPT_ANNOTATION,
     COMPONENT_LABEL,
     LAUNCH_ANNOTATION,
+    MANAGED_BY,
     MANAGED_BY_LABEL,
     NAME_LABEL,
     QUEUE_LABEL,
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 Manifest = dict[str, object]
 
 LAUNCH_ROLES = frozenset({Role.HARNESS, Role.VERIFIER})
-
-MANAGED_BY = f"{APP_NAME}-operator"
 
 NO_LIMIT_SECONDS = 24 * 3600
 """Time of a command that has no limit of its own; a Pod always has a deadline."""
