@@ -13,10 +13,10 @@ import yaml
 
 from securebench.core.digests import content_digest
 from securebench.run.plan.model import TaskLimits
+from securebench.run.plan.score_fields import ScoreSettings
 from securebench.suite.api.models import BenchmarkSuiteSpec
 from securebench.suite.expansion import cells
 from securebench.suite.planning import (
-    OperatorInputs,
     PackContent,
     SuiteIdentity,
     Trigger,
@@ -26,7 +26,7 @@ from securebench.suite.planning import (
 
 FOLDER = Path(__file__).parent / "suites"
 SUITES = sorted(path for path in FOLDER.glob("*.yaml") if ".runs" not in path.name)
-INSTALLATION = OperatorInputs(
+INSTALLATION = ScoreSettings(
     TaskLimits(1, 2, 3, 4, 5, 6), {"codex": {"0.98.0": "codex:0.98.0", "latest": "0.98.0"}}
 )
 

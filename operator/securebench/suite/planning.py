@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from securebench.agents.harness_config import LATEST, ProviderHarness
-from securebench.agents.registry import agent_named, harness_digest
-from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
+from securebench.agents.registry import agent_named
 from securebench.core.digests import PREFIX, json_digest
 from securebench.core.errors import InvalidInputError
 from securebench.core.names import (
@@ -23,13 +21,12 @@ from securebench.core.names import (
 from securebench.run.api.base import API_VERSION
 from securebench.run.api.base import KIND as RUN_KIND
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.plan.build import (
-    DIGESTED_ISOLATION,
-    DIGESTED_RESOURCES,
-    Overlays,
-    spec_harness,
+from securebench.run.plan.score_fields import (
+    ScoreContext,
+    ScoreFields,
+    ScoreSettings,
+    score_fields,
 )
-from securebench.run.plan.model import TaskLimits
 from securebench.suite.api.models import KIND, BenchmarkSuiteSpec
 from securebench.suite.expansion import Cell
 
@@ -47,19 +44,6 @@ class PackContent(NamedTuple):
 
     digest: str
     answers: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorInputs:
-    """What of the operator's settings a score depends on.
-
-    Attributes:
-        limits: Contract 15.7.
-        overlays: The agents' versions that are offered.
-    """
-
-    limits: TaskLimits
-    overlays: Overlays
 
 
 class SuiteIdentity(NamedTuple):
@@ -125,7 +109,7 @@ def plan_runs(
     spec: BenchmarkSuiteSpec,
     wanted: Iterable[Cell],
     packs: Mapping[str, PackContent | str],
-    installation: OperatorInputs,
+    installation: ScoreSettings,
     trigger: Trigger,
 ) -> Plan:
     """Plan the run of every cell; equal arguments give equal names.
@@ -157,15 +141,15 @@ def _planned(
     spec: BenchmarkSuiteSpec,
     cell: Cell,
     content: PackContent,
-    place: tuple[OperatorInputs, Trigger],
+    place: tuple[ScoreSettings, Trigger],
 ) -> PlannedRun:
     installation, trigger = place
     raw = _run_spec(suite, spec, cell, content)
     parsed = BenchmarkRunSpec.parse(raw)
     agent = agent_named(parsed.harness.type)
     answers = content.answers if agent.is_audit else ""
-    inputs = score_inputs(parsed, installation, answers)
-    digest = json_digest({**inputs, **{key: of for key, of in trigger._asdict().items() if of}})
+    fields = named_fields(cell_fields(parsed, installation, answers))
+    digest = json_digest({**fields, **{key: of for key, of in trigger._asdict().items() if of}})
     name = f"{suite.name}-{digest.removeprefix(PREFIX)[:DIGITS]}"
     return PlannedRun(str(cell.id), name, raw, agent.is_audit, answers)
 
@@ -187,12 +171,10 @@ def _run_spec(
     }
 
 
-def score_inputs(
-    spec: BenchmarkRunSpec, installation: OperatorInputs, answers: str = ""
-) -> dict[str, object]:
-    """Return everything that the score of a run depends on; its run id is a part.
-
-    Where a pack comes from, where Pods go, how many at once, and what is kept do not count.
+def cell_fields(
+    spec: BenchmarkRunSpec, installation: ScoreSettings, answers: str = ""
+) -> ScoreFields:
+    """Return what the score of a suite's run depends on; its run id is a part.
 
     Args:
         spec: Of the run, with the digest of its pack.
@@ -202,27 +184,36 @@ def score_inputs(
     Raises:
         InvalidInputError: The harness is not valid.
     """
-    harness = spec_harness(spec)
-    audit = agent_named(harness.type).is_audit
+    audit = agent_named(spec.harness.type).is_audit
+    return score_fields(
+        spec,
+        ScoreContext(installation, spec.run_id, spec.pack.digest, audit=audit, answers=answers),
+    )
+
+
+def named_fields(fields: ScoreFields) -> dict[str, object]:
+    """Return all score fields as they go into the digest in a run's name.
+
+    Their form never changes: cells of suites that have run would run again.
+    """
     return {
-        "run_id": spec.run_id,
-        "pack": spec.pack.digest,
-        "harness": harness_digest(harness, spec.harness.env, audit=audit, answers=answers),
-        "agent": _agent_version(harness, installation.overlays)
-        if isinstance(harness, ProviderHarness)
-        else "",
-        "verifier": VERIFIER_VERSION,
-        "attempts": spec.attempts,
-        "tasks": spec.task_selector.to_json(),
-        "verification": spec.verification.to_json(),
-        "resources": spec.resources.model_dump(mode="json", include=set(DIGESTED_RESOURCES)),
-        "isolation": spec.isolation.model_dump(mode="json", include=set(DIGESTED_ISOLATION)),
-        "limits": asdict(installation.limits),
+        "run_id": fields.run_id,
+        "pack": fields.pack,
+        "harness": fields.harness,
+        "agent": fields.agent or "",
+        "verifier": fields.verifier,
+        "attempts": fields.attempts,
+        "tasks": fields.tasks.to_json(),
+        "verification": fields.verification.to_json(),
+        "resources": fields.resources,
+        "isolation": fields.isolation,
+        "limits": asdict(fields.limits),
+        **({"earlier_run": fields.earlier_run} if fields.earlier_run else {}),
     }
 
 
 def is_same_work(
-    found: Mapping[str, object], planned: PlannedRun, installation: OperatorInputs
+    found: Mapping[str, object], planned: PlannedRun, installation: ScoreSettings
 ) -> bool:
     """Whether a run that has the name of a planned one does the same, whoever created it.
 
@@ -231,13 +222,11 @@ def is_same_work(
         planned: What has to run.
         installation: Settings that count.
     """
+    wanted = cell_fields(BenchmarkRunSpec.parse(planned.spec), installation, planned.answers)
     try:
-        there = score_inputs(BenchmarkRunSpec.parse(found), installation, planned.answers)
+        return cell_fields(BenchmarkRunSpec.parse(found), installation, planned.answers) == wanted
     except InvalidInputError:
         return False
-    return there == score_inputs(
-        BenchmarkRunSpec.parse(planned.spec), installation, planned.answers
-    )
 
 
 def run_manifest(suite: SuiteIdentity, planned: PlannedRun) -> dict[str, object]:
@@ -267,10 +256,3 @@ def run_manifest(suite: SuiteIdentity, planned: PlannedRun) -> dict[str, object]
         },
         "spec": dict(planned.spec),
     }
-
-
-def _agent_version(harness: ProviderHarness, overlays: Overlays) -> str:
-    """Return the version that a run begun now would have."""
-    if harness.version != LATEST:
-        return harness.version
-    return overlays.get(harness.type, {}).get(LATEST, LATEST)

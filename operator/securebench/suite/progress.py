@@ -19,14 +19,9 @@ from securebench.run.api.conditions import (
     run_end,
 )
 from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.plan.score_fields import ScoreSettings
 from securebench.suite.api.status import CellState
-from securebench.suite.planning import (
-    OperatorInputs,
-    Plan,
-    PlannedRun,
-    is_same_work,
-    score_inputs,
-)
+from securebench.suite.planning import Plan, PlannedRun, cell_fields, is_same_work
 
 AGAIN = f"to run it again, set the annotation {RERUN_ANNOTATION} of the suite to a new value"
 
@@ -146,7 +141,7 @@ def seen_run(raw: Mapping[str, object]) -> SeenRun:
 
 
 def progress(
-    plan: Plan, observed: Observed, installation: OperatorInputs, *, accepts_losses: bool
+    plan: Plan, observed: Observed, installation: ScoreSettings, *, accepts_losses: bool
 ) -> tuple[CellProgress, ...]:
     """Return how far every cell is, those that cannot run last.
 
@@ -163,7 +158,7 @@ def progress(
 
 
 def _progress(
-    planned: PlannedRun, observed: Observed, installation: OperatorInputs, good: set[str]
+    planned: PlannedRun, observed: Observed, installation: ScoreSettings, good: set[str]
 ) -> CellProgress:
     past = observed.past.get(planned.name)
     run = observed.runs.get(planned.name)
@@ -188,7 +183,7 @@ def _of_object(
     planned: PlannedRun,
     run: SeenRun,
     past: PastRun | None,
-    installation: OperatorInputs,
+    installation: ScoreSettings,
     good: set[str],
 ) -> CellProgress:
     if not is_same_work(run.spec, planned, installation):
@@ -223,16 +218,16 @@ def _taken(planned: PlannedRun) -> CellProgress:
     )
 
 
-def _is_same_past(past: PastRun, planned: PlannedRun, installation: OperatorInputs) -> bool:
+def _is_same_past(past: PastRun, planned: PlannedRun, installation: ScoreSettings) -> bool:
     try:
         spec = BenchmarkRunSpec.parse(planned.spec)
-        inputs = score_inputs(spec, installation, planned.answers)
+        fields = cell_fields(spec, installation, planned.answers)
     except InvalidInputError:
         return False
-    wanted = (inputs["run_id"], inputs["pack"], inputs["verifier"])
+    wanted = (fields.run_id, fields.pack, fields.verifier)
     is_same = wanted == (past.run_id, past.pack_digest, past.verifier_version)
     # The index has the digest of an audit's answers as they were read, which nobody knows here.
-    return is_same and (planned.audit or inputs["harness"] == past.harness_digest)
+    return is_same and (planned.audit or fields.harness == past.harness_digest)
 
 
 def counts(cells: Iterable[CellProgress]) -> Counter[CellState]:

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.model import TaskLimits
+from securebench.run.plan.score_fields import ScoreSettings
 from securebench.suite.api.models import BenchmarkSuiteSpec
 from securebench.suite.expansion import cells
 from securebench.suite.planning import (
-    OperatorInputs,
     PackContent,
     PlannedRun,
     SuiteIdentity,
@@ -21,9 +20,7 @@ from securebench.suite.planning import (
     plan_runs,
 )
 
-INSTALLATION = OperatorInputs(
-    TaskLimits(1, 2, 3, 4, 5, 6), {"codex": {"1.0": "i", "latest": "1.0"}}
-)
+INSTALLATION = ScoreSettings(TaskLimits(1, 2, 3, 4, 5, 6), {"codex": {"1.0": "i", "latest": "1.0"}})
 PACK = PackContent("sha256:" + "a" * 64, "sha256:" + "b" * 64)
 CODEX = {"type": "codex", "config": {"model": "gpt-5"}}
 NOP = {"type": "oracle"}
@@ -34,7 +31,7 @@ def planned(
     harness: dict[str, Any] = CODEX,
     pack: dict[str, Any] | None = None,
     content: PackContent = PACK,
-    installation: OperatorInputs = INSTALLATION,
+    installation: ScoreSettings = INSTALLATION,
     trigger: Trigger = Trigger(),  # noqa: B008 - immutable
     **spec: Any,
 ) -> PlannedRun:
@@ -91,38 +88,6 @@ def test_what_no_score_depends_on_does_not(name: str) -> None:
     assert planned(**SAME[name]).name == planned().name
 
 
-SCORED = {
-    "attempts",
-    "harness",
-    "isolation",
-    "pack",
-    "resources",
-    "run_id",
-    "task_selector",
-    "verification",
-}
-"""Fields of a BenchmarkRun of which ``score_inputs`` takes something."""
-UNSCORED = {
-    "active_deadline_seconds",
-    "cancel",
-    "infrastructure_retries",
-    "parallelism",
-    "pod_template",
-    "provider",
-    "provider_retries",
-    "regrade",
-    "resume_from",
-    "retention",
-    "suspend",
-}
-
-
-def test_every_field_of_a_run_is_decided_about() -> None:
-    """A field that a score depends on and that the name leaves out would reuse an old result."""
-    assert set(BenchmarkRunSpec.model_fields) == SCORED | UNSCORED
-    assert not SCORED & UNSCORED
-
-
 def test_an_oracle_depends_on_the_reference_answers() -> None:
     other = PACK._replace(answers="sha256:" + "d" * 64)
     assert planned(harness=NOP).name != planned(harness=NOP, content=other).name
@@ -137,6 +102,8 @@ def test_an_oracle_depends_on_the_reference_answers() -> None:
         ({"attempts": 5}, False),
         ({"harness": {"type": "command"}}, False),
         ({"runId": "other"}, False),
+        ({"regrade": {"run": "earlier"}}, False),
+        ({"resumeFrom": {"run": "earlier"}}, False),
         ({"pack": 7}, False),
     ],
 )

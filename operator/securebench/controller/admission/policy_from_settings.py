@@ -12,7 +12,6 @@ from securebench.core.errors import ConfigErrors, SpecError
 from securebench.protocol.probe import KUBELET_TARGET, ProbeTarget
 from securebench.run.api.field_types import LaneRetention
 from securebench.run.api.models import BenchmarkRunSpec, Toleration
-from securebench.run.plan.build import Overlays
 from securebench.run.plan.model import (
     ClusterProvider,
     PodPolicy,
@@ -20,6 +19,7 @@ from securebench.run.plan.model import (
     RunPolicy,
     TaskLimits,
 )
+from securebench.run.plan.score_fields import Overlays
 
 
 def pod_policy(

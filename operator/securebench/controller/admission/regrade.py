@@ -18,8 +18,8 @@ from securebench.controller.volume.index import IndexEntry
 from securebench.core.errors import ConfigErrors, SpecError
 from securebench.core.json_values import object_at
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.plan.build import spec_harness
 from securebench.run.plan.model import RunPlan, TaskPlan
+from securebench.run.plan.score_fields import spec_harness
 from securebench.run.plan.tasks import task_plan
 
 SHOWN_TASKS = 3

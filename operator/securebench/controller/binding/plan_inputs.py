@@ -25,8 +25,9 @@ from securebench.controller.runtime.prepared_run import FrozenPack, RunObject
 from securebench.core.errors import ConfigErrors, PackError
 from securebench.protocol.audit_result import PackAudit
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.plan.build import Overlays, PlanInputs, build_plan, selected, spec_harness
+from securebench.run.plan.build import PlanInputs, build_plan, selected
 from securebench.run.plan.model import EarlierRun, RunIdentity, RunPlan, TaskLimits
+from securebench.run.plan.score_fields import Overlays, spec_harness
 from securebench.run.state.history import Kept
 
 

@@ -23,11 +23,11 @@ from securebench.core.clock import seconds_since_epoch
 from securebench.core.errors import ClusterError, InvalidInputError, StorageError
 from securebench.run.api.conditions import ConditionStatus, Reason
 from securebench.run.api.field_types import CancelMode
+from securebench.run.plan.score_fields import ScoreSettings
 from securebench.suite.api.models import BenchmarkSuiteSpec, ConcurrencyPolicy
 from securebench.suite.expansion import Cell, cells
 from securebench.suite.gates import GateReport
 from securebench.suite.planning import (
-    OperatorInputs,
     PlannedRun,
     Trigger,
     plan_runs,
@@ -80,7 +80,7 @@ class SuiteLoop:
         self._cluster = context.cluster
         self._clock = context.clock
         self._suite = suite
-        self._inputs = OperatorInputs(limits(context.settings), overlays(context.settings))
+        self._inputs = ScoreSettings(limits(context.settings), overlays(context.settings))
         self._store = SuiteStore(context.settings.data_root, suite.uid, context.lead)
         self._packs = PackReader(context)
         self._runs = RunObserver(context, suite.name)

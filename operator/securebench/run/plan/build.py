@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
 
 from securebench.agents.harness_config import LATEST, CommandHarness, HarnessConfig, ProviderHarness
-from securebench.agents.registry import (
-    agent_named,
-    cli_named,
-    forwarded_env,
-    harness_config,
-    harness_digest,
-)
+from securebench.agents.registry import agent_named, cli_named, forwarded_env
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.reading.manifest import BenchmarkManifest
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
-from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
 from securebench.core.digests import json_digest
 from securebench.core.errors import ConfigErrors, InvalidInputError, SpecError
 from securebench.core.names import AUDIT, PURPOSE_LABEL
@@ -39,13 +32,16 @@ from securebench.run.plan.model import (
     TaskLimits,
     TaskPlan,
 )
+from securebench.run.plan.score_fields import (
+    Overlays,
+    ScoreContext,
+    ScoreFields,
+    ScoreSettings,
+    agent_version,
+    score_fields,
+    spec_harness,
+)
 from securebench.run.plan.tasks import task_plan
-
-DIGESTED_RESOURCES = frozenset({"requests", "limits", "workspace"})
-DIGESTED_ISOLATION = frozenset({"require", "allow"})
-"""Fields of the spec that go into the policy digest, listed by name: otherwise a field added in a
-later version would change the digests of active runs, and they could not continue."""
-
 
 _NO_PROXIES: Final = {"NO_PROXY": NO_PROXY, "no_proxy": NO_PROXY}
 """Keeps the CLI from sending requests for the sidecar through a proxy that the image configures."""
@@ -53,10 +49,6 @@ _NO_PROXIES: Final = {"NO_PROXY": NO_PROXY, "no_proxy": NO_PROXY}
 AGENT_FOLDER: Final = "/opt/securebench/agent"
 AGENT_HOME: Final = "/opt/securebench/agent-home"
 """Where the harness container has the image of a tester's own agent, and its empty home."""
-
-Overlays = Mapping[str, Mapping[str, str]]
-"""By harness type: the overlay image of each version, and under ``LATEST`` one of these versions.
-The administrator sets them in the chart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +94,6 @@ class PlanInputs:
     regrade: EarlierRun | None = None
 
 
-def spec_harness(spec: BenchmarkRunSpec) -> HarnessConfig:
-    """Return the validated harness of a spec.
-
-    Raises:
-        ConfigErrors: Its configuration is invalid.
-    """
-    return harness_config(spec.harness.type, spec.harness.config)
-
-
 def require_audit(spec: BenchmarkRunSpec, *, audit: bool) -> None:
     """Reject audit harnesses in a run without the audit label: its records would look normal.
 
@@ -139,56 +122,55 @@ def build_plan(inputs: PlanInputs) -> RunPlan:
         tuple(command.value for command in inputs.spec.verification.deny_commands),
     )
     tasks = _task_plans(inputs, harness, verification)
-    harness_plan = _harness_plan(inputs, harness)
-    policy_digest = _policy_digest(inputs, verification)
+    fields = score_fields(inputs.spec, _score_context(inputs))
     return RunPlan(
         identity=inputs.identity,
         pack_id=inputs.manifest.id,
         pack_version=inputs.manifest.version,
         pack_digest=inputs.pack_digest,
-        harness=harness_plan,
+        harness=_harness_plan(inputs, harness, fields.harness),
         policy=inputs.policy,
         pods=inputs.pods,
         limits=inputs.limits,
         tasks={task.index: task for task in tasks},
-        verifier_version=VERIFIER_VERSION,
-        policy_digest=policy_digest,
+        verifier_version=fields.verifier,
+        policy_digest=fields.policy_digest,
         audit=inputs.audit,
         pack_audit=inputs.pack_audit,
         regrade=inputs.regrade,
         egress=egress_plan(harness, inputs.spec, inputs.providers),
-        digest=json_digest(
-            {
-                "run_id": inputs.identity.run_id,
-                "pack": inputs.pack_digest,
-                "harness": harness_plan.digest,
-                "verifier": VERIFIER_VERSION,
-                "policy": policy_digest,
-                "attempts": inputs.policy.attempts,
-                "tasks": [task.index for task in tasks],
-                **_agent_version_field(harness_plan),
-                **({} if inputs.regrade is None else {"regrade": inputs.regrade.uid}),
-            }
-        ),
+        digest=_plan_digest(fields, inputs, [task.index for task in tasks]),
     )
 
 
-def _agent_version_field(harness: HarnessPlan) -> dict[str, object]:
-    """Return the resolved CLI version; the harness's own digest only has ``latest`` as written."""
-    return {} if harness.agent is None else {"agent": harness.agent.version}
+def _score_context(inputs: PlanInputs) -> ScoreContext:
+    return ScoreContext(
+        ScoreSettings(inputs.limits, inputs.overlays),
+        inputs.identity.run_id,
+        inputs.pack_digest,
+        audit=inputs.audit,
+        answers=inputs.answers_digest,
+        agent_version=inputs.agent_version,
+    )
 
 
-def _policy_digest(inputs: PlanInputs, verification: VerificationPolicy) -> str:
+def _plan_digest(fields: ScoreFields, inputs: PlanInputs, tasks: Sequence[int]) -> str:
+    """Return the digest of all score fields.
+
+    Tasks are those that were selected. A run that is graded again counts by its uid; one that is
+    resumed does not count: the resumed part of a run is bound by its own journal.
+    """
     return json_digest(
         {
-            "verification": asdict(verification),
-            "limits": asdict(inputs.limits),
-            "resources": inputs.spec.resources.model_dump(
-                mode="json", include=set(DIGESTED_RESOURCES)
-            ),
-            "isolation": inputs.spec.isolation.model_dump(
-                mode="json", include=set(DIGESTED_ISOLATION)
-            ),
+            "run_id": fields.run_id,
+            "pack": fields.pack,
+            "harness": fields.harness,
+            "verifier": fields.verifier,
+            "policy": fields.policy_digest,
+            "attempts": fields.attempts,
+            "tasks": tasks,
+            **({} if fields.agent is None else {"agent": fields.agent}),
+            **({} if inputs.regrade is None else {"regrade": inputs.regrade.uid}),
         }
     )
 
@@ -225,7 +207,7 @@ def _task_plans(
     return plans
 
 
-def _harness_plan(inputs: PlanInputs, harness: HarnessConfig) -> HarnessPlan:
+def _harness_plan(inputs: PlanInputs, harness: HarnessConfig, digest: str) -> HarnessPlan:
     spec = inputs.spec
     agent = None
     if isinstance(harness, ProviderHarness):
@@ -239,9 +221,7 @@ def _harness_plan(inputs: PlanInputs, harness: HarnessConfig) -> HarnessPlan:
         config=harness.filled_config(),
         env=forwarded_env(harness.type, spec.harness.env, spec.harness.config),
         secret=spec.harness.secret_ref.name if spec.harness.secret_ref is not None else "",
-        digest=harness_digest(
-            harness, spec.harness.env, audit=inputs.audit, answers=inputs.answers_digest
-        ),
+        digest=digest,
         agent=agent,
         environment=provider_environment(harness),
     )
@@ -277,7 +257,7 @@ def agent_plan(harness: ProviderHarness, overlays: Overlays, bound_version: str 
         for version, image in overlays.get(harness.type, {}).items()
         if version != LATEST
     }
-    version = _version(harness, overlays, bound_version)
+    version = agent_version(harness, overlays, bound_version)
     if version not in offered:
         raise SpecError(_unavailable_message(harness, version, sorted(offered)))
     cli = cli_named(harness.type)
@@ -290,12 +270,6 @@ def agent_plan(harness: ProviderHarness, overlays: Overlays, bound_version: str 
         preflight=cli.preflight,
         search=cli.search,
     )
-
-
-def _version(harness: ProviderHarness, overlays: Overlays, bound_version: str) -> str:
-    if harness.version != LATEST:
-        return harness.version
-    return bound_version or overlays.get(harness.type, {}).get(LATEST, LATEST)
 
 
 def _unavailable_message(harness: ProviderHarness, version: str, offered: list[str]) -> str:

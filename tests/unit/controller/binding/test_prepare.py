@@ -149,7 +149,7 @@ async def test_a_run_of_an_operator_that_did_not_ask_goes_on(world):
 
 async def test_a_run_that_is_read_otherwise_keeps_what_it_was_bound_to(world, monkeypatch):
     first = await world.bind()
-    monkeypatch.setattr("securebench.run.plan.build.VERIFIER_VERSION", "99")
+    monkeypatch.setattr("securebench.run.plan.score_fields.VERIFIER_VERSION", "99")
     again = await world.bind()
     assert "is not the one it was started with" in again.plan_mismatch
     assert again.plan == first.plan

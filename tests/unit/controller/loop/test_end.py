@@ -112,7 +112,7 @@ def upgraded(world, monkeypatch):
     """Begin a run, and go on with an operator that reads it otherwise."""
     world.uid = world.apply()
     with monkeypatch.context() as patch:
-        patch.setattr("securebench.run.plan.build.VERIFIER_VERSION", "99")
+        patch.setattr("securebench.run.plan.score_fields.VERIFIER_VERSION", "99")
         world.restart()
         world.observe(None)
         yield world
@@ -147,7 +147,7 @@ def test_a_run_of_another_version_can_be_ended(name, upgraded):
 def test_a_run_goes_on_with_the_version_that_began_it(world, monkeypatch):
     uid = world.apply()
     with monkeypatch.context() as patch:
-        patch.setattr("securebench.run.plan.build.VERIFIER_VERSION", "99")
+        patch.setattr("securebench.run.plan.score_fields.VERIFIER_VERSION", "99")
         world.restart()
         world.observe(None)
         world.wait(61)

@@ -156,6 +156,7 @@ def test_digests_stay_the_same_from_version_to_version():
 
 
 CHANGES = {
+    "attempts": {"attempts": 2},
     "harness": {"harness": {"type": "command", "config": {"command": "echo B"}}},
     "selection": {"taskSelector": {"limit": 2}},
     "policy": {"verification": {"disallowDangerousCommands": False}},
@@ -177,7 +178,6 @@ def test_isolation_is_part_of_the_policy(isolation):
 
 
 OTHER = {
-    "attempts": {"policy": policy_of(attempts=2)},
     "bounds": {"limits": TaskLimits(text_bytes=1)},
     "pack": {"pack_digest": "sha256:" + "2" * 64},
     "run id": {"identity": RunIdentity(UID, "run", "default", "run-2")},
