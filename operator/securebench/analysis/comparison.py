@@ -9,16 +9,10 @@ from functools import partial
 from typing import NamedTuple
 
 from securebench.analysis.results import Entry, ResultSet
+from securebench.run.records.comparable import incomparable
 from securebench.stats.intervals import Interval, pass_rate
 from securebench.stats.paired import LEVEL, Difference, Pair, holm, paired_difference
 from securebench.stats.verdicts import TaskVerdicts
-
-_DECISIVE = {
-    "pack": "they worked on different packs",
-    "verifier": "they were graded by different versions of the verifier",
-    "policy": "their limits, isolation or verification rules differ",
-}
-"""Digests that a fair comparison shares. The harness is what is compared."""
 
 _IMAGES = {
     "harness": "agents worked in different images",
@@ -213,11 +207,8 @@ def _warnings(
 def _other_digests(
     baseline: ResultSet, candidate: ResultSet, compared: Collection[str]
 ) -> Iterator[str]:
-    old, new = baseline.provenance, candidate.provenance
-    for name, problem in _DECISIVE.items():
-        before, after = set(old.digests.get(name, ())), set(new.digests.get(name, ()))
-        if before and after and before != after:
-            yield f"The scores may differ for another reason than the agent: {problem}."
+    for problem in incomparable(baseline.provenance.decisive, candidate.provenance.decisive):
+        yield f"The scores may differ for another reason than the agent: {problem}."
     for role, problem in _IMAGES.items():
         count = len(_differing(baseline, candidate, compared, partial(_image, role)))
         if count:

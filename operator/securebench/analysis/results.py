@@ -14,6 +14,7 @@ from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at, object_in, text_at
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import CANDIDATES, SUMMARY
+from securebench.run.records.comparable import DecisiveDigests, decisive_digests
 from securebench.run.records.reading import Record, parse_record, record_key
 from securebench.run.records.record_line import SIDES
 from securebench.run.records.record_use import record_use
@@ -84,11 +85,13 @@ class Provenance:
 
     Attributes:
         digests: Of pack, harness, verifier and images, by name.
+        decisive: Digests that a fair comparison shares.
         labels: Conditions of isolation and grading, by name (records.md).
         agents: Type, model and version of the harness, as configured, by these names.
     """
 
     digests: Mapping[str, Counter[str]]
+    decisive: frozenset[DecisiveDigests]
     labels: Mapping[str, Counter[str]]
     agents: Mapping[str, Counter[str]]
 
@@ -164,6 +167,7 @@ def read_results(folder: Path, name: str, prices: Prices | None = None) -> Resul
     digests: dict[str, Counter[str]] = defaultdict(Counter)
     labels: dict[str, Counter[str]] = defaultdict(Counter)
     agents: dict[str, Counter[str]] = defaultdict(Counter)
+    decisive: set[DecisiveDigests] = set()
     first: Record = {}
     for record in _lines(path):
         if record is None:
@@ -171,6 +175,7 @@ def read_results(folder: Path, name: str, prices: Prices | None = None) -> Resul
             continue
         first = first or record
         entries.append(_entry(record))
+        decisive.add(decisive_digests(record))
         _count(digests, _digests(record))
         _count(labels, object_at(record, "labels"))
         _count(agents, _agent(object_at(record, "producer_metadata")))
@@ -183,7 +188,7 @@ def read_results(folder: Path, name: str, prices: Prices | None = None) -> Resul
         run_id=text_at(first, "run_id"),
         benchmark_id=text_at(first, "benchmark_id"),
         entries=tuple(entries),
-        provenance=Provenance(digests, labels, agents),
+        provenance=Provenance(digests, frozenset(decisive), labels, agents),
         damaged=damaged,
         has_ended=(folder / SUMMARY).exists(),
         prices={**summary_prices(summary), **(prices or {})},
@@ -244,10 +249,8 @@ def _entry(record: Record) -> Entry:
 
 def _digests(record: Record) -> dict[str, object]:
     return {
-        "pack": record.get("pack_digest"),
+        **{name: digest or None for name, digest in decisive_digests(record)._asdict().items()},
         "harness": record.get("harness_digest"),
-        "verifier": record.get("verifier_version"),
-        "policy": object_at(record, "digests").get("policy"),
         **{f"{role} image": image for role, image in _images(record).items()},
     }
 

@@ -12,6 +12,11 @@ from typing import NamedTuple
 
 from securebench.core.json_values import object_at, text_at
 from securebench.run.api.conditions import ConditionStatus, Reason
+from securebench.run.records.comparable import (
+    DecisiveDigests,
+    decisive_digests,
+    incomparable,
+)
 from securebench.run.records.reading import Record, record_key
 from securebench.run.records.record_use import record_use
 from securebench.run.state.attempts import Outcome
@@ -27,12 +32,6 @@ MAX_CELLS_NAMED = 5
 """Cells that a message names for each gate."""
 
 _LOST = frozenset({Outcome.INFRASTRUCTURE.value, Outcome.PROVIDER.value})
-_DECISIVE = {
-    "pack": "worked on another pack digest",
-    "verifier": "was graded by another version of the verifier",
-    "policy": "had other limits, isolation or verification rules",
-}
-"""Digests that a fair comparison shares (analysis.comparison warns of the same)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class CellResults:
         tasks: Verdicts by task; 0 of 0 for a task without any.
         rows: Digest of each task's row, where known.
         uses: Models and tokens.
-        digests: What a comparison must share, by name.
+        digests: What a comparison must share.
     """
 
     name: str
@@ -55,7 +54,7 @@ class CellResults:
     tasks: Mapping[str, TaskVerdicts]
     rows: Mapping[str, str]
     uses: tuple[Use, ...]
-    digests: Mapping[str, frozenset[str]]
+    digests: frozenset[DecisiveDigests]
 
 
 class JudgedCell(NamedTuple):
@@ -124,27 +123,24 @@ def read_results(name: str, records: Iterable[Record | None]) -> CellResults | s
     """
     tasks: dict[str, TaskVerdicts] = {}
     rows: dict[str, str] = {}
-    found: dict[str, set[str]] = {"pack": set(), "verifier": set(), "policy": set()}
+    decisive: set[DecisiveDigests] = set()
     uses: list[Use] = []
     attempts = lost = 0
     for record in records:
         if record is None:
             return f"{name} has a damaged record"
-        task, digests = record_key(record).task_id, object_at(record, "digests")
+        task = record_key(record).task_id
         known, passed = tasks.get(task, TaskVerdicts(0, 0)), record.get("passed")
         tasks[task] = TaskVerdicts(
             known.verified + isinstance(passed, bool), known.passed + (passed is True)
         )
-        rows[task] = text_at(digests, "row")
+        rows[task] = text_at(object_at(record, "digests"), "row")
         attempts, lost = attempts + 1, lost + (record.get("outcome") in _LOST)
-        found["pack"].add(text_at(record, "pack_digest"))
-        found["verifier"].add(text_at(record, "verifier_version"))
-        found["policy"].add(text_at(digests, "policy"))
+        decisive.add(decisive_digests(record))
         uses += [use] if (use := record_use(record)) is not None else []
     if not attempts:
         return f"{name} has no record"
-    shared = {key: frozenset(values) for key, values in found.items()}
-    return CellResults(name, attempts, lost, tasks, rows, tuple(uses), shared)
+    return CellResults(name, attempts, lost, tasks, rows, tuple(uses), frozenset(decisive))
 
 
 def judge(gates: Gates, cells: Sequence[JudgedCell]) -> GateReport:
@@ -288,9 +284,8 @@ def _compared(cell: JudgedCell) -> tuple[Difference, str] | str:
     new, old = cell.results, cell.baseline
     if isinstance(new, str) or isinstance(old, str) or old is None:
         return old if isinstance(old, str) else "no baseline is named"
-    for name, problem in _DECISIVE.items():
-        if old.digests[name] != new.digests[name]:
-            return f"its baseline {old.name} {problem}"
+    for problem in incomparable(old.digests, new.digests):
+        return f"it cannot be compared with its baseline {old.name}: {problem}"
     pairs = {
         task: Pair(old.tasks[task], new.tasks[task])
         for task in old.tasks

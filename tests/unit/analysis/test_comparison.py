@@ -9,6 +9,9 @@ def results(folder, name, *lines):
     return read_results(result_folder(folder / name, lines), name)
 
 
+POLICY = "sha256:" + "3" * 64
+"""Of every record of ``result_line``."""
+
 VERDICTS = {"P": True, "F": False, "-": None}
 
 
@@ -71,19 +74,36 @@ def test_no_common_task(tmp_path):
 
 WARNINGS = {
     "other benchmark": ({"benchmark_id": "other"}, "different benchmarks"),
-    "other pack": ({"pack_digest": "sha256:2"}, "different packs"),
+    "other pack": ({"pack_digest": "sha256:2"}, "their packs have different digests"),
     "other verifier": ({"verifier_version": "9"}, "different versions of the verifier"),
     "other limits": ({"digests": {"policy": "sha256:2"}}, "their limits, isolation or"),
     "other task image": (
-        {"digests": {"images": {"harness": "image@sha256:2"}}},
+        {"digests": {"policy": POLICY, "images": {"harness": "image@sha256:2"}}},
         "of 1 tasks the agents worked in different images",
     ),
     "other check image": (
-        {"digests": {"images": {"verifier": "image@sha256:2"}}},
+        {"digests": {"policy": POLICY, "images": {"verifier": "image@sha256:2"}}},
         "of 1 tasks the checks ran in different images",
     ),
     "other isolation": ({"labels": {"isolation": "declared"}}, "isolation was verified, then"),
 }
+
+
+LACKING = {
+    "pack": ({"pack_digest": ""}, "records without pack_digest do not say"),
+    "verifier": ({"verifier_version": None}, "records without verifier_version do not say"),
+    "policy": ({"digests": {}}, "records without digests.policy do not say"),
+}
+
+
+@pytest.mark.parametrize("case", LACKING)
+def test_a_digest_that_lacks_equals_none(case, tmp_path):
+    changes, said = LACKING[case]
+    old = results(tmp_path, "old", *tasks("PP"))
+    new = results(tmp_path, "new", *tasks("P"), result_line("t1", **changes))
+    for each in (compare(old, new), compare(new, old), compare(new, new)):
+        (warning,) = each.warnings
+        assert said in warning
 
 
 @pytest.mark.parametrize("case", WARNINGS)
@@ -98,7 +118,7 @@ def test_what_makes_runs_hard_to_compare(case, tmp_path):
 def test_only_images_of_the_same_task_are_compared(tmp_path):
     def lines(**images):
         return [
-            result_line(task, digests={"images": {"verifier": image}})
+            result_line(task, digests={"policy": POLICY, "images": {"verifier": image}})
             for task, image in images.items()
         ]
 
