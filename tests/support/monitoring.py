@@ -17,6 +17,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from securebench.controller.process import health, leading
 from securebench.controller.runtime import metrics
+from securebench.controller.suites import suite_metrics
 from support.release import call
 from support.servers import START_SECONDS, free_port, serving
 
@@ -49,7 +50,8 @@ class Metric:
 
 def served() -> list[Metric]:
     """Return the metrics of the operator's modules; requests come from a collector of their own."""
-    values = [value for module in (health, leading, metrics) for value in vars(module).values()]
+    modules = (health, leading, metrics, suite_metrics)
+    values = [value for module in modules for value in vars(module).values()]
     collectors = {id(value): value for value in values if isinstance(value, Counter | Gauge)}
     histograms = {id(value): value for value in values if isinstance(value, Histogram)}
     return [Metric(each) for each in (*collectors.values(), *histograms.values())]

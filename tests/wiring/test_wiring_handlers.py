@@ -85,7 +85,7 @@ async def test_every_event_goes_to_the_supervisor_and_returns_nothing(operator, 
 
 async def test_a_background_task_that_fails_ends_the_process(operator, tmp_path):
     failed = mock.AsyncMock(side_effect=OSError(98, "Address already in use"))
-    with mock.patch.object(handlers, "note_runs", failed), mock.patch("os.kill") as kill:
+    with mock.patch.object(handlers, "note_loops", failed), mock.patch("os.kill") as kill:
         await started(operator, tmp_path)
         await asyncio.sleep(0)
         await asyncio.sleep(0)

@@ -200,7 +200,8 @@ def find_run(root: Path, run_id: str, sink: IO[bytes]) -> Answer:
     Raises:
         StorageError: The index of runs is damaged.
     """
-    return _send_entries([entry for entry in _indexed(root) if entry.run_id == run_id], sink)
+    entries = RunIndex(root).entries()
+    return _send_entries([entry for entry in entries if entry.run_id == run_id], sink)
 
 
 def find_named(root: Path, name: str, sink: IO[bytes]) -> Answer:
@@ -211,7 +212,8 @@ def find_named(root: Path, name: str, sink: IO[bytes]) -> Answer:
     Raises:
         StorageError: The index of runs is damaged.
     """
-    found = [entry for entry in _indexed(root) if name in (entry.run, entry.run_id)]
+    entries = RunIndex(root).entries()
+    found = [entry for entry in entries if name in (entry.run, entry.run_id)]
     return _send_entries(found, sink)
 
 
@@ -243,13 +245,6 @@ def get_log(root: Path, uid: str, task_id: str, sink: IO[bytes]) -> Answer:
                 files.update({f"{part}/{name}": path for name, path in found.items()})
     receipt = write_bundle(files, sink, LOG_LIMITS)
     return {"digest": receipt.digest, "files": receipt.files, "attempt": int(attempt.name)}
-
-
-def _indexed(root: Path) -> list[IndexEntry]:
-    try:
-        return RunIndex(root).entries()
-    except (ValueError, TypeError):
-        raise StorageError("the index of runs on the results volume is damaged") from None
 
 
 def _send_entries(entries: Sequence[IndexEntry], sink: IO[bytes]) -> Answer:

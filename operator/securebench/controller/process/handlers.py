@@ -16,12 +16,13 @@ import kopf
 
 from securebench.cluster.port import Cluster
 from securebench.controller.process.bootstrap import make_context
-from securebench.controller.process.health import note_runs
+from securebench.controller.process.health import note_loops
 from securebench.controller.process.leading import end_process, run_when_leader
 from securebench.controller.process.logs import configure_logs
 from securebench.controller.process.removal import RetentionSweeper
 from securebench.controller.process.supervisor import Supervisor
 from securebench.controller.settings.settings import Settings, load_settings
+from securebench.controller.suites.orphans import sweep_orphans
 from securebench.controller.suites.suite_supervisor import SuiteSupervisor
 from securebench.controller.volume.lead import VolumeLead
 from securebench.controller.volume.published import prepare_published
@@ -101,7 +102,11 @@ class Operator:
         self._supervisor = Supervisor(context)
         self._suites = SuiteSupervisor(context)
         self._retention = RetentionSweeper(context)
-        work = (note_runs(self._supervisor), self._retention.run())
+        work = (
+            note_loops(self._supervisor, self._suites),
+            self._retention.run(),
+            sweep_orphans(context),
+        )
         self._tasks = [asyncio.create_task(each) for each in work]
         for task in self._tasks:
             task.add_done_callback(end_process)

@@ -21,6 +21,7 @@ from securebench.cluster.port import Cluster, ObjectKind
 from securebench.controller.process.http_port import serve
 from securebench.controller.process.supervisor import Supervisor
 from securebench.controller.settings.settings import Settings
+from securebench.controller.suites.suite_supervisor import SuiteSupervisor
 from securebench.core.clock import Clock
 from securebench.core.errors import ClusterError
 
@@ -50,6 +51,11 @@ HELD_RUNS = Gauge(
 FAILED_RUNS = Gauge(
     "securebench_failed_runs",
     "Runs whose loop failed by a defect of the operator and is started again later.",
+)
+ACTIVE_SUITES = Gauge("securebench_active_suites", "Suites that have a loop in this operator.")
+FAILED_SUITES = Gauge(
+    "securebench_failed_suites",
+    "Suites whose loop failed by a defect of the operator and is started again later.",
 )
 ANSWERED_AT = Gauge(
     "securebench_last_answer_timestamp_seconds", "Time of the API server's last answer."
@@ -197,13 +203,15 @@ async def observe_loop(turns: LastSeen) -> None:
         LOOP_LAG.observe(max(loop.time() - asked - TURN_SECONDS, 0.0))
 
 
-async def note_runs(supervisor: Supervisor) -> None:
-    """Show for ever how many runs there are."""
+async def note_loops(runs: Supervisor, suites: SuiteSupervisor) -> None:
+    """Show for ever how many runs and suites there are."""
     while True:
-        ACTIVE_RUNS.set(supervisor.active)
-        QUEUED_RUNS.set(supervisor.queued)
-        HELD_RUNS.set(supervisor.throttled_runs)
-        FAILED_RUNS.set(supervisor.failed)
+        ACTIVE_RUNS.set(runs.active)
+        QUEUED_RUNS.set(runs.queued)
+        HELD_RUNS.set(runs.throttled_runs)
+        FAILED_RUNS.set(runs.failed)
+        ACTIVE_SUITES.set(suites.active)
+        FAILED_SUITES.set(suites.failed)
         await asyncio.sleep(TURN_SECONDS)
 
 

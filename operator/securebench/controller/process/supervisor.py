@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 
-from securebench.controller.loop.lifecycle import RESTART_LIMIT_SECONDS, RunLifecycle
+from securebench.controller.loop.lifecycle import RunLifecycle
 from securebench.controller.loop.slots import RunSlots
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.latest_spec import LatestSpec
+from securebench.controller.runtime.loop_tasks import LoopTasks, is_gone
 from securebench.controller.runtime.prepared_run import RunObject
 from securebench.core.json_values import object_at, text_at
 from securebench.core.names import AUDIT, PURPOSE_LABEL, QUEUE_LABEL
 from securebench.run.api.conditions import read_conditions
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class ActiveRun:
-    """A run that this process looks after.
-
-    Attributes:
-        task: Its loop.
-        spec: The latest one.
-    """
-
-    task: asyncio.Task[None]
-    spec: LatestSpec
 
 
 class Supervisor:
@@ -42,19 +25,20 @@ class Supervisor:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._runs: dict[str, ActiveRun] = {}
+        self._tasks = LoopTasks("run")
+        self._specs: dict[str, LatestSpec] = {}
         settings = context.settings
         self._slots = RunSlots(settings.max_active_runs, settings.turn_seconds, context.clock)
 
     @property
     def active(self) -> int:
         """How many runs have a loop now."""
-        return sum(1 for run in self._runs.values() if not run.task.done())
+        return self._tasks.active
 
     @property
     def failed(self) -> int:
-        """How many runs have a loop that failed and has not been started again yet."""
-        return sum(1 for run in self._runs.values() if _failure(run.task) is not None)
+        """How many runs have a loop that failed and has not begun again yet."""
+        return self._tasks.failed
 
     @property
     def queued(self) -> int:
@@ -74,51 +58,27 @@ class Supervisor:
             body: The object.
         """
         run = run_object(body)
-        known = self._runs.get(run.uid)
-        is_gone = kind == "DELETED" or _is_deleting(body)
-        if is_gone and known is not None:
-            known.task.cancel()
-            del self._runs[run.uid]
-        elif not is_gone and known is None:
-            spec = LatestSpec(run.spec, run.generation)
-            self._runs[run.uid] = ActiveRun(self._start(run, spec), spec)
-        elif known is not None and run.generation > known.spec.generation:
-            known.spec.update(run.spec, run.generation)
-            if known.task.done():
-                known.task = self._start(run, known.spec)
+        spec = self._specs.get(run.uid)
+        if is_gone(kind, body):
+            self._tasks.stop(run.uid)
+            self._specs.pop(run.uid, None)
+        elif spec is None:
+            spec = self._specs[run.uid] = LatestSpec(run.spec, run.generation)
+            self._start(run, spec)
+        elif run.generation > spec.generation:
+            spec.update(run.spec, run.generation)
+            self._start(run, spec)
 
     async def close(self) -> None:
         """Stop all loops; what they began goes on in the cluster and is taken up again."""
-        tasks = [run.task for run in self._runs.values()]
-        self._runs.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._specs.clear()
+        await self._tasks.close()
 
-    def _start(self, run: RunObject, spec: LatestSpec) -> asyncio.Task[None]:
-        lifecycle = RunLifecycle(self._context, self._slots, run, spec)
-        task = asyncio.create_task(lifecycle.run(), name=f"run {run.name}")
-        task.add_done_callback(partial(self._note_end, run, spec))
-        return task
+    def _start(self, run: RunObject, spec: LatestSpec) -> None:
+        self._tasks.start(run.uid, run.name, partial(self._work, run, spec))
 
-    def _note_end(self, run: RunObject, spec: LatestSpec, task: asyncio.Task[None]) -> None:
-        """Have a loop started again that ended with an error which it did not handle itself."""
-        error = _failure(task)
-        if error is None:
-            return
-        logger.error("run %s: its loop failed and starts again later", run.name, exc_info=error)
-        again = partial(self._start_again, run, spec, task)
-        asyncio.get_running_loop().call_later(RESTART_LIMIT_SECONDS, again)
-
-    def _start_again(self, run: RunObject, spec: LatestSpec, failed: asyncio.Task[None]) -> None:
-        known = self._runs.get(run.uid)
-        if known is not None and known.task is failed:
-            known.task = self._start(run, spec)
-
-
-def _failure(task: asyncio.Task[None]) -> BaseException | None:
-    """Return the error that ended a task, or None."""
-    return task.exception() if task.done() and not task.cancelled() else None
+    async def _work(self, run: RunObject, spec: LatestSpec) -> None:
+        await RunLifecycle(self._context, self._slots, run, spec).run()
 
 
 def run_object(body: Mapping[str, object]) -> RunObject:
@@ -136,7 +96,3 @@ def run_object(body: Mapping[str, object]) -> RunObject:
         conditions=read_conditions(status.get("conditions", ())),
         status=status,
     )
-
-
-def _is_deleting(body: Mapping[str, object]) -> bool:
-    return bool(object_at(body, "metadata").get("deletionTimestamp"))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator
-from http import HTTPStatus
 
-from securebench.cluster.port import ObjectKind, Raw
+from securebench.cluster.port import Raw
 from securebench.controller.runtime.context import Context
+from securebench.controller.suites.orphans import listed_suites
 from securebench.controller.volume.index import RunIndex
 from securebench.controller.volume.suite_store import SuiteStore
-from securebench.core.errors import PermanentClusterError
 from securebench.core.json_values import object_at, objects_at, text_at
 
 
@@ -22,13 +21,8 @@ async def needed_by_suites(context: Context) -> Collection[str]:
         StorageError: The state of a suite cannot be read.
         OSError: The volume did not do what was asked.
     """
-    try:
-        suites = (await context.cluster.list(ObjectKind.BENCHMARK_SUITE, "")).items
-    except PermanentClusterError as error:
-        if error.status != HTTPStatus.NOT_FOUND:
-            raise
-        return ()  # the cluster has no such kind
-    return await asyncio.to_thread(_needed, context, suites)
+    suites = await listed_suites(context)
+    return await asyncio.to_thread(_needed, context, suites or ())
 
 
 def _needed(context: Context, suites: Collection[Raw]) -> Collection[str]:

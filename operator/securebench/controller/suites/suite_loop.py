@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from securebench.controller.runtime.wake import Wake
 from securebench.controller.suites.gate_keeper import GateEvaluator
 from securebench.controller.suites.pack_reader import PackReader
 from securebench.controller.suites.run_observer import RunObserver
+from securebench.controller.suites.suite_metrics import SUITE_ROUNDS, CellsByState
 from securebench.controller.suites.suite_object import SuiteObject
 from securebench.controller.suites.suite_publisher import SuitePublisher
 from securebench.controller.volume.suite_store import SuiteStore
@@ -37,6 +39,7 @@ from securebench.suite.progress import (
     CellProgress,
     Observed,
     SeenRun,
+    counts,
     progress,
     to_create,
     to_delete,
@@ -87,7 +90,13 @@ class SuiteLoop:
         self._gates = GateEvaluator(context, suite.name)
         self._publisher = SuitePublisher(context, suite)
         self._wake = Wake(context.clock)
+        self._cells = CellsByState()
         self._read_packs_at: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the suite."""
+        return self._suite.name
 
     def update(self, suite: SuiteObject) -> None:
         """Take a newer state of the suite."""
@@ -103,6 +112,20 @@ class SuiteLoop:
 
     async def run(self) -> None:
         """Work on the suite until the task is cancelled."""
+        try:
+            await self._run()
+        finally:
+            self._cells.set(Counter())
+
+    async def forget(self) -> None:
+        """Remove what the suite remembers; from then on its loop writes nothing.
+
+        Raises:
+            OSError: The volume did not do what was asked.
+        """
+        await asyncio.to_thread(self._store.remove)
+
+    async def _run(self) -> None:
         retries = RetryQueue[str](self._clock.monotonic, RETRY_SECONDS, RETRY_LIMIT_SECONDS)
         while True:
             self._wake.clear()
@@ -114,7 +137,7 @@ class SuiteLoop:
             except InvalidInputError as error:
                 retries.forget(suite.uid)
                 await self._refuse(suite, Reason.INVALID_SPEC, str(error))
-            except (ClusterError, StorageError, OSError, ValueError) as error:
+            except (ClusterError, StorageError, OSError) as error:
                 logger.warning("suite %s is held up: %s", suite.name, error)
                 retries.retry(suite.uid)
                 await self._refuse(suite, Reason.INTERNAL, f"{error}; tried again")
@@ -149,6 +172,7 @@ class SuiteLoop:
         report = await self._gates.report(spec, known.cells, found)
         if report is not None and report.reason is not Reason.RUNNING:
             state = await self._remember(spec, state, found, report)
+        self._cells.set(counts(found))
         await self._publisher.publish(suite, Findings(spec, state, times, found, report))
         return times
 
@@ -186,6 +210,8 @@ class SuiteLoop:
             begun = replace(begun, good=state.latest_good, passed={})
         if begun != state:
             await asyncio.to_thread(self._store.write, begun)
+        if plan != state.plan:
+            SUITE_ROUNDS.inc()
         return begun
 
     async def _act(

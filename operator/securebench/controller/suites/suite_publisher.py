@@ -8,6 +8,7 @@ from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.reporting.events import EventRecorder
 from securebench.controller.reporting.run_status import is_already_stored
 from securebench.controller.runtime.context import Context
+from securebench.controller.suites.suite_metrics import count_verdict
 from securebench.controller.suites.suite_object import SuiteObject
 from securebench.run.api.conditions import (
     Condition,
@@ -75,6 +76,7 @@ class SuitePublisher:
             kept = {key: value for key, value in self._stored.items() if key not in gone}
             self._stored = {**kept, **shown}
         before, self._conditions = self._conditions, status.conditions
+        count_verdict(_new_verdict(before, status.conditions))
         await self._events.post(changes(before, status.conditions))
 
 
@@ -92,6 +94,13 @@ def changes(before: Sequence[Condition], after: Sequence[Condition]) -> Iterator
         told.add(new.reason)
         is_warning = new.status is not ConditionStatus.TRUE and new.reason not in _ROUTINE_REASONS
         yield Notice(_ACTION, new.reason, new.message or new.reason, is_warning, kind.value)
+
+
+def _new_verdict(before: Sequence[Condition], after: Sequence[Condition]) -> str:
+    """Return the reason that the gates give, if it is another one than before; else nothing."""
+    old, new = (get_condition(each, ConditionType.GATES_PASSED) for each in (before, after))
+    is_news = new is not None and (old is None or old.reason != new.reason)
+    return new.reason if new is not None and is_news else ""
 
 
 _ROUTINE_REASONS = {Reason.RUNNING.value, Reason.SUSPENDED.value}

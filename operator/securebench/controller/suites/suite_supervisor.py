@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 
 from securebench.controller.runtime.context import Context
-from securebench.controller.suites.suite_loop import RETRY_LIMIT_SECONDS, SuiteLoop
-from securebench.controller.suites.suite_object import suite_object
-from securebench.controller.volume.suite_store import SuiteStore
+from securebench.controller.runtime.loop_tasks import LoopTasks, is_gone
+from securebench.controller.suites.suite_loop import SuiteLoop
+from securebench.controller.suites.suite_object import SuiteObject, suite_object
 from securebench.core.json_values import object_at, text_at
 from securebench.core.names import SUITE_LABEL
 from securebench.suite.progress import seen_run
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Active:
-    name: str
-    task: asyncio.Task[None]
-    loop: SuiteLoop
 
 
 class SuiteSupervisor:
@@ -34,10 +28,20 @@ class SuiteSupervisor:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._suites: dict[str, _Active] = {}
-        self._stopped: dict[str, asyncio.Task[None]] = {}
+        self._tasks = LoopTasks("suite")
+        self._loops: defaultdict[str, dict[str, SuiteLoop]] = defaultdict(dict)
         self._removals: set[asyncio.Task[None]] = set()
         self._runs: dict[str, tuple[str, bool]] = {}
+
+    @property
+    def active(self) -> int:
+        """How many suites have a loop now."""
+        return self._tasks.active
+
+    @property
+    def failed(self) -> int:
+        """How many suites have a loop that failed and has not begun again yet."""
+        return self._tasks.failed
 
     def observe_suite(self, kind: str | None, body: Mapping[str, object]) -> None:
         """Take an event of a BenchmarkSuite: start, wake or stop its loop.
@@ -47,19 +51,16 @@ class SuiteSupervisor:
             body: The object.
         """
         suite = suite_object(body)
-        known = self._suites.get(suite.uid)
-        if kind == "DELETED" or object_at(body, "metadata").get("deletionTimestamp"):
-            if known is not None:
-                known.task.cancel()
-                self._stopped[suite.uid] = self._suites.pop(suite.uid).task
+        known = self._loops[suite.name].get(suite.uid)
+        if is_gone(kind, body):
+            self._tasks.stop(suite.uid)
             if kind == "DELETED":
-                self._remove_state(suite.uid)
-        elif known is None:
-            loop = SuiteLoop(self._context, suite)
-            task = asyncio.create_task(self._work(loop, suite.name), name=f"suite {suite.name}")
-            self._suites[suite.uid] = _Active(suite.name, task, loop)
+                self._forget(suite)
+        elif known is not None:
+            known.update(suite)
         else:
-            known.loop.update(suite)
+            loop = self._loops[suite.name][suite.uid] = SuiteLoop(self._context, suite)
+            self._tasks.start(suite.uid, suite.name, partial(_work, loop))
 
     def observe(self, kind: str | None, body: Mapping[str, object]) -> None:
         """Take an event of a BenchmarkRun; its suite looks again when it appears, ends or goes.
@@ -78,38 +79,41 @@ class SuiteSupervisor:
             return
         else:
             self._runs[run.uid] = name, run.has_ended
-        for active in self._suites.values():
-            if active.name == name:
-                active.loop.wake()
+        for loop in self._loops.get(name, {}).values():
+            loop.wake()
 
     async def close(self) -> None:
         """Stop all loops; the runs that they made go on."""
-        tasks = [active.task for active in self._suites.values()]
-        self._suites.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, *self._removals, return_exceptions=True)
+        self._loops.clear()
+        await self._tasks.close()
+        await asyncio.gather(*self._removals, return_exceptions=True)
 
-    async def _work(self, loop: SuiteLoop, name: str) -> None:
-        """Run a loop; one that fails by a defect of ours starts again."""
-        while True:
-            try:
-                await loop.run()
-            except Exception as error:
-                logger.exception("suite %s: its loop failed and starts again later", name)
-                await loop.report_failure(error)
-            await asyncio.sleep(RETRY_LIMIT_SECONDS)
-
-    def _remove_state(self, uid: str) -> None:
-        task = asyncio.create_task(self._forget(uid, self._stopped.pop(uid, None)))
+    def _forget(self, suite: SuiteObject) -> None:
+        """Remove what a deleted suite remembered; what its runs left stays."""
+        loops = self._loops.pop(suite.name)
+        loop = loops.pop(suite.uid, None) or SuiteLoop(self._context, suite)
+        if loops:
+            self._loops[suite.name] = loops
+        task = asyncio.create_task(_remove_state(loop, suite), name=f"removal of {suite.name}")
         self._removals.add(task)
         task.add_done_callback(self._removals.discard)
 
-    async def _forget(self, uid: str, stopped: asyncio.Task[None] | None) -> None:
-        """Remove what a deleted suite remembered, behind its loop; what its runs left stays."""
-        if stopped is not None:
-            await asyncio.wait([stopped])
-        try:
-            await asyncio.to_thread(SuiteStore(self._context.settings.data_root, uid).remove)
-        except OSError as error:
-            logger.warning("suite %s: its folder on the volume stays: %s", uid, error)
+
+async def _work(loop: SuiteLoop) -> None:
+    """Run a loop; one that fails by a defect of ours says so before it starts again."""
+    try:
+        await loop.run()
+    except Exception as error:
+        await loop.report_failure(error)
+        raise
+
+
+async def _remove_state(loop: SuiteLoop, suite: SuiteObject) -> None:
+    try:
+        await loop.forget()
+    except OSError as error:
+        logger.warning(
+            "suite %s: its folder on the volume stays until the operator starts again: %s",
+            suite.name,
+            error,
+        )

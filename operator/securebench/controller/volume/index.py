@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from securebench.core.errors import StorageError
 from securebench.files.durable import make_folder, replace_file
 from securebench.protocol.messages import decode_object
 from securebench.run.layout import RUNS
@@ -86,11 +87,18 @@ class RunIndex:
         self._path = root / folder / INDEX
 
     def entries(self) -> list[IndexEntry]:
-        """Return all entries, oldest first."""
+        """Return all entries, oldest first.
+
+        Raises:
+            StorageError: A line is no entry.
+        """
         if not self._path.exists():
             return []
-        lines = self._path.read_text(encoding="utf-8").splitlines()
-        return [index_entry(decode_object(line)) for line in lines]
+        try:
+            lines = self._path.read_text(encoding="utf-8").splitlines()
+            return [index_entry(decode_object(line)) for line in lines]
+        except (ValueError, TypeError):
+            raise StorageError("the index of runs on the results volume is damaged") from None
 
     def add(self, entry: IndexEntry) -> IndexEntry:
         """Add a run, or return the entry that it has already."""

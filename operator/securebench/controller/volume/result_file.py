@@ -9,6 +9,7 @@ from typing import BinaryIO, TypeVar
 
 from securebench.controller.volume.store import RunStore
 from securebench.core.digests import PREFIX
+from securebench.core.errors import StorageError
 from securebench.core.json_values import object_at, text_at
 from securebench.files.untrusted import UnreadableError, open_regular, open_root
 from securebench.protocol.volume import CANDIDATES
@@ -23,13 +24,18 @@ def sealed_digest(root: Path, uid: str) -> str:
     """Return the hex digest of an ended run's records; empty where none is known.
 
     Raises:
-        ValueError: Its final status or its summary is none of ours.
+        StorageError: Its final status or its summary is none of ours.
     """
     store = RunStore(root, uid)
-    final = store.read_final_status()
-    if final is None:
-        # The API server has the end of a run before the volume has its last status.
-        return text_at(store.read_summary(), "sha256")
+    try:
+        final = store.read_final_status()
+        if final is None:
+            # The API server has the end of a run before the volume has its last status.
+            return text_at(store.read_summary(), "sha256")
+    except ValueError:
+        raise StorageError(
+            f"the results of run {uid} on the volume are damaged: put its folder back from a copy"
+        ) from None
     return text_at(object_at(object_at(final, "status"), "results"), "sha256")
 
 

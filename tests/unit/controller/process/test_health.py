@@ -18,13 +18,14 @@ from securebench.controller.process.health import (
     Problem,
     ask_server,
     loop_liveness,
-    note_runs,
+    note_loops,
     observe_loop,
     operator_probes,
     probe_application,
     server_readiness,
 )
 from securebench.controller.process.supervisor import Supervisor
+from securebench.controller.suites.suite_supervisor import SuiteSupervisor
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from support.build import NOW, FakeClock, VirtualLoop
 from support.fake_cluster import FakeCluster
@@ -137,11 +138,18 @@ def test_the_heartbeat_asks_for_one_object(operating) -> None:
     assert operating.clock.now() > NOW
 
 
-async def test_runs_are_counted_for_prometheus() -> None:
-    supervisor = mock.Mock(spec=Supervisor, active=4, queued=3, throttled_runs=2, failed=1)
-    noting = asyncio.create_task(note_runs(supervisor))
+async def test_runs_and_suites_are_counted_for_prometheus() -> None:
+    runs = mock.Mock(spec=Supervisor, active=4, queued=3, throttled_runs=2, failed=1)
+    suites = mock.Mock(spec=SuiteSupervisor, active=6, failed=5)
+    noting = asyncio.create_task(note_loops(runs, suites))
     await asyncio.sleep(0)
     noting.cancel()
-    kinds = ("active", "queued", "held", "failed")
-    values = {kind: REGISTRY.get_sample_value(f"securebench_{kind}_runs") for kind in kinds}
-    assert values == {"active": 4, "queued": 3, "held": 2, "failed": 1}
+    want = {
+        "active_runs": 4,
+        "queued_runs": 3,
+        "held_runs": 2,
+        "failed_runs": 1,
+        "active_suites": 6,
+        "failed_suites": 5,
+    }
+    assert {name: REGISTRY.get_sample_value(f"securebench_{name}") for name in want} == want

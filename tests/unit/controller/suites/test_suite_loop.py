@@ -3,7 +3,9 @@ from __future__ import annotations
 from unittest import mock
 
 from securebench.cluster.port import ObjectKind
+from securebench.controller.runtime.loop_tasks import PAUSE_SECONDS
 from securebench.controller.suites.run_observer import RunObserver
+from securebench.controller.suites.suite_loop import RETRY_LIMIT_SECONDS, SuiteLoop
 from support.build import question, write_pack
 from support.suite_world import HARNESSES, PACKS, SuiteWorld
 
@@ -176,3 +178,65 @@ def test_a_deleted_suite_leaves_nothing_on_the_volume(world: SuiteWorld) -> None
     (folder,) = (world.root / "suites").iterdir()
     world.tell_suite(kind="DELETED")
     assert not folder.exists()
+
+
+def test_a_suite_that_is_deleted_slowly_is_stopped_at_once_and_forgotten_at_the_end(
+    world: SuiteWorld,
+) -> None:
+    world.apply_suite(maxConcurrentRuns=1)
+    (folder,) = (world.root / "suites").iterdir()
+    deleting = {"metadata": {"deletionTimestamp": "2026-11-26T00:00:00Z"}}
+    world.cluster.edit(ObjectKind.BENCHMARK_SUITE, "nightly", deleting)
+    world.tell_suite()
+    world.end_all()
+    assert len(world.run_names()) == 1
+    assert (world.suites.active, folder.exists()) == (0, True)
+    world.tell_suite(kind="DELETED")
+    assert not folder.exists()
+
+
+def test_a_suite_of_the_same_name_begins_anew(world: SuiteWorld) -> None:
+    world.apply_suite(maxConcurrentRuns=4)
+    world.tell_suite(kind="DELETED")
+    world.cluster.remove(ObjectKind.BENCHMARK_SUITE, "nightly")
+    world.apply_suite(maxConcurrentRuns=4)
+    world.end_all()
+    assert world.said()[:2] == ("True", "Completed")
+    assert [path.name[:8] for path in (world.root / "suites").iterdir()] == ["00000002"]
+
+
+def test_an_event_of_a_run_wakes_its_suite_alone(world: SuiteWorld) -> None:
+    world.apply_suite("nightly", maxConcurrentRuns=1)
+    world.apply_suite("weekly", maxConcurrentRuns=1)
+    woken: list[str] = []
+
+    def wake(loop: SuiteLoop) -> None:
+        woken.append(loop.name)
+
+    with mock.patch.object(SuiteLoop, "wake", wake):
+        world.end(world.going()["smoke/a"])
+    assert set(woken) == {"weekly"}
+
+
+def test_a_defect_is_a_failed_loop_and_no_outage(world: SuiteWorld) -> None:
+    """Also a ValueError, which data that somebody damaged does not raise."""
+    with mock.patch.object(RunObserver, "observe", side_effect=ValueError("a defect")):
+        world.apply_suite(maxConcurrentRuns=4)
+        assert world.said() == ("False", "Internal", "ValueError: a defect")
+        assert (world.suites.active, world.suites.failed) == (0, 1)
+    world.settle(PAUSE_SECONDS + 1)
+    assert (world.suites.active, world.suites.failed) == (1, 0)
+    assert len(world.going()) == 4
+
+
+def test_a_damaged_index_is_waited_out(world: SuiteWorld) -> None:
+    index = world.root / "runs/index.jsonl"
+    index.parent.mkdir(exist_ok=True)
+    index.write_text("{}\n")
+    world.apply_suite(maxConcurrentRuns=4)
+    damaged = "the index of runs on the results volume is damaged; tried again"
+    assert world.said() == ("False", "Internal", damaged)
+    assert world.suites.failed == 0
+    index.write_text("")
+    world.settle(RETRY_LIMIT_SECONDS)
+    assert len(world.going()) == 4
