@@ -29,7 +29,8 @@ from hypothesis.stateful import (
 
 from property.machine_world import Fate
 from securebench.cluster.port import ObjectKind
-from securebench.controller.volume.suite_store import SuiteStore
+from securebench.controller.suites.orphans import sweep_orphans
+from securebench.controller.volume.suite_store import SuiteStore, suite_folders
 from securebench.core.errors import TransientClusterError
 from support.build import inline, question, write_pack
 from support.suite_world import HARNESSES, PACKS, SuiteWorld
@@ -191,6 +192,24 @@ class SuiteModel(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.world.restart_suites()
+        self._after()
+
+    @rule(is_down=st.booleans())
+    def delete_and_apply_again(self, *, is_down: bool) -> None:
+        """Kubernetes deletes the runs with their suite, whether an operator sees it or not."""
+        world = self.world
+        with self.fate.outside():
+            if not is_down:
+                world.tell_suite(kind="DELETED")
+            world.cluster.remove(ObjectKind.BENCHMARK_SUITE, "nightly")
+            for name in world.run_names():
+                world.cluster.remove(ObjectKind.BENCHMARK_RUN, name)
+            if is_down:
+                world.restart_suites()
+                world.runner.run(sweep_orphans(world.context))
+            assert suite_folders(world.root) == []
+        self.value = ""
+        self.world.apply_suite(**self.spec)
         self._after()
 
     @rule(effects=st.integers(1, 6))

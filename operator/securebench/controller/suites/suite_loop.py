@@ -14,7 +14,7 @@ from securebench.controller.admission.policy_from_settings import limits, overla
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.retry_queue import RetryQueue
 from securebench.controller.runtime.wake import Wake
-from securebench.controller.suites.gate_keeper import GateEvaluator
+from securebench.controller.suites.gate_evaluator import GateEvaluator
 from securebench.controller.suites.pack_reader import PackReader
 from securebench.controller.suites.run_observer import RunObserver
 from securebench.controller.suites.suite_metrics import SUITE_ROUNDS, CellsByState
