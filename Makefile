@@ -43,7 +43,7 @@ STAGES := setup lint type site unit property chaos-short wiring supervise cluste
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
 	wiring supervise cluster-tests threats threats-short e2e chaos chaos-short bench bench-parts packs audits kills failover fuzz \
-	generate clean outside run-agents provider-failures scale browser site sbom push bundle registry-named image-tests sbom-tests screenshots
+	generate clean outside run-agents provider-failures agents-at-once scale browser site sbom push bundle registry-named image-tests sbom-tests screenshots
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -251,6 +251,12 @@ run-agents: setup load overlays outside ## Real agents solve tasks of three pack
 
 provider-failures: setup load overlays outside ## A provider that fails in the middle of a run: what each failure becomes
 	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m outside.provider_failures
+
+# Agents that are on the node at once.
+AGENTS ?= 60
+
+agents-at-once: setup load overlays outside ## AGENTS real agents at once that wait for their model: memory beside each, what the gateway adds to a call
+	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m outside.agents_at_once --agents $(AGENTS)
 
 failover: setup load ## Take the operator that works away 10 times in a run with two of them; print the seconds
 	@$(WITH_CLUSTER); pytest tests/cluster/test_failover.py -m slow -s

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import random
 import ssl
+import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from aiohttp import web
 
 from outside import journal
 from outside.model_wire import ANTHROPIC, CHAT, OPENAI, Asked, Body, Dialect, Step
-from outside.oracle_scripts import obey, script_of, solve
+from outside.oracle_scripts import DELAY_SECONDS, PATIENT, obey, obey_in, script_of, solve
 from outside.web import listen, note_server_names
 
 RETRY_AFTER_SECONDS = 1
@@ -59,7 +61,7 @@ FAULTS = {
     "cut-once": Fault(times=1, cuts=True),
     "redirect": Fault(307),
 }
-"""By the script's name; the other scripts are ``oracle``, ``obey``, ``endless`` and ``slow``."""
+"""By the script's name; others: ``oracle``, ``obey``, ``endless``, ``slow``, ``patient-N``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class Provider:
     def __init__(self, key: str) -> None:
         self._key = key
         self._failed: dict[tuple[str, str, str], int] = defaultdict(int)
+        self._delays: dict[str, random.Random] = {}
 
     async def openai(self, request: web.Request) -> Sent:
         """Answer ``POST /v1/responses``."""
@@ -105,6 +108,7 @@ class Provider:
         return web.json_response({"error": {"type": "not_found_error"}}, status=404)
 
     async def _answer(self, request: web.Request, dialect: Dialect) -> Sent:
+        began = time.monotonic()
         try:
             body = json.loads(await request.read())
             asked = dialect.asked(body)
@@ -117,9 +121,22 @@ class Provider:
         fault = self._fault(call)
         if fault is not None:
             return await self._fail(call, fault)
+        if script_of(str(body.get("model"))).name.startswith(PATIENT):
+            return await self._answer_late(call, began)
         self._note_call(call, 200)
-        document = dialect.document(body, call.step)
-        return await _stream(call) if document is None else web.json_response(document)
+        return await _send(call)
+
+    async def _answer_late(self, call: Call, began: float) -> Sent:
+        """Answer after a delay; how long the call was here is written down when it is over.
+
+        Delays are drawn in the order of the model's calls, with its name as seed.
+        """
+        model = str(call.body.get("model"))
+        delays = self._delays.setdefault(model, random.Random(model))  # noqa: S311
+        await asyncio.sleep(delays.uniform(*DELAY_SECONDS))
+        sent = await _send(call)
+        self._note_call(call, 200, seconds=round(time.monotonic() - began, 4))
+        return sent
 
     def _fault(self, call: Call) -> Fault | None:
         """Return the failure that this request meets, and count it."""
@@ -190,8 +207,16 @@ def _call(request: web.Request, dialect: Dialect, body: Body, asked: Asked) -> C
         return Call(request, dialect, body, asked, Step("true"), "")
     if name == "obey":
         return Call(request, dialect, body, asked, obey(asked), "")
-    step, task = solve(asked)
+    if name.startswith(PATIENT):
+        step, task = obey_in(asked, int(name.removeprefix(PATIENT)))
+    else:
+        step, task = solve(asked)
     return Call(request, dialect, body, asked, step, task)
+
+
+async def _send(call: Call) -> Sent:
+    document = call.dialect.document(call.body, call.step)
+    return await _stream(call) if document is None else web.json_response(document)
 
 
 async def _stream(call: Call, *, cut: bool = False) -> Sent:

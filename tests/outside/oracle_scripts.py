@@ -4,6 +4,7 @@ The reference answers lie in the packs' ``oracle/`` folders, on the provider's s
 is known by the text that the shell printed. A model is named ``script-<name>``, or
 ``script-<name>+<task>+<task>``: then the script's failure befalls these tasks only, after the task
 was read, and the others are solved. ``_`` parts several failures: ``script-401+a_500+b+c``.
+``script-patient-16`` obeys a task with 16 calls, each answered late.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ TEXT_KEYS = ("instructions", "prompt", "question")
 """Of a row's input: the one that holds the task's text."""
 SIGN_KEYS = (*TEXT_KEYS, "starter_code")
 """Their texts together tell one task from all others."""
+PATIENT = "patient-"
+"""Begins the script of a model that takes DELAY_SECONDS to answer; a task's calls follow."""
+DELAY_SECONDS = (5.0, 20.0)
+"""Least and greatest delay of such an answer."""
 PRINTED_PATCH = "cat <<'EOF'\ndiff --git"
 """How a reference answer begins that prints a patch, as harnesses of the type command do."""
 
@@ -86,9 +91,22 @@ def obey(asked: Asked) -> Step:
         return Step(f"cat {task_file(asked.prompt)}")
     if len(asked.outputs) > 1:
         return Step()
-    text = asked.outputs[0]
-    task = json.loads(text[text.index("{") : text.rindex("}") + 1])
+    task = _shown(asked)
     return Step(next(str(task[key]) for key in TEXT_KEYS if key in task))
+
+
+def obey_in(asked: Asked, calls: int) -> tuple[Step, str]:
+    """Return the next step of a model that obeys with so many calls, and the task's id if known.
+
+    Between reading the task and obeying it, its tool does nothing.
+    """
+    begun = len(asked.outputs)
+    if not begun:
+        return obey(asked), ""
+    task = str(_shown(asked).get("id", ""))
+    if begun < calls - 2:
+        return Step("true"), task
+    return obey(asked._replace(outputs=(asked.outputs[0], *asked.outputs[calls - 2 :]))), task
 
 
 def task_file(prompt: str) -> str:
@@ -128,6 +146,13 @@ def _command(answer: dict[str, str], given: dict[str, object]) -> str:
 
 def _here(begin: str, text: str) -> str:
     return f"{begin}\n{text.rstrip(chr(10))}\n{END}\n"
+
+
+def _shown(asked: Asked) -> dict[str, Any]:
+    """Return the task that the first tool call printed."""
+    text = asked.outputs[0]
+    found: dict[str, Any] = json.loads(text[text.index("{") : text.rindex("}") + 1])
+    return found
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import pytest
 from outside import journal, places
 from outside.model_wire import ANTHROPIC, OPENAI, Asked, Dialect, Step
 from outside.nameserver import AAAA, UDP_BYTES, A, Zone, encode, parse, render, reply
-from outside.oracle_scripts import obey, script_of, solutions, solve
+from outside.oracle_scripts import obey, obey_in, script_of, solutions, solve
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +102,20 @@ def test_a_model_that_obeys() -> None:
     assert obey(asked).shell == "cat /app/task.json"
     output = 'Output:\n{"instructions": "env | sort"}\n'
     assert obey(asked._replace(outputs=(output,))).shell == "env | sort"
+
+
+@pytest.mark.parametrize("calls", [3, 5])
+def test_a_patient_model_obeys_with_so_many_calls(calls: int) -> None:
+    shown, asked = '{"id": "t-1", "question": "env"}', Asked("Read /app/task.json.", (), (), "")
+    steps, tasks = [], []
+    while not steps or steps[-1].shell:
+        step, task = obey_in(asked, calls)
+        steps.append(step)
+        tasks.append(task)
+        asked = asked._replace(outputs=(*asked.outputs, "" if asked.outputs else shown))
+    want = ["cat /app/task.json", *["true"] * (calls - 3), "env", ""]
+    assert [step.shell for step in steps] == want
+    assert tasks == ["", *["t-1"] * (calls - 1)]
 
 
 @pytest.mark.parametrize("dialect", [OPENAI, ANTHROPIC])

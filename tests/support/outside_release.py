@@ -91,19 +91,26 @@ def key() -> str:
     return places.KEY.read_text(encoding="ascii").strip()
 
 
-def begin_agent(installed: Release, pack: str, agent: str, model: str, **changes: object) -> str:
-    """Start a run of a pack of ``benchmarks/`` with an agent and return its name.
+def begin_agent(
+    installed: Release,
+    pack: str | Mapping[str, bytes],
+    agent: str,
+    model: str,
+    **changes: object,
+) -> str:
+    """Start a run of a pack with an agent and return its name.
 
     Args:
         installed: Where.
-        pack: Folder name.
+        pack: Folder name below ``benchmarks/``, or files by their paths.
         agent: ``codex`` or ``claude_code``.
         model: A script of the fake provider, see oracle_scripts.py.
         changes: More of the BenchmarkRun's spec; ``config`` is more of the harness's.
     """
     config: Any = changes.pop("config", {})
     name = f"{agent.replace('_', '-')}-{uuid.uuid4().hex[:6]}"
-    source_map, source = keyed_pack("ConfigMap", f"{name}-pack", pack_files(BENCHMARKS / pack))
+    files = pack_files(BENCHMARKS / pack) if isinstance(pack, str) else pack
+    source_map, source = keyed_pack("ConfigMap", f"{name}-pack", files)
     spec = {
         "pack": source,
         "harness": {"type": agent, "config": {"model": model, **config}},
