@@ -21,11 +21,13 @@ from securebench.gateway.server.admission import Admission
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.registry import Launches
 from securebench.gateway.server.server import Handler, Server
+from securebench.gateway.server.wait_file import WaitFile
 from securebench.protocol.gateway import (
     CONFIG_FILE,
     KEYS_FILE,
     LAUNCHES,
     READY_FILE,
+    WAITS_FILE,
     GatewayConfig,
     decode,
 )
@@ -62,7 +64,8 @@ def main(
         server = Server(gateway, Admission(config, folder / KEYS_FILE), launches, routes(config))
         if config.provider is not None:
             gateway.provider_tls.cert_store_stats()  # fail now if the CA file is missing
-        asyncio.run(run(server, launches, open_sockets(port), ready))
+        waits = WaitFile(folder / WAITS_FILE, launches)
+        asyncio.run(run(server, launches, waits, open_sockets(port), ready))
     except (SecureBenchError, OSError) as error:
         logger.error("the gateway ends: %s", error)  # noqa: TRY400 - expected, not a bug
         return 1
@@ -86,13 +89,18 @@ def read_config(folder: Path) -> GatewayConfig:
 
 
 async def run(
-    server: Server, launches: Launches, sockets: Sequence[socket.socket], ready: Path
+    server: Server,
+    launches: Launches,
+    waits: WaitFile,
+    sockets: Sequence[socket.socket],
+    ready: Path,
 ) -> None:
     """Serve until SIGTERM, then close all connections and persist all launches.
 
     Args:
         server: Serves each connection.
         launches: Flushed periodically, and at the end.
+        waits: Written before the gateway is ready, and then after each change.
         sockets: Bound; closed at the end.
         ready: File created once the gateway listens; contains the port.
 
@@ -101,7 +109,10 @@ async def run(
     """
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    flushing = asyncio.create_task(launches.keep_flushing())
+    await waits.write()
+    keeping = [
+        asyncio.create_task(each) for each in (launches.keep_flushing(), waits.keep_writing())
+    ]
     listeners = [
         await asyncio.start_server(server.connected, sock=sock, limit=CHUNK_BYTES, backlog=BACKLOG)
         for sock in sockets
@@ -112,7 +123,8 @@ async def run(
     for listener in listeners:
         listener.close()
     await server.end()
-    flushing.cancel()
+    for task in keeping:
+        task.cancel()
     await launches.flush_all()
 
 

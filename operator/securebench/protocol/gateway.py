@@ -2,7 +2,8 @@
 
 The operator writes the configuration before the gateway starts. What a gateway says of one launch
 is one file in the run's gateway folder, ``launches/<pod name>.json``, replaced atomically; beside
-it ``launches/<pod name>.jsonl`` with one line per decision. The agent cannot write any of it.
+it ``launches/<pod name>.jsonl`` with one line per decision. ``waits.json`` says which launches the
+model provider makes wait at the moment. The agent cannot write any of it.
 """
 
 from __future__ import annotations
@@ -174,7 +175,44 @@ class LaunchReport:
     relay: RelayReport | None = None
 
 
-Record = TypeVar("Record", "GatewayConfig", "LaunchReport")
+WAITS_FILE: Final = "waits.json"
+"""In the run's gateway folder; written by the gateway when it starts and at each change."""
+
+LISTED_WAITS: Final = 20
+"""Launches that the file names at most; it counts all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderWait:
+    """A launch that its model provider makes wait: its latest call failed.
+
+    Attributes:
+        pod: Name of the harness Pod.
+        since: When the first of its failed calls in a row ended, seconds since the epoch.
+        status: HTTP status of the latest one, 0 for none: no connection, or an answer that broke.
+        until: When the provider wants to be asked again (Retry-After), seconds since the epoch.
+    """
+
+    pod: str
+    since: float
+    status: int = 0
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderWaits:
+    """The launches of a run that the model provider makes wait.
+
+    Attributes:
+        launches: How many there are.
+        longest: Those that have waited for longest, at most LISTED_WAITS, in this order.
+    """
+
+    launches: int = 0
+    longest: tuple[ProviderWait, ...] = ()
+
+
+Record = TypeVar("Record", "GatewayConfig", "LaunchReport", "ProviderWaits")
 
 
 def encode(record: DataclassInstance) -> bytes:
@@ -186,7 +224,7 @@ def decode(kind: type[Record], text: str | bytes) -> Record:
     """Return the record of a text; fields that are missing have their defaults.
 
     Args:
-        kind: GatewayConfig or LaunchReport.
+        kind: GatewayConfig, LaunchReport or ProviderWaits.
         text: One JSON object.
 
     Raises:

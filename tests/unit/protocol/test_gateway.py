@@ -4,7 +4,15 @@ import json
 
 import pytest
 
-from securebench.protocol.gateway import GatewayConfig, LaunchReport, RelayReport, decode, encode
+from securebench.protocol.gateway import (
+    GatewayConfig,
+    LaunchReport,
+    ProviderWait,
+    ProviderWaits,
+    RelayReport,
+    decode,
+    encode,
+)
 from support.gateways import PROVIDER, config
 
 RECORDS = (
@@ -13,6 +21,8 @@ RECORDS = (
     LaunchReport("p", "u"),
     LaunchReport("p", "u", "192.0.2.1", closed=True, relay=RelayReport(stripped_tools=("a", "b"))),
     LaunchReport("p", "u", relay=RelayReport(is_key_taken=True, models=("a", "b"))),
+    ProviderWaits(),
+    ProviderWaits(9, (ProviderWait("p", 1.5, 429, 2.5), ProviderWait("q", 2.0))),
 )
 
 

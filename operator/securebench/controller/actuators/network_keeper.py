@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from securebench.cluster.port import Raw
@@ -10,6 +10,7 @@ from securebench.controller.actuators.gateway_keeper import GatewayKeeper
 from securebench.controller.actuators.informers import BackgroundWatch, PodInformer
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.actuators.policy_keeper import PolicyKeeper
+from securebench.controller.actuators.provider_watch import ProviderWatch
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.prepared_run import PreparedRun
 from securebench.controller.runtime.wake import Wake
@@ -22,6 +23,7 @@ from securebench.run.decide.network.network_step import NetworkState, NetworkSte
 from securebench.run.decide.network.probing import Probe
 from securebench.run.decide.run_decision import Deletion
 from securebench.run.layout import probe_name
+from securebench.run.observe.provider_waits import ObservedProvider
 from securebench.run.plan.keys import Role
 from securebench.run.plan.model import RunPlan
 from securebench.run.pods.canary import canary_pod, control_pod
@@ -55,6 +57,7 @@ class NetworkKeeper:
             if prepared.plan.has_gateway
             else None
         )
+        self._provider = _provider_watch(prepared, informer.changed)
         self._canary = CanaryMemory()
 
     def watches(self) -> Iterator[BackgroundWatch]:
@@ -62,6 +65,8 @@ class NetworkKeeper:
         yield self._policies
         if self._gateway is not None:
             yield self._gateway
+        if self._provider is not None:
+            yield self._provider
 
     def observe(self, found: IsolationResult | None, desired: DesiredState) -> NetworkState:
         """Return the observed and remembered state.
@@ -70,7 +75,7 @@ class NetworkKeeper:
             found: The proof of isolation, or None before it.
             desired: What the user wants.
         """
-        gateway = self._gateway
+        gateway, provider = self._gateway, self._provider
         return NetworkState(
             repairs=tuple(self._policies.observe().repairs()),
             gateway=gateway.observe() if gateway is not None else None,
@@ -83,6 +88,7 @@ class NetworkKeeper:
             monotonic=self._context.clock.monotonic(),
             listed_at=self._informer.listed_at,
             last_vanished=self._informer.last_vanished,
+            provider=provider.observed if provider is not None else ObservedProvider(),
         )
 
     def with_cluster_facts(self, found: IsolationResult | None) -> RunPlan:
@@ -149,3 +155,11 @@ class NetworkKeeper:
             is_node_allowed=desired.spec.isolation.is_node_allowed,
             has_gateway=self._plan.has_gateway,
         )
+
+
+def _provider_watch(prepared: PreparedRun, on_change: Callable[[], None]) -> ProviderWatch | None:
+    """Return what observes the run's model provider, or None for a run without one."""
+    egress, uid = prepared.plan.egress, prepared.plan.identity.uid
+    if egress is None or egress.provider is None:
+        return None
+    return ProviderWatch(prepared.store, uid, egress.provider.host, on_change)

@@ -6,7 +6,6 @@ Each line is one of the gateway's with ``task_id``, ``task``, ``attempt`` and ``
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -18,7 +17,7 @@ from securebench.protocol.gateway import LAUNCHES
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import EGRESS
 from securebench.run.api.status import MAX_TASK_ID
-from securebench.run.plan.keys import short_uid
+from securebench.run.plan.keys import harness_launch
 from securebench.run.plan.model import RunPlan
 
 MAX_BYTES = 256 * MIB
@@ -86,8 +85,7 @@ def _entries(path: Path) -> Iterator[dict[str, object]]:
 
 
 def _logs(store: RunStore, plan: RunPlan) -> Iterator[Log]:
-    name = re.compile(rf"sb-{short_uid(plan.identity.uid)}-(\d+)-(\d+)h(\d+)\.jsonl")
     for path in (store.gateway_folder / LAUNCHES).glob("*.jsonl"):
-        found = name.fullmatch(path.name)
-        if found is not None and int(found[1]) in plan.tasks:
-            yield Log(int(found[1]), int(found[2]), int(found[3]), path)
+        launch = harness_launch(plan.identity.uid, path.stem)
+        if launch is not None and launch.task in plan.tasks:
+            yield Log(launch.task, launch.attempt, launch.launch, path)

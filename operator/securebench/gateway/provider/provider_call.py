@@ -74,6 +74,7 @@ class ProviderCall:
         self._meter = request.provider.meter()
         self._mask = KeyMask(request.key)
         self._is_error = False
+        self._refusal = (0, "")
         self._has_answer = False
         self._reader: AnswerReader | None = None
         self._reading: asyncio.Future[bytes | None] | None = None
@@ -109,8 +110,16 @@ class ProviderCall:
         finally:
             end = self._ended()
             self.failure, self.usage = end.failure, end.usage
+            self._note_wait(end)
             self._launch.update_relay(account.ended(self._launch.relay, end))
             self._reserve(-1)
+
+    def _note_wait(self, end: account.UsageEnd) -> None:
+        """Note whether the agent now waits until it asks again."""
+        if end.failure:
+            self._launch.back_off.call_failed(*self._refusal)
+        elif not end.is_abandoned:
+            self._launch.back_off.ended()
 
     def _reserve(self, sign: int) -> None:
         """Reserve the tokens that the request may use, or release them."""
@@ -204,7 +213,11 @@ class ProviderCall:
             )
         self.failure = failure_of_status(status)
         self._is_error = status != HTTPStatus.OK
-        if status == HTTPStatus.OK:
+        if self._is_error:
+            retry_after = dict(head.headers).get(b"retry-after", b"")
+            self._refusal = status, retry_after.decode("latin-1")
+        else:
+            self._launch.back_off.answer_began()
             self._launch.update_relay(account.key_taken(self._launch.relay))
         # A 403 with an accepted key may be about the request, such as a model it may not use; only
         # a 401 is final.

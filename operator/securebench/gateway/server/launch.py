@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from securebench.core.clock import Clock
 from securebench.core.rates import TokenBucket
 from securebench.gateway.net.causes import Cause, CutError, RefusedError
+from securebench.gateway.server.back_off import BackOff
 from securebench.gateway.server.decisions import Decision, Verdict, line_of
 from securebench.protocol.gateway import GatewayLimits, LaunchReport, RelayReport
 from securebench.protocol.sidecar import Route
@@ -54,9 +56,11 @@ class ServedLaunch:
         limits: Limits of a launch.
         clock: Wall clock, for the log.
         log_lines: Number of lines already in its log.
+        on_wait: Called when its wait for the model provider begins, changes or ends.
 
     Attributes:
         identity: Its Pod.
+        back_off: Whether the model provider makes it wait.
         lookups: Limits its concurrent look-ups.
         provider_lookups: The same for the provider's name, so that an agent's names, which may be
             slow on purpose, never look like an outage of the provider.
@@ -66,7 +70,12 @@ class ServedLaunch:
     """
 
     def __init__(
-        self, report: LaunchReport, limits: GatewayLimits, clock: Clock, log_lines: int = 0
+        self,
+        report: LaunchReport,
+        limits: GatewayLimits,
+        clock: Clock,
+        log_lines: int = 0,
+        on_wait: Callable[[], None] = lambda: None,
     ) -> None:
         self._report = report
         self._limits = limits
@@ -75,6 +84,7 @@ class ServedLaunch:
         self._pending: list[bytes] = []
         self._is_dirty = False
         self.identity = Identity(report.pod, report.pod_uid)
+        self.back_off = BackOff(report.pod, clock, on_wait)
         self.lookups = asyncio.Semaphore(LOOKUPS)
         self.provider_lookups = asyncio.Semaphore(LOOKUPS)
         rate = limits.connections_per_second
@@ -157,6 +167,7 @@ class ServedLaunch:
 
     def end(self) -> None:
         """Mark the launch as closed; its report is final once no connection is left."""
+        self.back_off.ended()
         self._change(replace(self._report, closed=True))
 
     def take_changes(self) -> Changes | None:

@@ -10,9 +10,10 @@ from pathlib import Path
 from securebench.core.clock import Clock
 from securebench.files.durable import make_folder
 from securebench.gateway.net.causes import Cause, RefusedError
+from securebench.gateway.server.back_off import waits_of
 from securebench.gateway.server.launch import Identity, ServedLaunch
 from securebench.gateway.server.launch_files import read_launches, write_launch
-from securebench.protocol.gateway import GatewayConfig, LaunchReport, RelayReport
+from securebench.protocol.gateway import GatewayConfig, LaunchReport, ProviderWaits, RelayReport
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,9 @@ class Launches:
         config: Limits of each launch, and whether there is a provider to report on.
         clock: Wall clock, for the logs.
 
+    Attributes:
+        waits_changed: Set when ``waits`` may have changed.
+
     Raises:
         StorageError: A report is damaged.
         OSError: The volume failed.
@@ -39,10 +43,11 @@ class Launches:
         self._limits = config.limits
         self._relay = None if config.provider is None else RelayReport()
         self._clock = clock
+        self.waits_changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._all = {
-            stored.report.pod: ServedLaunch(stored.report, config.limits, clock, stored.log_lines)
+            stored.report.pod: self._served(stored.report, stored.log_lines)
             for stored in read_launches(folder)
         }
 
@@ -55,10 +60,18 @@ class Launches:
         launch = self._all.get(identity.pod)
         if launch is None:
             report = LaunchReport(identity.pod, identity.uid, relay=self._relay)
-            launch = self._all[identity.pod] = ServedLaunch(report, self._limits, self._clock)
+            launch = self._all[identity.pod] = self._served(report)
         elif launch.identity != identity:
             raise RefusedError(f"Another Pod had the name {identity.pod}.", Cause.TOKEN)
         return launch
+
+    def waits(self) -> ProviderWaits:
+        """Return the launches that the model provider makes wait."""
+        return waits_of(launch.back_off for launch in self._all.values())
+
+    def _served(self, report: LaunchReport, log_lines: int = 0) -> ServedLaunch:
+        on_wait = self.waits_changed.set
+        return ServedLaunch(report, self._limits, self._clock, log_lines, on_wait)
 
     async def flush(self, launch: ServedLaunch) -> None:
         """Persist all changes of a launch.

@@ -21,6 +21,10 @@ MINUTE_SECONDS = 60
 CANNOT_PULL = "cannot pull"
 """Begins the words about an image that does not come."""
 
+PROVIDER = "waiting for the model provider "
+PROVIDER_SINCE = ": since "
+"""Begins the words about a model provider that answers no call, and ends what stays of them."""
+
 _AGE = re.compile(r" for \d+ (?:s|min)$")
 _TASK = re.compile(r"^task #\d+: ")
 _COUNT = re.compile(r"\b\d+ Pods?\b")
@@ -141,12 +145,14 @@ def _after_loss(found: Waiting, view: PodView, attempts: Collection[AttemptHisto
 
 
 def deduplication_key(words: str) -> str:
-    """Return what is waited for without task, ages, counts and the loss before; may be empty."""
+    """Return what is waited for without task, times, counts and the loss before; may be empty."""
     words = _TASK.sub("", words)
     if words.startswith(_AGAIN):
         return ""
     if words.startswith(_GATED):
         return _COUNT.sub("Pods", words)
+    if words.startswith(PROVIDER):
+        return words.partition(PROVIDER_SINCE)[0]
     return _AGE.sub("", words.partition(_BEFORE)[0])
 
 

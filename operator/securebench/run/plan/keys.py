@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import NamedTuple
+
+_HARNESS_POD = re.compile(r"sb-([0-9a-f]+)-([0-9]{1,9})-([0-9]{1,9})h([0-9]{1,9})")
 
 
 class Role(StrEnum):
@@ -41,6 +44,14 @@ def pod_name(run_uid: str, launch: LaunchKey) -> str:
     """Return the deterministic name of a launch Pod."""
     role = launch.role.value[0]
     return f"sb-{short_uid(run_uid)}-{launch.task}-{launch.attempt}{role}{launch.launch}"
+
+
+def harness_launch(run_uid: str, name: str) -> LaunchKey | None:
+    """Return the harness launch whose Pod has this name, or None for another name."""
+    found = _HARNESS_POD.fullmatch(name)
+    if found is None or found[1] != short_uid(run_uid):
+        return None
+    return LaunchKey(int(found[2]), int(found[3]), Role.HARNESS, int(found[4]))
 
 
 def member_name(launch: LaunchKey) -> str:

@@ -16,6 +16,7 @@ from securebench.run.decide.network.canary import (
 )
 from securebench.run.decide.network.gateway import GatewayMemory, GatewayStep, ObservedGateway
 from securebench.run.decide.network.policies import Repair
+from securebench.run.observe.provider_waits import ObservedProvider
 from securebench.run.plan.keys import Role
 from securebench.run.state.history import IsolationResult
 
@@ -36,6 +37,7 @@ class NetworkState:
         monotonic: Time of the look, monotonic seconds.
         listed_at: Start of the latest list of Pods, monotonic seconds.
         last_vanished: Number of the latest probing Pod of a role that is gone.
+        provider: Which launches the model provider makes wait.
     """
 
     repairs: tuple[Repair, ...] = ()
@@ -49,6 +51,7 @@ class NetworkState:
     monotonic: float = 0.0
     listed_at: float = math.inf
     last_vanished: Mapping[Role, int] = field(default_factory=dict)
+    provider: ObservedProvider = field(default_factory=ObservedProvider)
 
     @property
     def has_policies(self) -> bool:

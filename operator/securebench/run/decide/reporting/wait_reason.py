@@ -12,6 +12,11 @@ from securebench.run.decide.attempt.decision_cache import LaunchesUnderWay
 from securebench.run.decide.network.canary import canary_waiting
 from securebench.run.decide.network.network_step import NetworkState
 from securebench.run.observe.pods import PodView
+from securebench.run.observe.provider_waits import (
+    ObservedProvider,
+    longest_wait,
+    provider_waiting,
+)
 from securebench.run.observe.waiting import (
     Waiting,
     gated_words,
@@ -115,7 +120,7 @@ def run_wait_reason(
     if network_reason is not None:
         return network_reason
     if launches.is_working:
-        return _task_wait_reason(launches, attempts, now)
+        return _task_wait_reason(launches, attempts, network.provider, now)
     return _pods_wait_reason(pods, attempts, launches, now)
 
 
@@ -131,22 +136,44 @@ def parked_wait_reason(*, is_yielding: bool) -> WaitReason:
 
 
 def _task_wait_reason(
-    launches: LaunchesUnderWay, attempts: AttemptIndex, now: float
+    launches: LaunchesUnderWay, attempts: AttemptIndex, provider: ObservedProvider, now: float
 ) -> WaitReason | None:
-    """Return what one task waits for while others work, or None."""
-    view = launches.refused
-    if view is None and launches.again:
+    """Return what one task waits for while others work, or None.
+
+    A Pod that is refused comes first, then a lost launch, a wait for the model provider, a Pod that
+    starts slowly.
+    """
+    if launches.refused is not None:
+        return _pod_wait_reason(launches.refused, now, report_at=now)
+    if launches.again:
         lost = attempts[min(launches.again)]
         found = next_try([lost])
         return WaitReason(Reason.RUNNING, *of_task(lost.key.task, found)) if found else None
-    view = view or launches.waiting
-    found = pod_waiting(view, now) if view is not None else None
-    if view is None or view.launch is None or found is None:
+    longest, view = longest_wait(provider, attempts), launches.waiting
+    if longest is not None and now >= longest.wait.since + REPORT_DELAY_SECONDS:
+        return WaitReason(Reason.RUNNING, *provider_waiting(provider, longest, now))
+    report_at = view.created_at + REPORT_DELAY_SECONDS if view is not None else now
+    starting = _pod_wait_reason(view, now, report_at) if view is not None else None
+    if longest is None:
+        return starting
+    return _changing_at(starting, longest.wait.since + REPORT_DELAY_SECONDS)
+
+
+def _pod_wait_reason(view: PodView, now: float, report_at: float) -> WaitReason | None:
+    """Return what the Pod of a launch waits for, told from a moment on; or None."""
+    found = pod_waiting(view, now)
+    if view.launch is None or found is None:
         return None
-    report_at = view.created_at + REPORT_DELAY_SECONDS
-    if view is not launches.refused and now < report_at:
+    if now < report_at:
         return WaitReason(Reason.RUNNING, "", report_at)
     return WaitReason(Reason.RUNNING, *of_task(view.launch.task, found))
+
+
+def _changing_at(reason: WaitReason | None, moment: float) -> WaitReason:
+    """Return a reason that is looked at again at a moment, or earlier if it says so."""
+    if reason is None:
+        return WaitReason(Reason.RUNNING, "", moment)
+    return reason._replace(changes_at=min(reason.changes_at or moment, moment))
 
 
 def gated_wait_reason(gated: Collection[PodView], now: float) -> WaitReason | None:

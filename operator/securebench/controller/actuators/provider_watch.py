@@ -1,0 +1,72 @@
+"""Observes which launches of one run its model provider makes wait."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+
+from securebench.controller.volume.provider_waits import read_waits
+from securebench.controller.volume.store import RunStore
+from securebench.protocol.gateway import ProviderWaits
+from securebench.run.observe.provider_waits import ObservedProvider, observed_provider
+
+logger = logging.getLogger(__name__)
+
+READ_SECONDS = 1.0
+"""Between two reads of the gateway's one file; a volume that is shared tells of no change."""
+
+
+class ProviderWatch:
+    """Reads the gateway's file in the background.
+
+    Args:
+        store: The run's folder.
+        run_uid: Of the run.
+        host: Of its model provider.
+        on_change: Called when the file has changed.
+    """
+
+    def __init__(
+        self, store: RunStore, run_uid: str, host: str, on_change: Callable[[], None]
+    ) -> None:
+        self._store = store
+        self._run_uid = run_uid
+        self._host = host
+        self._on_change = on_change
+        self._waits = ProviderWaits()
+        self._reader: asyncio.Task[None] | None = None
+        self.observed = ObservedProvider()
+        """What the file says."""
+
+    def check(self) -> None:
+        """Raise what ended the reading, if it has ended."""
+        if self._reader is not None and self._reader.done():
+            self._reader.result()
+
+    @contextlib.asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Read the file again and again until the block ends."""
+        self._reader = asyncio.create_task(self._keep_reading())
+        try:
+            yield
+        finally:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+
+    async def _keep_reading(self) -> None:
+        while True:
+            await self._read()
+            await asyncio.sleep(READ_SECONDS)
+
+    async def _read(self) -> None:
+        try:
+            waits = await asyncio.to_thread(read_waits, self._store)
+        except OSError as error:
+            logger.warning("the waits of run %s cannot be read: %s", self._run_uid, error)
+            return
+        if waits != self._waits:
+            self._waits = waits
+            self.observed = observed_provider(waits, self._run_uid, self._host)
+            self._on_change()

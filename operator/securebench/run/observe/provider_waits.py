@@ -1,0 +1,73 @@
+"""Which launches of a run the model provider makes wait, as its gateway says. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from securebench.core.clock import rfc3339
+from securebench.protocol.gateway import ProviderWait, ProviderWaits
+from securebench.run.observe.waiting import PROVIDER, PROVIDER_SINCE, Waiting, of_task
+from securebench.run.plan.keys import LaunchKey, harness_launch
+from securebench.run.state.attempt_index import AttemptIndex
+
+
+class LaunchWait(NamedTuple):
+    """One launch that waits, with what the gateway says of it."""
+
+    launch: LaunchKey
+    wait: ProviderWait
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedProvider:
+    """What the gateway says of the run's model provider.
+
+    Attributes:
+        host: Of the provider.
+        launches: How many launches it makes wait.
+        longest: Some of them, the longest wait first.
+    """
+
+    host: str = ""
+    launches: int = 0
+    longest: tuple[LaunchWait, ...] = ()
+
+
+def observed_provider(waits: ProviderWaits, run_uid: str, host: str) -> ObservedProvider:
+    """Return what a gateway's file says; Pods that are not of the run are left out."""
+    found = ((harness_launch(run_uid, wait.pod), wait) for wait in waits.longest)
+    longest = tuple(LaunchWait(launch, wait) for launch, wait in found if launch is not None)
+    return ObservedProvider(host, waits.launches, longest)
+
+
+def longest_wait(provider: ObservedProvider, attempts: AttemptIndex) -> LaunchWait | None:
+    """Return the launch that has waited for longest and is under way, or None.
+
+    A launch whose Pod was deleted cannot tell its gateway that it has ended.
+    """
+    for each in provider.longest:
+        attempt = attempts.get(each.launch.attempt_key)
+        if attempt is not None and attempt.finish is None and attempt.live == each.launch:
+            return each
+    return None
+
+
+def provider_waiting(provider: ObservedProvider, longest: LaunchWait, now: float) -> Waiting:
+    """Return the words for launches that wait for the model provider.
+
+    Args:
+        provider: What the gateway says.
+        longest: The launch to name.
+        now: Seconds since the epoch.
+    """
+    launch, wait = longest
+    answers = f"answers {wait.status}" if wait.status else "does not answer as it should"
+    words = f"{PROVIDER}{provider.host}, which {answers}{PROVIDER_SINCE}{rfc3339(wait.since)}"
+    until = wait.until if wait.until is not None and wait.until > now else None
+    if until is not None:
+        words += f", not before {rfc3339(until)}"
+    more = provider.launches - 1
+    if more > 0:
+        words += f"; {more} more {'launch waits' if more == 1 else 'launches wait'}"
+    return of_task(launch.task, Waiting(words, until))
