@@ -25,6 +25,7 @@ PROVIDER = "waiting for the model provider "
 PROVIDER_SINCE = ": since "
 """Begins the words about a model provider that answers no call, and ends what stays of them."""
 
+_NAMED = re.compile(r'image "([^"]+)"')
 _AGE = re.compile(r" for \d+ (?:s|min)$")
 _TASK = re.compile(r"^task #\d+: ")
 _COUNT = re.compile(r"\b\d+ Pods?\b")
@@ -102,25 +103,38 @@ def gated_words(views: Iterable[PodView]) -> str:
 
 
 def _container_waiting(view: PodView, now: float) -> Waiting:
+    containers = view.containers.values()
+    refused = next((each for each in containers if _is_refused(each)), None)
+    if refused is not None:
+        return Waiting(_refused(refused))
     since = view.sandbox_since or view.created_at
-    for container in view.containers.values():
+    for container in containers:
         began = container.terminated.finished_at if container.terminated else container.started_at
         since = max(since, began or since)
         if container.running and container.name in RUN_TO_COMPLETION:
             return Waiting(f"init container {container.name} runs")
         if container.running or container.terminated is not None:
             continue
-        if container.waiting_reason in IMAGE_WAITS | CONTAINER_WAITS:
-            return Waiting(_refused(container))
         return _pulling(container, since, now)
     return Waiting(f"starting on node {view.facts.node}")
+
+
+def _is_refused(container: ContainerView) -> bool:
+    return container.waiting_reason in IMAGE_WAITS | CONTAINER_WAITS
 
 
 def _refused(container: ContainerView) -> str:
     words = f"{container.waiting_reason}: {container.waiting_message}".removesuffix(": ")
     if container.waiting_reason in IMAGE_WAITS:
-        return f"{CANNOT_PULL} {container.image or 'the image'}: {words}"
+        return f"{CANNOT_PULL} {_image(container) or 'the image'}: {words}"
     return f"cannot start container {container.name}: {words}"
+
+
+def _image(container: ContainerView) -> str:
+    """Return the image that cannot be pulled: a container waits for those of its volumes, too."""
+    message = container.waiting_message
+    named = None if container.image and container.image in message else _NAMED.search(message)
+    return named[1] if named is not None else container.image
 
 
 def _pulling(container: ContainerView, since: float, now: float) -> Waiting:
@@ -178,8 +192,7 @@ def _is_living(view: PodView) -> bool:
 
 def is_refused(view: PodView) -> bool:
     """Whether the scheduler or the kubelet says of a Pod that has not begun that it cannot."""
-    waits = (container.waiting_reason for container in view.containers.values())
-    return bool(view.unschedulable) or any(wait in IMAGE_WAITS | CONTAINER_WAITS for wait in waits)
+    return bool(view.unschedulable) or any(map(_is_refused, view.containers.values()))
 
 
 def has_begun(view: PodView) -> bool:

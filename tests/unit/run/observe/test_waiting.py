@@ -23,6 +23,8 @@ from support.build import (
 )
 
 IMAGE = "registry.example/agent:1"
+BACK_OFF = 'Back-off pulling image "overlay:1": ErrImagePull: no such host'
+SPELT_OUT = 'failed to pull and unpack image "docker.io/library/agent:1": not found'
 SANDBOX = {
     "type": "PodReadyToStartContainers",
     "status": "True",
@@ -71,6 +73,22 @@ PODS = {
     "registry refuses": (
         on_node(pod_status("Pending", waiting("harness", "ErrImagePull", "manifest", image=IMAGE))),
         f"cannot pull {IMAGE}: ErrImagePull: manifest",
+    ),
+    "registry refuses the image of a volume": (
+        on_node(
+            pod_status(
+                "Pending",
+                waiting("courier", image="pod:1"),
+                waiting("harness", "ImagePullBackOff", BACK_OFF, image=IMAGE),
+            )
+        ),
+        f"cannot pull overlay:1: ImagePullBackOff: {BACK_OFF}",
+    ),
+    "registry spells the image in full": (
+        on_node(
+            pod_status("Pending", waiting("harness", "ErrImagePull", SPELT_OUT, image="agent:1"))
+        ),
+        f"cannot pull agent:1: ErrImagePull: {SPELT_OUT}",
     ),
     "image without words": (
         on_node(pod_status("Pending", waiting("harness", "ErrImageNeverPull"))),
