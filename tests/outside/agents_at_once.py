@@ -82,12 +82,13 @@ def watch(installed: Release, run: str, deadline: float) -> Iterator[Sample]:
     Raises:
         SystemExit: It has not ended in time.
     """
-    counter = cpu.pods_counter()
+    counter, console, start = cpu.pods_counter(), Console(stderr=True), time.time()
     while condition(api.benchmark_run(installed.namespace, run))["status"] == "Unknown":
         if time.time() > deadline:
             raise SystemExit(f"run {run} has not ended after {SECONDS} s")
         began = time.time()
         launches = agents_memory(installed.pods(run))
+        console.print(f"{began - start:.0f} s: {len(launches)} agents run", highlight=False)
         yield Sample(began, launches, cpu.read(counter), os.getloadavg()[0])
         time.sleep(max(0.0, began + SAMPLE_SECONDS - time.time()))
 
