@@ -252,11 +252,12 @@ run-agents: setup load overlays outside ## Real agents solve tasks of three pack
 provider-failures: setup load overlays outside ## A provider that fails in the middle of a run: what each failure becomes
 	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m outside.provider_failures
 
-# Agents that are on the node at once.
+# Agents that are on the node at once, and the calls of each; they have to outlast the start of all others.
 AGENTS ?= 60
+AGENT_CALLS ?= 28
 
 agents-at-once: setup load overlays outside ## AGENTS real agents at once that wait for their model: memory beside each, what the gateway adds to a call
-	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m outside.agents_at_once --agents $(AGENTS)
+	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m outside.agents_at_once --agents $(AGENTS) --calls $(AGENT_CALLS)
 
 failover: setup load ## Take the operator that works away 10 times in a run with two of them; print the seconds
 	@$(WITH_CLUSTER); pytest tests/cluster/test_failover.py -m slow -s
