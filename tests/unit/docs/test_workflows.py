@@ -1,7 +1,10 @@
 """The workflows of this repository, and what keeps their actions and modules up to date."""
 
 import json
+import os
 import re
+import subprocess
+import tomllib
 from pathlib import Path
 
 import jsonschema
@@ -48,3 +51,29 @@ def test_pull_requests_are_checked_by_targets_that_exist():
     assert {"verify", "unit"} <= set(targets)
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert [name for name in targets if f"\n{name}:" not in makefile] == []
+
+
+@pytest.mark.parametrize(
+    ("heading", "code"),
+    [("## 0.1.0 (2026-12-01)", 0), ("## 0.1.0 (unreleased)", 1), ("## 0.2.0 (2026-12-01)", 1)],
+)
+def test_a_tag_is_released_if_version_and_changelog_say_so(tmp_path, heading, code):
+    (steps,) = (
+        job["steps"]
+        for job in workflow(ROOT / ".github" / "workflows" / "release.yml")["jobs"].values()
+    )
+    check = next(step["run"] for step in steps if step.get("name", "").startswith("The tag is"))
+    for name in ("pyproject.toml", "charts/securebench/Chart.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"))
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changes\n\n{heading}\n")
+
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    done = subprocess.run(
+        ["bash", "-e", "-c", check],
+        cwd=tmp_path,
+        env={"VERSION": f"v{version}", "PATH": os.environ["PATH"]},
+        check=False,
+    )
+
+    assert done.returncode == code
