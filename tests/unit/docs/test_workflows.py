@@ -55,7 +55,11 @@ def test_pull_requests_are_checked_by_targets_that_exist():
 
 @pytest.mark.parametrize(
     ("heading", "code"),
-    [("## 0.1.0 (2026-12-01)", 0), ("## 0.1.0 (unreleased)", 1), ("## 0.2.0 (2026-12-01)", 1)],
+    [
+        ("## {version} (2026-12-01)", 0),
+        ("## {version} (unreleased)", 1),
+        ("## {version}.1 (2026-12-01)", 1),
+    ],
 )
 def test_a_tag_is_released_if_version_and_changelog_say_so(tmp_path, heading, code):
     (steps,) = (
@@ -66,9 +70,9 @@ def test_a_tag_is_released_if_version_and_changelog_say_so(tmp_path, heading, co
     for name in ("pyproject.toml", "charts/securebench/Chart.yaml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"))
-    (tmp_path / "CHANGELOG.md").write_text(f"# Changes\n\n{heading}\n")
-
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changes\n\n{heading.format(version=version)}\n")
+
     done = subprocess.run(
         ["bash", "-e", "-c", check],
         cwd=tmp_path,
