@@ -35,6 +35,7 @@ DECISION = "scale_decision_seconds"
 EVENT, WHOLE = "event", "whole"
 START_SECONDS = 60.0
 WATCHED_SECONDS = 0.05
+DOCKERFILE = Path(__file__).parents[2] / "images" / "operator" / "Dockerfile"
 
 PER_SECOND = 1_000
 """Pods that the operator may create; by default 5, which a node that starts containers needs."""
@@ -73,7 +74,14 @@ def environment(space: str) -> Mapping[str, str]:
         "pod_name": "scale",
         "pod_uid": "scale",
     }
-    return {VARIABLES[key]: value for key, value in place.items()}
+    return {VARIABLES[key]: value for key, value in place.items()} | image_environment()
+
+
+def image_environment() -> Mapping[str, str]:
+    """Return the variables that the operator's image sets, which bound its memory."""
+    lines = DOCKERFILE.read_text(encoding="utf-8").splitlines()
+    words = [word for line in lines if line.startswith("ENV MALLOC_") for word in line.split()[1:]]
+    return dict(word.split("=", 1) for word in words)
 
 
 class OperatorProcess:
