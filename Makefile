@@ -128,7 +128,7 @@ lint: setup ## Format, lint, import contracts, spelling, YAML, shell and Go
 	@ruff check --output-format concise .
 	@ruff format --check .
 	@lint-imports
-	@codespell --ignore-words-list notin,caf,comand,abd,ue,te,regraded --skip 'tests/e2e/scenarios/*,tests/unit/docs/schemas/*,tests/fuzz/corpus/*,images/supervise/testdata/*,benchmarks/*/tasks.jsonl,benchmarks/*/oracle/*,tests/packs/bad-pack/*' operator tests docs images charts benchmarks Makefile *.md
+	@codespell --ignore-words-list notin,caf,comand,abd,ue,te,regraded --skip 'tests/e2e/scenarios/*,tests/unit/docs/schemas/*,tests/fuzz/corpus/*,images/supervise/internal/*/testdata/*,benchmarks/*/tasks.jsonl,benchmarks/*/oracle/*,tests/packs/bad-pack/*' operator tests docs images charts benchmarks Makefile *.md
 	@yamllint --strict .
 	@shellcheck -x $$(git ls-files --cached --others --exclude-standard -- '*.sh' ':!benchmarks' ':!tests/e2e/scenarios' ':!tests/packs' tests/cluster/cluster tests/outside/outside .ci/run .ci/stages)
 	@test -z "$$(gofmt -l images/supervise)" || { gofmt -d images/supervise; exit 1; }
@@ -173,7 +173,8 @@ wiring: setup ## kopf handlers
 	@$(call tier,tests/wiring,$(PARALLEL),$(IN_MEMORY))
 
 supervise: ## Tests of the Go program supervise
-	@cd images/supervise && CGO_ENABLED=0 go test ./...
+	@# One package after the other: several take ports of this machine and measure times.
+	@cd images/supervise && CGO_ENABLED=0 go test -p 1 ./...
 
 cluster-tests: setup load ## Pods on the local cluster: network, threats, crashes
 	@$(WITH_CLUSTER); $(call tier,tests/cluster,-m "cluster and not slow" $(LANES) $(SLOWEST))
@@ -265,14 +266,17 @@ failover: setup load ## Take the operator that works away 10 times in a run with
 kills: setup load ## Kill the operator 20 times in a 40-task run and compare the records
 	@$(WITH_CLUSTER); pytest tests/cluster/test_kills.py -m slow -s
 
-FUZZ_TARGETS := FuzzDecodeRun FuzzDecodeOthers FuzzMessage FuzzUnpack FuzzUnpackEntries FuzzDecodeEgress FuzzDecodeProbe FuzzPreface FuzzReply FuzzDecodeCourier FuzzStreamText FuzzSeal
+# PACKAGE/TARGET, packages below images/supervise/internal.
+FUZZ_TARGETS := specs/FuzzDecodeRun specs/FuzzDecodeEgress specs/FuzzDecodeProbe repository/FuzzDecodeOthers outcome/FuzzMessage \
+	staging/FuzzUnpack staging/FuzzUnpackEntries egress/FuzzPreface egress/FuzzReply \
+	courier/FuzzDecodeCourier courier/FuzzStreamText courier/FuzzSeal
 FUZZ_SECONDS ?= 600
 
 fuzz: setup ## Fuzz what untrusted bytes reach first, FUZZ_SECONDS each; compare 100,000 scorer cases
 	@pytest tests/property/test_scorers_differential.py -m slow
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) pytest tests/fuzz
 	@cd images/supervise && for each in $(FUZZ_TARGETS); do \
-	  CGO_ENABLED=0 go test -run '^$$' -fuzz "^$$each\$$" -fuzztime $(FUZZ_SECONDS)s .; done
+	  CGO_ENABLED=0 go test -run '^$$' -fuzz "^$${each#*/}\$$" -fuzztime $(FUZZ_SECONDS)s "./internal/$${each%/*}"; done
 
 clean: ## Remove what tools left in the work tree (not the cache folder)
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

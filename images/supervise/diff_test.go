@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"strconv"
@@ -9,6 +8,9 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"securebench.dev/supervise/internal/outcome"
+	"securebench.dev/supervise/internal/repository"
 )
 
 // changedBy runs a script in a repository and returns what supervise says and the diff.
@@ -38,7 +40,7 @@ func changedBy(t *testing.T, prepare func(*checkout), script string) (*checkout,
 // apply applies the diff to the checkout as the verifier does.
 func (c *checkout) apply(diff string) {
 	c.t.Helper()
-	c.write("repo/.git/info/attributes", gitAttributes)
+	c.write("repo/.git/info/attributes", repository.GitAttributes)
 	command := exec.Command("git", "-C", c.path("repo"), "apply", "--binary", "-")
 	command.Stdin = strings.NewReader(diff)
 	if output, err := command.CombinedOutput(); err != nil {
@@ -46,9 +48,9 @@ func (c *checkout) apply(diff string) {
 	}
 }
 
-func (d *diffReport) isMade() bool { return d != nil && d.ExitCode != nil && *d.ExitCode == 0 }
+func isMade(d *outcome.DiffReport) bool { return d != nil && d.ExitCode != nil && *d.ExitCode == 0 }
 
-func (d *diffReport) exitCode() string {
+func exitCodeOf(d *outcome.DiffReport) string {
 	if d.ExitCode == nil {
 		return "none"
 	}
@@ -78,7 +80,7 @@ func TestDiffHasWhatChanged(t *testing.T) {
 	for name, more := range cases {
 		t.Run(name, func(t *testing.T) {
 			_, got, diff := changedBy(t, nil, work+"\n"+more)
-			if got.code != codeDone || !got.message.Diff.isMade() || got.message.Diff.Stderr != "" || got.message.Diff.Baseline != baselineClean {
+			if got.code != outcome.CodeDone || !isMade(got.message.Diff) || got.message.Diff.Stderr != "" || got.message.Diff.Baseline != repository.BaselineClean {
 				t.Fatalf("got code %d, %+v, %+v", got.code, got.message, got.message.Diff)
 			}
 			for _, part := range want {
@@ -111,7 +113,7 @@ func TestDiffLeavesOutWhatWasThereBefore(t *testing.T) {
 		c.write("repo/dirty", "before\n")
 		c.write("repo/hello", "changed before\n")
 	}, "echo x > new")
-	if got.message.Diff == nil || got.message.Diff.Baseline != baselineCommitted {
+	if got.message.Diff == nil || got.message.Diff.Baseline != repository.BaselineCommitted {
 		t.Fatalf("got %+v", got.message)
 	}
 	if strings.Contains(diff, "dirty") || strings.Contains(diff, "hello") || !strings.Contains(diff, "b/new") {
@@ -141,7 +143,7 @@ func TestDiffRunsNothingOfTheRepository(t *testing.T) {
 	if _, err := os.Stat(c.path("marker")); err == nil {
 		t.Error("a program of the repository ran")
 	}
-	if !got.message.Diff.isMade() || !strings.Contains(diff, "b/new") {
+	if !isMade(got.message.Diff) || !strings.Contains(diff, "b/new") {
 		t.Errorf("got %+v", got.message.Diff)
 	}
 }
@@ -155,17 +157,17 @@ func TestADiffThatCannotBeMade(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, got, diff := changedBy(t, nil, "echo x >> hello; "+made.script)
-			if got.code != codeDone || got.message.Diff == nil {
+			if got.code != outcome.CodeDone || got.message.Diff == nil {
 				t.Fatalf("got code %d, %+v", got.code, got.message)
 			}
 			tooLarge := len(diff) == 1<<20+1
-			if report := got.message.Diff; report.isMade() != tooLarge || report.exitCode() != made.exitCode || !strings.Contains(report.Stderr, made.stderr) {
-				t.Errorf("got %+v with exit code %s and %d bytes", report, report.exitCode(), len(diff))
+			if report := got.message.Diff; isMade(report) != tooLarge || exitCodeOf(report) != made.exitCode || !strings.Contains(report.Stderr, made.stderr) {
+				t.Errorf("got %+v with exit code %s and %d bytes", report, exitCodeOf(report), len(diff))
 			}
 		})
 	}
 	c, got, _ := changedBy(t, func(c *checkout) { _ = os.RemoveAll(c.path("repo/.git")) }, "true")
-	if got.code != codeStaging {
+	if got.code != outcome.CodeStaging {
 		t.Errorf("without a repository: code %d in %s", got.code, c.root)
 	}
 }
@@ -177,7 +179,7 @@ func TestNoDiffWithoutAnEndOfItsOwn(t *testing.T) {
 	phase := phaseIn(c.path("repo"), "sleep", "60")
 	phase["timeout_seconds"] = 0.2
 	c.fixture.spec["phases"] = []any{phase}
-	if got := c.fixture.run(); got.code != codeTimeout || got.message.Diff != nil {
+	if got := c.fixture.run(); got.code != outcome.CodeTimeout || got.message.Diff != nil {
 		t.Errorf("got code %d, %+v", got.code, got.message.Diff)
 	}
 }
@@ -189,25 +191,10 @@ func TestWhatGitSaysOfADiffIsBounded(t *testing.T) {
 			git -C "$name" -c user.name=a -c user.email=a@a commit -q --allow-empty -m x
 		done`)
 	report := got.message.Diff
-	if !report.isMade() || !strings.Contains(diff, "nested") || !strings.Contains(report.Stderr, "nested") {
+	if !isMade(report) || !strings.Contains(diff, "nested") || !strings.Contains(report.Stderr, "nested") {
 		t.Fatalf("got %+v", report)
 	}
-	if len(report.Stderr) > diffStderrBytes || !utf8.ValidString(report.Stderr) {
+	if len(report.Stderr) > repository.DiffStderrBytes || !utf8.ValidString(report.Stderr) {
 		t.Errorf("got %d bytes: %q", len(report.Stderr), report.Stderr)
-	}
-}
-
-func TestTheWorstWordsOfGitFitIntoTheMessage(t *testing.T) {
-	for name, said := range map[string]string{"escaped": "\x01", "not UTF-8": "\xff", "cut in a character": "aü"} {
-		t.Run(name, func(t *testing.T) {
-			w := worktree{git: &trustedGit{heard: capture{headLimit: diffStderrBytes}}}
-			w.git.heard.add([]byte(strings.Repeat(said, 10000)))
-			stderr := w.stderr(nil)
-			encoded := message{V: 1, Commit: strings.Repeat("a", 64), Error: strings.Repeat("e", messageBytes), Diff: &diffReport{Stderr: stderr}}.encode()
-			var back message
-			if err := json.Unmarshal(encoded, &back); err != nil || len(encoded) > messageBytes || back.Diff.Stderr != stderr || back.Error == "" {
-				t.Errorf("%d bytes, %v: %s", len(encoded), err, encoded)
-			}
-		})
 	}
 }

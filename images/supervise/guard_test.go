@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"securebench.dev/supervise/internal/outcome"
 )
 
 // reader prints whether a child of the check can open its parent's memory.
@@ -87,7 +89,7 @@ func TestAGuardedCommandIsEndedAtItsLimit(t *testing.T) {
 	one["guarded"] = true
 	f := newFixture(t)
 	f.spec["verdict"] = true
-	if got := f.phases(one).run(); got.code != codeTimeout {
+	if got := f.phases(one).run(); got.code != outcome.CodeTimeout {
 		t.Errorf("got %+v", got.message)
 	}
 }

@@ -9,24 +9,18 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"securebench.dev/supervise/internal/canary"
+	"securebench.dev/supervise/internal/courier"
+	"securebench.dev/supervise/internal/egress"
+	"securebench.dev/supervise/internal/outcome"
+	"securebench.dev/supervise/internal/process"
+	"securebench.dev/supervise/internal/run"
+	"securebench.dev/supervise/internal/staging"
 )
 
 // terminationLog is where the kubelet reads the last message of a container.
 var terminationLog = "/dev/termination-log"
-
-// Exit codes: the whole verdict channel. Every other code is never a pass.
-const (
-	codeDone     = 0
-	codeFailed   = 1
-	codePhase    = 64 // plus the number of the phase that failed before the last
-	codeStaging  = 90
-	codeStopped  = 91
-	codeOwnFault = 92
-	codeNetwork  = 93
-	codeTampered = 94 // the checks succeeded although a test was added that must fail; told to stop from inside
-	codeUnfit    = 95 // what decides cannot work, found before the candidate was there
-	codeTimeout  = 124
-)
 
 func main() {
 	os.Exit(execute(os.Args, terminationLog))
@@ -37,32 +31,32 @@ func execute(args []string, log string) (code int) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			fmt.Fprintln(os.Stderr, "supervise: internal error:", fault)
-			code = codeOwnFault
+			code = outcome.CodeOwnFault
 		}
 	}()
 	if len(args) != 4 || args[2] != "--spec" {
 		fmt.Fprintln(os.Stderr, "usage: supervise copy|run|courier|egress-proxy|probe --spec JSON")
-		return codeOwnFault
+		return outcome.CodeOwnFault
 	}
 	switch args[1] {
 	case "copy":
-		return supervised(args, log, copyTree)
+		return supervised(args, log, staging.Copy)
 	case "run":
-		return supervised(args, log, run)
+		return supervised(args, log, run.Run)
 	case "egress-proxy":
-		return egressProxy(args[3])
+		return egress.Proxy(args[3])
 	case "courier":
-		return courier(args[3], log)
+		return courier.Run(args[3], log)
 	case "probe":
-		return probe(args[3], log)
+		return canary.Probe(args[3], log)
 	default:
 		fmt.Fprintf(os.Stderr, "supervise: unknown subcommand %q\n", args[1])
-		return codeOwnFault
+		return outcome.CodeOwnFault
 	}
 }
 
 // A job works until it is done or until stop is closed, whichever comes first.
-type job func(spec string, stop <-chan struct{}) message
+type job func(spec string, stop <-chan struct{}) outcome.Message
 
 // supervised runs a job as a hardened process and leaves its message behind.
 func supervised(args []string, log string, work job) int {
@@ -71,16 +65,16 @@ func supervised(args []string, log string, work job) int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "supervise: no termination message:", err)
 	}
-	stop := watchStop()
-	done := make(chan message, 1)
+	stop := process.WatchStop()
+	done := make(chan outcome.Message, 1)
 	go func() {
 		defer func() {
 			if fault := recover(); fault != nil {
-				done <- failure(codeOwnFault, fmt.Errorf("internal error: %v", fault))
+				done <- outcome.Failure(outcome.CodeOwnFault, fmt.Errorf("internal error: %v", fault))
 			}
 		}()
-		if err := shield(); err != nil {
-			done <- failure(codeOwnFault, err)
+		if err := process.Shield(); err != nil {
+			done <- outcome.Failure(outcome.CodeOwnFault, err)
 			return
 		}
 		done <- work(args[3], stop)
@@ -94,17 +88,17 @@ func supervised(args []string, log string, work job) int {
 	select {
 	case result := <-done:
 		return conclude(target, result)
-	case <-time.After(stopAllowance):
-		return conclude(target, failure(codeStopped, errStopped))
+	case <-time.After(process.StopAllowance):
+		return conclude(target, outcome.Failure(outcome.CodeStopped, outcome.ErrStopped))
 	}
 }
 
 // conclude writes the termination message, the last act of the process.
-func conclude(target *os.File, result message) int {
+func conclude(target *os.File, result outcome.Message) int {
 	if target != nil {
 		// Without the message the exit code still says everything that counts.
 		_ = target.Truncate(0)
-		_, _ = target.WriteAt(result.encode(), 0)
+		_, _ = target.WriteAt(result.Encode(), 0)
 		_ = target.Close()
 	}
 	return result.Code

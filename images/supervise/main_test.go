@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"securebench.dev/supervise/internal/outcome"
 )
 
 // helperLog makes the test binary act as the program, with its termination message there.
@@ -34,7 +36,7 @@ type fixture struct {
 
 type result struct {
 	code    int
-	message message
+	message outcome.Message
 	raw     []byte
 	took    time.Duration
 }

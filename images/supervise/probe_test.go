@@ -5,6 +5,9 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"securebench.dev/supervise/internal/network"
+	"securebench.dev/supervise/internal/outcome"
 )
 
 func TestCommandsWaitForTheirSidecar(t *testing.T) {
@@ -21,7 +24,7 @@ func TestCommandsWaitForTheirSidecar(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	if got := f.finish(running); got.code != codeDone {
+	if got := f.finish(running); got.code != outcome.CodeDone {
 		t.Errorf("%+v", got.message)
 	}
 	if _, err := os.Stat(f.path("begun")); err != nil {
@@ -36,12 +39,12 @@ func TestStopEndsTheWaitForASidecar(t *testing.T) {
 	running := f.start(f.phases(shell("touch begun")).command())
 	time.Sleep(100 * time.Millisecond)
 	_ = running.command.Process.Signal(os.Interrupt)
-	if got := f.finish(running); got.code != codeStopped {
+	if got := f.finish(running); got.code != outcome.CodeStopped {
 		t.Errorf("%+v", got.message)
 	}
 	told := make(chan struct{})
 	close(told)
-	if waitOpen([]string{freeAddress(t)}, told) {
+	if network.WaitOpen([]string{freeAddress(t)}, told) {
 		t.Error("nobody listens there")
 	}
 }
@@ -49,7 +52,18 @@ func TestStopEndsTheWaitForASidecar(t *testing.T) {
 func TestSidecarsHaveAddresses(t *testing.T) {
 	f := newFixture(t)
 	f.spec["awaits"] = []any{"sidecar:8080"}
-	if got := f.phases(shell("true")).run(); got.code != codeOwnFault {
+	if got := f.phases(shell("true")).run(); got.code != outcome.CodeOwnFault {
 		t.Errorf("%+v", got.message)
 	}
+}
+
+// freeAddress is one on the loopback where nobody listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"securebench.dev/supervise/internal/outcome"
 )
 
 const incomplete = "tests did not complete"
@@ -60,7 +62,7 @@ func TestSecretIsANewOneEachTime(t *testing.T) {
 	f.phases(one).run()
 	f.phases(one).run()
 	secrets := f.read("secrets")
-	if len(secrets) != 2*proofBytes || secrets[:proofBytes] == secrets[proofBytes:] {
+	if len(secrets) != 2*32 || secrets[:32] == secrets[32:] {
 		t.Errorf("secrets %q", secrets)
 	}
 }
@@ -110,14 +112,14 @@ exit 3`)
 		t.Fatal(err)
 	}
 	got := f.run()
-	if got.code != codeDone || got.message.ExitCode != 3 || f.read("output/stdout") != "" {
+	if got.code != outcome.CodeDone || got.message.ExitCode != 3 || f.read("output/stdout") != "" {
 		t.Errorf("stdout %q, %+v", f.read("output/stdout"), got.message)
 	}
 }
 
 func TestProcessesOfAnotherUserAreEnded(t *testing.T) {
 	f := becoming(t, daemons+"exit 0")
-	if got := f.run(); got.code != codeDone || got.took > 15*time.Second {
+	if got := f.run(); got.code != outcome.CodeDone || got.took > 15*time.Second {
 		t.Fatalf("code %d after %v", got.code, got.took)
 	}
 	before := f.read("workspace/alive")
@@ -132,7 +134,7 @@ func TestWithoutCapabilitiesNobodyElseIsBecome(t *testing.T) {
 	f.init = false
 	f.shed()
 	got := f.run()
-	if got.code != codeOwnFault || !strings.Contains(got.message.Error, "CAP_SETUID") {
+	if got.code != outcome.CodeOwnFault || !strings.Contains(got.message.Error, "CAP_SETUID") {
 		t.Errorf("code %d, %+v", got.code, got.message)
 	}
 	if _, err := os.Stat(f.path("workspace/ran")); err == nil {

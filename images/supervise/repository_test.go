@@ -7,8 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+
+	"securebench.dev/supervise/internal/outcome"
+	"securebench.dev/supervise/internal/repository"
 )
 
 const (
@@ -141,39 +145,39 @@ func TestRepositorySteps(t *testing.T) {
 		phase  string
 		text   string
 	}{
-		"the right patch passes":           {func(*checkout) {}, codeDone, "checks", ""},
-		"a short commit is not compared":   {func(c *checkout) { c.spec["base_commit"] = "v1" }, codeDone, "checks", ""},
-		"an upper-case commit is the same": {func(c *checkout) { c.spec["base_commit"] = strings.ToUpper(c.head()) }, codeDone, "checks", ""},
-		"another patch fails":              {func(c *checkout) { c.candidate(strings.ReplaceAll(hello, "HELLO", "HALLO"), "hello") }, codeFailed, "checks", ""},
-		"no repository":                    {func(c *checkout) { c.spec["workdir"] = c.path("lane") }, codePhase + stepHead, "base_commit", "not a git repository"},
-		"no such folder":                   {func(c *checkout) { c.spec["workdir"] = c.path("none") }, codePhase + stepHead, "base_commit", "cannot be used"},
-		"another commit":                   {func(c *checkout) { c.spec["base_commit"] = strings.Repeat("0", 40) }, codePhase + stepBase, "base_commit", "HEAD is"},
-		"the setup patch does not apply":   {func(c *checkout) { c.patch("setup_patch", wrongText) }, codePhase + stepSetup, "setup_patch", "does not apply"},
+		"the right patch passes":           {func(*checkout) {}, outcome.CodeDone, "checks", ""},
+		"a short commit is not compared":   {func(c *checkout) { c.spec["base_commit"] = "v1" }, outcome.CodeDone, "checks", ""},
+		"an upper-case commit is the same": {func(c *checkout) { c.spec["base_commit"] = strings.ToUpper(c.head()) }, outcome.CodeDone, "checks", ""},
+		"another patch fails":              {func(c *checkout) { c.candidate(strings.ReplaceAll(hello, "HELLO", "HALLO"), "hello") }, outcome.CodeFailed, "checks", ""},
+		"no repository":                    {func(c *checkout) { c.spec["workdir"] = c.path("lane") }, outcome.CodePhase + repository.StepHead, "base_commit", "not a git repository"},
+		"no such folder":                   {func(c *checkout) { c.spec["workdir"] = c.path("none") }, outcome.CodePhase + repository.StepHead, "base_commit", "cannot be used"},
+		"another commit":                   {func(c *checkout) { c.spec["base_commit"] = strings.Repeat("0", 40) }, outcome.CodePhase + repository.StepBase, "base_commit", "HEAD is"},
+		"the setup patch does not apply":   {func(c *checkout) { c.patch("setup_patch", wrongText) }, outcome.CodePhase + repository.StepSetup, "setup_patch", "does not apply"},
 		"the setup patch comes first": {func(c *checkout) {
 			c.patch("setup_patch", strings.ReplaceAll(hello, "HELLO", "setup"))
 			c.candidate(strings.ReplaceAll(hello, "-hello", "-setup"), "hello")
-		}, codeDone, "checks", ""},
-		"the test patch never applies": {func(c *checkout) { c.patch("test_patch", wrongText) }, codePhase + stepTestAlone, "test_patch", "does not apply"},
-		"the candidate does not apply": {func(c *checkout) { c.candidate(wrongText, "hello") }, codePhase + stepCandidate, "candidate_patch", "does not apply"},
+		}, outcome.CodeDone, "checks", ""},
+		"the test patch never applies": {func(c *checkout) { c.patch("test_patch", wrongText) }, outcome.CodePhase + repository.StepTestAlone, "test_patch", "does not apply"},
+		"the candidate does not apply": {func(c *checkout) { c.candidate(wrongText, "hello") }, outcome.CodePhase + repository.StepCandidate, "candidate_patch", "does not apply"},
 		"the candidate stands in the way of the tests": {func(c *checkout) {
 			c.candidate(hello+added("checks.sh", "100644", "true"), "hello", "checks.sh")
-		}, codePhase + stepTest, "test_patch", "already exists"},
-		"the control is noticed": {func(c *checkout) { c.patch("control", control) }, codeDone, "checks", ""},
+		}, outcome.CodePhase + repository.StepTest, "test_patch", "already exists"},
+		"the control is noticed": {func(c *checkout) { c.patch("control", control) }, outcome.CodeDone, "checks", ""},
 		"a forged success": {func(c *checkout) {
 			c.patch("control", control)
 			c.fixture.spec["phases"] = []any{phaseIn(c.path("repo"), "true")}
-		}, codeTampered, "checks", ""},
+		}, outcome.CodeTampered, "checks", ""},
 		"a control that hangs": {func(c *checkout) {
 			c.patch("control", control)
 			c.fixture.spec["phases"] = []any{phase("checks", 0.2, "sleep", "60")}
-		}, codeDone, "checks", ""},
-		"the control never applies": {func(c *checkout) { c.patch("control", wrongText) }, codePhase + stepTestAlone, "test_patch", "does not apply"},
+		}, outcome.CodeDone, "checks", ""},
+		"the control never applies": {func(c *checkout) { c.patch("control", wrongText) }, outcome.CodePhase + repository.StepTestAlone, "test_patch", "does not apply"},
 		"the control does not apply to the candidate": {func(c *checkout) {
 			c.patch("control", strings.ReplaceAll(hello, "HELLO", "control"))
-		}, codePhase + stepControl, "test_patch", "does not apply"},
+		}, outcome.CodePhase + repository.StepControl, "test_patch", "does not apply"},
 		"the check runs too long": {func(c *checkout) {
 			c.fixture.spec["phases"] = []any{phase("checks", 0.2, "sleep", "60")}
-		}, codeTimeout, "checks", ""},
+		}, outcome.CodeTimeout, "checks", ""},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -183,7 +187,7 @@ func TestRepositorySteps(t *testing.T) {
 			if got.code != test.want || got.message.Phase != test.phase || !strings.Contains(got.message.Error, test.text) {
 				t.Errorf("got code %d, %+v", got.code, got.message)
 			}
-			if got.code != codeOwnFault && got.code != codePhase+stepHead && got.message.Commit != c.head() {
+			if got.code != outcome.CodeOwnFault && got.code != outcome.CodePhase+repository.StepHead && got.message.Commit != c.head() {
 				t.Errorf("commit is %q", got.message.Commit)
 			}
 			if left, _ := os.ReadDir(c.path("scratch")); len(left) != 0 {
@@ -203,17 +207,17 @@ func TestReallyChangedPathsAreCompared(t *testing.T) {
 		want     int
 		changed  map[string]*string
 	}{
-		"as declared":     {added("new", "100644", "x"), []string{"new"}, nil, codeDone, nil},
-		"one more":        {hello + added("new", "100644", "x"), []string{"hello"}, nil, codePhase + stepPaths, map[string]*string{"hello": nil, "new": nil}},
-		"one less":        {hello, []string{"hello", "sub/other"}, nil, codePhase + stepPaths, map[string]*string{"hello": nil}},
-		"mode":            {"diff --git a/hello b/hello\nold mode 100644\nnew mode 100755\n", []string{"hello"}, nil, codeDone, nil},
-		"deletion":        {"diff --git a/hello b/hello\ndeleted file mode 100644\n--- a/hello\n+++ /dev/null\n@@ -1 +0,0 @@\n-hello\n", []string{"hello"}, nil, codeDone, nil},
-		"rename":          {"diff --git a/hello b/moved\nrename from hello\nrename to moved\n", []string{"hello", "moved"}, nil, codeDone, nil},
-		"copy":            {"diff --git a/hello b/copy\ncopy from hello\ncopy to copy\n", []string{"copy"}, nil, codeDone, nil},
-		"declared link":   {added("l", "120000", target), []string{"l"}, map[string]string{"l": target}, codeDone, nil},
-		"other link":      {added("l", "120000", outside), []string{"l"}, map[string]string{"l": target}, codePhase + stepPaths, map[string]*string{"l": &outside}},
-		"undeclared link": {added("l", "120000", target), []string{"l"}, nil, codePhase + stepPaths, map[string]*string{"l": &target}},
-		"an ignored file": {added("x.ignored", "100644", "x"), []string{"other"}, nil, codePhase + stepPaths, map[string]*string{"x.ignored": nil}},
+		"as declared":     {added("new", "100644", "x"), []string{"new"}, nil, outcome.CodeDone, nil},
+		"one more":        {hello + added("new", "100644", "x"), []string{"hello"}, nil, outcome.CodePhase + repository.StepPaths, map[string]*string{"hello": nil, "new": nil}},
+		"one less":        {hello, []string{"hello", "sub/other"}, nil, outcome.CodePhase + repository.StepPaths, map[string]*string{"hello": nil}},
+		"mode":            {"diff --git a/hello b/hello\nold mode 100644\nnew mode 100755\n", []string{"hello"}, nil, outcome.CodeDone, nil},
+		"deletion":        {"diff --git a/hello b/hello\ndeleted file mode 100644\n--- a/hello\n+++ /dev/null\n@@ -1 +0,0 @@\n-hello\n", []string{"hello"}, nil, outcome.CodeDone, nil},
+		"rename":          {"diff --git a/hello b/moved\nrename from hello\nrename to moved\n", []string{"hello", "moved"}, nil, outcome.CodeDone, nil},
+		"copy":            {"diff --git a/hello b/copy\ncopy from hello\ncopy to copy\n", []string{"copy"}, nil, outcome.CodeDone, nil},
+		"declared link":   {added("l", "120000", target), []string{"l"}, map[string]string{"l": target}, outcome.CodeDone, nil},
+		"other link":      {added("l", "120000", outside), []string{"l"}, map[string]string{"l": target}, outcome.CodePhase + repository.StepPaths, map[string]*string{"l": &outside}},
+		"undeclared link": {added("l", "120000", target), []string{"l"}, nil, outcome.CodePhase + repository.StepPaths, map[string]*string{"l": &target}},
+		"an ignored file": {added("x.ignored", "100644", "x"), []string{"other"}, nil, outcome.CodePhase + repository.StepPaths, map[string]*string{"x.ignored": nil}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -228,7 +232,7 @@ func TestReallyChangedPathsAreCompared(t *testing.T) {
 			if got.code != test.want {
 				t.Fatalf("got code %d, %+v", got.code, got.message)
 			}
-			if test.changed != nil && !changes(c.changes()).equal(test.changed) {
+			if test.changed != nil && !reflect.DeepEqual(c.changes(), test.changed) {
 				t.Errorf("got %v", c.changes())
 			}
 		})
@@ -245,7 +249,7 @@ func TestTheRepositoryCannotRunPrograms(t *testing.T) {
 	}
 	c.write("repo/.gitattributes", "* filter=x diff=x\n")
 	c.write("repo/.git/hooks/post-checkout", "#!/bin/sh\n"+program+"\n")
-	if got := c.run(); got.code != codeDone {
+	if got := c.run(); got.code != outcome.CodeDone {
 		t.Errorf("got code %d, %+v", got.code, got.message)
 	}
 	if _, err := os.Stat(marker); err == nil {
@@ -266,7 +270,7 @@ func TestBytesArriveAsTheyAre(t *testing.T) {
 	c.write("repo/.gitattributes", "* text eol=crlf ident\n")
 	c.candidate("diff --git a/dos b/dos\n--- a/dos\n+++ b/dos\n@@ -1,2 +1,2 @@\n-a\r\n+$Id$\r\n b\r\n", "dos")
 	c.fixture.spec["phases"] = []any{phaseIn(c.path("repo"), "sh", "-c", `[ "$(od -An -c dos | tr -d ' \n')" = '$Id$\r\nb\r\n' ]`)}
-	if got := c.run(); got.code != codeDone {
+	if got := c.run(); got.code != outcome.CodeDone {
 		t.Errorf("got code %d, %+v", got.code, got.message)
 	}
 }
@@ -275,7 +279,7 @@ func TestAChangedCandidateIsRefused(t *testing.T) {
 	c := newCheckout(t)
 	c.run()
 	c.write("candidate/applied.patch", wrongText)
-	if got := c.fixture.run(); got.code != codeStaging {
+	if got := c.fixture.run(); got.code != outcome.CodeStaging {
 		t.Errorf("got code %d, %+v", got.code, got.message)
 	}
 }
@@ -289,7 +293,7 @@ func TestAPatchWritesNothingOutside(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCheckout(t).candidate(patch, "x")
-			if got := c.run(); got.code != codePhase+stepCandidate && got.code != codePhase+stepPaths {
+			if got := c.run(); got.code != outcome.CodePhase+repository.StepCandidate && got.code != outcome.CodePhase+repository.StepPaths {
 				t.Errorf("got code %d, %+v", got.code, got.message)
 			}
 			for _, path := range []string{c.path("escaped"), "/tmp/sb-escaped", c.path("repo/.git/hooks/x")} {

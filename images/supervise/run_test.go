@@ -9,6 +9,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"securebench.dev/supervise/internal/outcome"
+	"securebench.dev/supervise/internal/process"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -46,7 +49,7 @@ func TestExitCodes(t *testing.T) {
 			if got.code != test.want || got.message.ExitCode != test.wantExit || got.message.Phase != test.wantName {
 				t.Errorf("got code %d, %+v", got.code, got.message)
 			}
-			if got.message.TimedOut != (test.wantExit == codeTimeout && test.want != codeFailed) {
+			if got.message.TimedOut != (test.wantExit == outcome.CodeTimeout && test.want != outcome.CodeFailed) {
 				t.Errorf("timed_out is %v", got.message.TimedOut)
 			}
 		})
@@ -102,7 +105,7 @@ func TestProgramsBesideTheImage(t *testing.T) {
 			started := phase("main", nil, "/bin/sh", "-c", "both; only-ours")
 			started["search"] = []string{own}
 			f := newFixture(t).phases(started)
-			if got := f.run(); got.code != codeDone || f.read("output/stdout") != test.want {
+			if got := f.run(); got.code != outcome.CodeDone || f.read("output/stdout") != test.want {
 				t.Errorf("got code %d, %q", got.code, f.read("output/stdout"))
 			}
 		})
@@ -112,7 +115,7 @@ func TestProgramsBesideTheImage(t *testing.T) {
 func TestStandardInputIsEmpty(t *testing.T) {
 	// Codex waits for the end of an open one.
 	f := newFixture(t).phases(phase("main", 5, "cat"))
-	if got := f.run(); got.code != codeDone || f.read("output/stdout") != "" {
+	if got := f.run(); got.code != outcome.CodeDone || f.read("output/stdout") != "" {
 		t.Errorf("got code %d, %+v", got.code, got.message)
 	}
 }
@@ -184,7 +187,7 @@ func TestForkBombEnds(t *testing.T) {
 	f.spec["max_processes"] = 150
 	bomb := phase("main", 1.0, "sh", "-c", `echo up; exec 2>/dev/null; b() { b & b & sleep 1; }; b & exec sleep 60`)
 	got := f.phases(bomb).run()
-	if got.code != codeTimeout || got.took > 10*time.Second || f.read("output/stdout") != "up\n" {
+	if got.code != outcome.CodeTimeout || got.took > 10*time.Second || f.read("output/stdout") != "up\n" {
 		t.Errorf("code %d after %v", got.code, got.took)
 	}
 }
@@ -234,7 +237,7 @@ func TestStop(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := f.finish(running)
-			if took := time.Since(told); got.code != codeStopped || took > time.Second {
+			if took := time.Since(told); got.code != outcome.CodeStopped || took > time.Second {
 				t.Errorf("code %d after %v", got.code, took)
 			}
 			if f.read("output/stdout") != "up\n" {
@@ -259,7 +262,7 @@ func TestSidecarStaysWhenItsCommandHasEnded(t *testing.T) {
 	if err := running.command.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-ended; got.code != codeDone || got.message.ExitCode != 3 {
+	if got := <-ended; got.code != outcome.CodeDone || got.message.ExitCode != 3 {
 		t.Errorf("got code %d, %+v", got.code, got.message)
 	}
 }
@@ -269,7 +272,7 @@ func TestCommandCannotEndPid1(t *testing.T) {
 	f.init = true
 	// SIGKILL and SIGSTOP never reach PID 1 from inside, the others are dropped.
 	got := f.phases(shell("for s in 1 4 5 6 7 8 10 11 12 13 14 16 19 9 17 18 20 23 29 31 32 33 34 64; do kill -$s 1 || exit 9; done; sleep 0.3; exit 5")).run()
-	if got.code != codeDone || got.message.ExitCode != 5 {
+	if got.code != outcome.CodeDone || got.message.ExitCode != 5 {
 		t.Errorf("code %d, %+v", got.code, got.message)
 	}
 }
@@ -278,7 +281,7 @@ func TestCommandThatStopsPid1IsNoPass(t *testing.T) {
 	f := newFixture(t)
 	f.init = true
 	f.spec["verdict"] = true
-	if got := f.phases(shell("kill -TERM 1; sleep 60")).run(); got.code != codeStopped {
+	if got := f.phases(shell("kill -TERM 1; sleep 60")).run(); got.code != outcome.CodeStopped {
 		t.Errorf("code %d", got.code)
 	}
 }
@@ -317,7 +320,7 @@ func TestCommandCannotWriteTheMessage(t *testing.T) {
 	f.spec["verdict"] = true
 	running := f.start(f.phases(one).command())
 	_ = running.command.Wait()
-	if code := running.command.ProcessState.ExitCode(); code != codeFailed {
+	if code := running.command.ProcessState.ExitCode(); code != outcome.CodeFailed {
 		t.Errorf("code %d", code)
 	}
 }
@@ -326,17 +329,17 @@ func TestStagingFailures(t *testing.T) {
 	f := newFixture(t)
 	f.write("lane/a", "a")
 	f.spec["lanes"] = []any{map[string]any{"path": f.path("lane"), "digest": "sha256:00"}}
-	if got := f.phases(shell("exit 0")).run(); got.code != codeStaging || !strings.Contains(got.message.Error, "digest") {
+	if got := f.phases(shell("exit 0")).run(); got.code != outcome.CodeStaging || !strings.Contains(got.message.Error, "digest") {
 		t.Errorf("digest: %+v", got.message)
 	}
 	f = newFixture(t)
 	f.spec["copies"] = []any{map[string]any{"from": f.path("nowhere"), "to": f.path("workspace")}}
-	if got := f.phases(shell("exit 0")).run(); got.code != codeStaging {
+	if got := f.phases(shell("exit 0")).run(); got.code != outcome.CodeStaging {
 		t.Errorf("copy: %+v", got.message)
 	}
 	f = newFixture(t)
 	f.spec["surprise"] = 1
-	if got := f.phases(shell("exit 0")).run(); got.code != codeOwnFault {
+	if got := f.phases(shell("exit 0")).run(); got.code != outcome.CodeOwnFault {
 		t.Errorf("specification: %+v", got.message)
 	}
 }
@@ -349,17 +352,17 @@ func TestProbes(t *testing.T) {
 	f := newFixture(t)
 	f.spec["probes"] = []any{listener.Addr().String()}
 	f.spec["probe_timeout_seconds"] = 0.3
-	if got := f.phases(shell("true")).run(); got.code != codeNetwork {
+	if got := f.phases(shell("true")).run(); got.code != outcome.CodeNetwork {
 		t.Errorf("open: %+v", got.message)
 	}
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := f.run(); got.code != codeDone {
+	if got := f.run(); got.code != outcome.CodeDone {
 		t.Errorf("closed: %+v", got.message)
 	}
 	f.spec["probes"] = []any{"kubernetes.default:443"}
-	if got := f.run(); got.code != codeOwnFault {
+	if got := f.run(); got.code != outcome.CodeOwnFault {
 		t.Errorf("a name: %+v", got.message)
 	}
 }
@@ -385,7 +388,7 @@ func TestNetworkThatOpensMeanwhile(t *testing.T) {
 			_ = os.WriteFile(opened, nil, 0o600)
 		}
 	}()
-	if got := f.run(); got.code != codeNetwork {
+	if got := f.run(); got.code != outcome.CodeNetwork {
 		t.Errorf("opened while the command ran: %+v", got.message)
 	}
 }
@@ -394,7 +397,27 @@ func TestProcessLimit(t *testing.T) {
 	f := newFixture(t)
 	f.spec["max_processes"] = 100
 	f.phases(shell("ulimit -p")).run()
-	if got := strings.TrimSpace(f.read("output/stdout")); got != fmt.Sprint(100+runtimeThreads) {
+	if got := strings.TrimSpace(f.read("output/stdout")); got != fmt.Sprint(100+process.RuntimeThreads) {
 		t.Errorf("limit is %q", got)
+	}
+}
+
+func TestMessageSaysThatACommandWasNeverStarted(t *testing.T) {
+	cases := map[string]struct {
+		phase map[string]any
+		want  bool
+	}{
+		"no such program":           {phase("x", nil, "no-such-program"), true},
+		"a folder":                  {phase("x", nil, "/proc"), true},
+		"a shell that ends so":      {shell("exit 127"), false},
+		"a program that runs":       {shell("true"), false},
+		"a shell without a program": {shell("no-such-program"), false},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := newFixture(t).phases(test.phase).run(); got.message.Unstarted != test.want {
+				t.Errorf("got %+v", got.message)
+			}
+		})
 	}
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"testing"
+
+	"securebench.dev/supervise/internal/outcome"
 )
 
 // aPlaceForAll is a folder like an emptyDir of the kubelet, which is root's.
@@ -20,7 +22,7 @@ func aPlaceForAll(t *testing.T) *fixture {
 
 func TestTemporaryFolderOfRootIsSticky(t *testing.T) {
 	f := aPlaceForAll(t)
-	if got := f.run(); got.code != codeDone || f.read("output/stdout") != "1777\nnone\n" {
+	if got := f.run(); got.code != outcome.CodeDone || f.read("output/stdout") != "1777\nnone\n" {
 		t.Errorf("got %+v, %q", got.message, f.read("output/stdout"))
 	}
 }
@@ -29,7 +31,7 @@ func TestAnotherUserGetsATemporaryFolderOfItsOwn(t *testing.T) {
 	f := aPlaceForAll(t)
 	f.become(64123)
 	want := "777\n700:64123\n" + f.path("tmp/securebench-own") + "\n"
-	if got := f.run(); got.code != codeDone || f.read("output/stdout") != want {
+	if got := f.run(); got.code != outcome.CodeDone || f.read("output/stdout") != want {
 		t.Errorf("got %+v, %q", got.message, f.read("output/stdout"))
 	}
 }
@@ -38,7 +40,7 @@ func TestTheImagesOwnTemporaryFolderStays(t *testing.T) {
 	f := aPlaceForAll(t)
 	t.Setenv("TMPDIR", "/somewhere")
 	f.become(64123)
-	if got := f.run(); got.code != codeDone || f.read("output/stdout") != "777\n/somewhere\n" {
+	if got := f.run(); got.code != outcome.CodeDone || f.read("output/stdout") != "777\n/somewhere\n" {
 		t.Errorf("got %+v, %q", got.message, f.read("output/stdout"))
 	}
 }
@@ -46,7 +48,7 @@ func TestTheImagesOwnTemporaryFolderStays(t *testing.T) {
 func TestNoTemporaryFolderIsAFailureOfStaging(t *testing.T) {
 	f := aPlaceForAll(t)
 	f.spec["temporary"] = f.path("nowhere")
-	if got := f.run(); got.code != codeStaging {
+	if got := f.run(); got.code != outcome.CodeStaging {
 		t.Errorf("got %+v", got.message)
 	}
 }

@@ -11,26 +11,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-func TestTreeDigest(t *testing.T) {
-	f := newFixture(t)
-	f.write("lane/a/b", "1")
-	f.write("lane/a.b", "2")
-	f.write("lane/a-b/\xff\n", "")
-	sum := func(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
-	text := "a-b/\xff\n\x00" + sum("") + "\na.b\x00" + sum("2") + "\na/b\x00" + sum("1") + "\n"
-	got, err := treeDigest(f.path("lane"))
-	if want := "sha256:" + sum(text); err != nil || got != want {
-		t.Errorf("got %s, %v, want %s", got, err, want)
-	}
-	if err := os.Symlink("a.b", f.path("lane/link")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := treeDigest(f.path("lane")); err == nil {
-		t.Error("a link in a lane is accepted")
-	}
-}
+	"securebench.dev/supervise/internal/outcome"
+)
 
 func TestCopyKeepsWhatItShould(t *testing.T) {
 	f := newFixture(t)
@@ -55,7 +38,7 @@ func TestCopyKeepsWhatItShould(t *testing.T) {
 	}
 	f.shed()
 	running := f.start(f.program("copy", fmt.Sprintf(`{"version":1,"from":%q,"to":%q}`, f.path("from"), f.path("workspace"))))
-	if got := f.finish(running); got.code != codeDone {
+	if got := f.finish(running); got.code != outcome.CodeDone {
 		t.Fatalf("got %+v", got.message)
 	}
 	tool, err := os.Stat(f.path("workspace/bin/tool"))
@@ -77,7 +60,7 @@ func TestCopyKeepsWhatItShould(t *testing.T) {
 func TestCopyFromNowhereSaysSo(t *testing.T) {
 	f := newFixture(t)
 	running := f.start(f.program("copy", fmt.Sprintf(`{"version":1,"from":%q,"to":%q}`, f.path("gone"), f.path("workspace"))))
-	if got := f.finish(running); got.code != codeStaging || !strings.Contains(got.message.Error, "gone") {
+	if got := f.finish(running); got.code != outcome.CodeStaging || !strings.Contains(got.message.Error, "gone") {
 		t.Errorf("got %+v", got.message)
 	}
 }
@@ -96,7 +79,7 @@ func TestCopyRemovesWhatStandsInTheWay(t *testing.T) {
 	}
 	f.shed()
 	f.spec["copies"] = []any{map[string]any{"from": f.path("from"), "to": f.path("workspace")}}
-	if got := f.phases(shell("true")).run(); got.code != codeDone {
+	if got := f.phases(shell("true")).run(); got.code != outcome.CodeDone {
 		t.Fatalf("got %+v", got.message)
 	}
 	if f.read("workspace/securebench/public/a.json") != "ours" || f.read("workspace/task.json") != "ours" {
@@ -117,7 +100,7 @@ func TestProtectedPathsStayUntouched(t *testing.T) {
 	f.write("from/other", "kept")
 	f.spec["protected"] = []any{f.path("workspace/securebench/evaluation_inputs"), f.path("workspace/data/in.csv")}
 	f.spec["copies"] = []any{map[string]any{"from": f.path("from"), "to": f.path("workspace")}}
-	if got := f.phases(shell("true")).run(); got.code != codeDone {
+	if got := f.phases(shell("true")).run(); got.code != outcome.CodeDone {
 		t.Fatalf("got %+v", got.message)
 	}
 	for name, want := range map[string]string{
@@ -171,7 +154,7 @@ func TestCandidateIsUnpacked(t *testing.T) {
 		member{name: "data/in.csv", kind: tar.TypeReg, mode: 0o644, content: "forged"},
 		member{name: "data", kind: tar.TypeReg, mode: 0o644, content: "forged"},
 	)
-	if got := f.phases(shell("true")).run(); got.code != codeDone {
+	if got := f.phases(shell("true")).run(); got.code != outcome.CodeDone {
 		t.Fatalf("got %+v", got.message)
 	}
 	info, err := os.Stat(f.path("workspace/sub/link"))
@@ -213,27 +196,13 @@ func TestHostileCandidatesAreRefused(t *testing.T) {
 			}
 			got := f.phases(shell("true")).run()
 			// What is no candidate of the expected digest is not the agent's.
-			if got.code != codeStaging || (got.message.Phase == phaseCandidate) != (members != nil) {
+			if got.code != outcome.CodeStaging || (got.message.Phase == outcome.PhaseCandidate) != (members != nil) {
 				t.Errorf("got %+v", got.message)
 			}
 			if _, err := os.Lstat(f.path("outside")); err == nil {
 				t.Error("something was written outside")
 			}
 		})
-	}
-}
-
-func TestWhatTheNodeLacksIsNotTheCandidates(t *testing.T) {
-	for _, lack := range nodeErrors {
-		if got := failure(codeStaging, ofCandidate(fmt.Errorf("unpack: %w", lack))); got.Phase != "" {
-			t.Errorf("%v: got %+v", lack, got)
-		}
-	}
-	if got := failure(codeStaging, ofCandidate(syscall.ENAMETOOLONG)); got.Phase != phaseCandidate {
-		t.Errorf("got %+v", got)
-	}
-	if err := ofCandidate(nil); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -249,7 +218,7 @@ func TestCandidateNeverWritesThroughALink(t *testing.T) {
 		member{name: "sub/l/file", kind: tar.TypeReg, content: "new"},
 		member{name: "planted/file", kind: tar.TypeReg, content: "new"},
 	)
-	if got := f.phases(shell("true")).run(); got.code != codeDone {
+	if got := f.phases(shell("true")).run(); got.code != outcome.CodeDone {
 		t.Fatalf("got %+v", got.message)
 	}
 	if f.read("guarded/file") != "untouched" || f.read("workspace/planted/file") != "new" {
@@ -279,7 +248,7 @@ func TestModesOfAVeryDeepTreeEnd(t *testing.T) {
 	f := newFixture(t)
 	one := shell(`i=0; while [ $i -lt 2100 ]; do mkdir d && cd -P d || exit 1; i=$((i+1)); done`)
 	one["workdir"] = f.path("workspace")
-	if got := f.phases(one).run(); got.code != codeDone || got.message.ExitCode != 0 {
+	if got := f.phases(one).run(); got.code != outcome.CodeDone || got.message.ExitCode != 0 {
 		t.Errorf("got %+v", got.message)
 	}
 	removeDeep(t, f.path("workspace/d"))
@@ -310,7 +279,7 @@ func TestNotRoot(t *testing.T) {
 	f := newFixture(t)
 	f.become(64123)
 	f.candidate(member{name: "tool", kind: tar.TypeReg, mode: 0o755, content: "#!/bin/sh\nid -u"})
-	if got := f.phases(phase("main", nil, f.path("workspace/tool"))).run(); got.code != codeDone || f.read("output/stdout") != "64123\n" {
+	if got := f.phases(phase("main", nil, f.path("workspace/tool"))).run(); got.code != outcome.CodeDone || f.read("output/stdout") != "64123\n" {
 		t.Errorf("got %+v, %q", got.message, f.read("output/stdout"))
 	}
 }

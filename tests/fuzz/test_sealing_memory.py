@@ -25,7 +25,7 @@ LIMIT = int(quantity(COURIER_LIMITS[MEMORY]))
 BOUNDS = CandidateBounds()
 ENTRIES = BOUNDS.workspace_files
 MAX_NAMES_BYTES = 32 << 20
-"""Of paths and targets of links, as `images/supervise/walk.go` has it."""
+"""Of paths and targets of links, as `images/supervise/internal/untrusted/walk.go` has it."""
 SOME = ENTRIES // 10
 """Of shapes that need less for each entry than the worst, which is there in full."""
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 SOURCES = Path(__file__).parents[2] / "images" / "supervise"
-VOLUMES_HERE = "-X main.volumes=. -X main.terminationLog=log"
+VOLUMES_HERE = "-X securebench.dev/supervise/internal/courier.volumes=. -X main.terminationLog=log"
 """Links the courier's volumes and its message into the working folder."""
 
 
@@ -23,7 +23,7 @@ class Edit(NamedTuple):
     """One change of a source.
 
     Args:
-        file: Name of the source.
+        file: The source, below ``internal``.
         old: What stands there exactly once.
         new: What the changed program has instead.
     """
@@ -55,14 +55,15 @@ def built(*edits: Edit, link: str = "") -> Path:
 def _overlay(folder: Path, edits: tuple[Edit, ...]) -> Path:
     texts: dict[Path, str] = {}
     for edit in edits:
-        source = SOURCES / edit.file
+        source = SOURCES / "internal" / edit.file
         text = texts.get(source) or source.read_text(encoding="utf-8")
         assert text.count(edit.old) == 1, f"{edit.old!r} in {edit.file}"
         texts[source] = text.replace(edit.old, edit.new)
     changed = {}
-    for source, text in texts.items():
-        (folder / source.name).write_text(text, encoding="utf-8")
-        changed[str(source)] = str(folder / source.name)
+    for number, (source, text) in enumerate(texts.items()):
+        edited = folder / f"{number}.go"
+        edited.write_text(text, encoding="utf-8")
+        changed[str(source)] = str(edited)
     overlay = folder / "overlay.json"
     overlay.write_text(json.dumps({"Replace": changed}), encoding="utf-8")
     return overlay

@@ -1,7 +1,7 @@
 """What the Go program supervise is told: a class for each verb, encoded by ``protocol.specs``.
 
-The fields are those of the Go structs that read them (``images/supervise``), which refuse any
-other; a test compares both sides. Source: docs/reference/protocol.md, "supervise".
+The fields are those of the Go structs that read them (``images/supervise/internal/specs``),
+which refuse any other; a test compares both sides. Source: docs/reference/protocol.md, "supervise".
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def test_a_370_attack_in_the_decoder(disputed: Path, tmp_path: Path) -> None:
 def test_a_370_attack_with_every_link(tmp_path: Path) -> None:
     """Whatever the collector keeps of the links that the rule's table has."""
     root = tmp_path / "workspace"
-    table = json.loads((SOURCES / "testdata/links.json").read_bytes())
+    table = json.loads((SOURCES / "internal/untrusted/testdata/links.json").read_bytes())
     for number, case in enumerate(table):
         path = root / str(number) / case["path"]
         path.parent.mkdir(parents=True)
@@ -62,7 +62,9 @@ def test_a_370_attack_with_every_link(tmp_path: Path) -> None:
 
 
 def test_a_370_twin_in_the_decoder(disputed: Path, tmp_path: Path) -> None:
-    crossed = sealed_tree(disputed, Edit("walk.go", "staysInside(entry.path, target)", "true"))
+    crossed = sealed_tree(
+        disputed, Edit("untrusted/walk.go", "StaysInside(entry.Path, target)", "true")
+    )
 
     assert unpack(crossed.content, tmp_path / "target").code == STAGING_FAILED
 
@@ -168,11 +170,11 @@ def test_a_372_twin(tmp_path: Path) -> None:
     for number in range(100):
         (tmp_path / long / f"{number}").touch()
     bound = "maxNamesBytes = 32 << 20"
-    lower = Edit("walk.go", bound, f"maxNamesBytes = {100 * len(long) // 2}")
+    lower = Edit("untrusted/walk.go", bound, f"maxNamesBytes = {100 * len(long) // 2}")
     assert sealed_tree(tmp_path, lower).sealed.problem is not None
 
     listed = entries(
-        sealed_tree(tmp_path, Edit("walk.go", bound, "maxNamesBytes = 1 << 40")).content
+        sealed_tree(tmp_path, Edit("untrusted/walk.go", bound, "maxNamesBytes = 1 << 40")).content
     )
     assert sum(map(len, listed)) > 100 * len(long)
 

@@ -39,13 +39,17 @@ TRIES = 100
 """Of whole sealings; a test of supervise reads the same file ten thousand times."""
 SWAP_SECONDS = 60
 FOLLOWS = (
-    Edit("untrusted.go", "unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH", "0"),
-    Edit("untrusted.go", "flags | unix.O_NOFOLLOW | unix.O_CLOEXEC", "flags | unix.O_CLOEXEC"),
+    Edit("untrusted/untrusted.go", "unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH", "0"),
+    Edit(
+        "untrusted/untrusted.go",
+        "flags | unix.O_NOFOLLOW | unix.O_CLOEXEC",
+        "flags | unix.O_CLOEXEC",
+    ),
 )
 """A courier that looks first, and opens what is there then."""
 OPENS_BY_PATH = Edit(
-    "seal.go",
-    "return openBounded(root, name, limit)",
+    "courier/seal.go",
+    "return untrusted.OpenBounded(root, name, limit)",
     "return os.Open(path.Join(volumes, volume, name))",
 )
 

@@ -184,7 +184,7 @@ def test_a_099_twin(tmp_path, name):
     """Without its check the courier seals what no record can hold as it is."""
     content, reason = ODD[name]
     assert sealed(tmp_path / "a", content) == Problem(reason)
-    without_check = Edit("seal.go", "return check.end(name)", "_ = name\n\t\treturn nil")
+    without_check = Edit("courier/seal.go", "return check.end(name)", "_ = name\n\t\treturn nil")
     assert sealed(tmp_path / "b", content, without_check) is None
 
 

@@ -23,6 +23,7 @@ from securebench.protocol.supervise import (
 )
 
 SOURCES = Path(__file__).parents[3] / "images" / "supervise"
+SPECS = SOURCES / "internal" / "specs"
 STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 FIELD = re.compile(r'^\t[A-Z]\w*\s+(\S+)\s+`json:"(\w+)"`', re.MULTILINE)
 USAGE = re.compile(r"usage: supervise (\S+) --spec JSON")
@@ -46,12 +47,13 @@ class Told:
     may_be_null: bool
 
 
-def sources() -> str:
-    paths = sorted(SOURCES.rglob("*.go"))
-    return "\n".join(path.read_text() for path in paths if not path.stem.endswith("_test"))
+def structs() -> dict[str, dict[str, str]]:
+    paths = [path for path in SPECS.glob("*.go") if not path.stem.endswith("_test")]
+    found = [each for path in paths for each in STRUCT.findall(path.read_text())]
+    return {name: {key: kind for kind, key in FIELD.findall(body)} for name, body in found}
 
 
-GO = {name: dict(map(reversed, FIELD.findall(body))) for name, body in STRUCT.findall(sources())}
+GO = structs()
 
 
 def told(kind: type) -> dict[str, Told]:
@@ -95,11 +97,11 @@ def of_kind(go: str, kind: object, place: str) -> list[str]:
 @pytest.mark.parametrize(
     ("struct", "kinds"),
     [
-        ("copySpec", (CopySpec,)),
-        ("runSpec", (RunSpec,)),
-        ("courierSpec", (SealSpec, CollectSpec)),
-        ("egressSpec", (EgressSpec,)),
-        ("probeSpec", (ProbeSpec,)),
+        ("Copy", (CopySpec,)),
+        ("Run", (RunSpec,)),
+        ("courier", (SealSpec, CollectSpec)),
+        ("Egress", (EgressSpec,)),
+        ("Probe", (ProbeSpec,)),
     ],
 )
 def test_fields_are_those_of_the_struct(struct: str, kinds: tuple[type, ...]) -> None:
@@ -109,7 +111,7 @@ def test_fields_are_those_of_the_struct(struct: str, kinds: tuple[type, ...]) ->
 
 
 def test_every_verb_has_a_specification() -> None:
-    (verbs,) = USAGE.findall(sources())
+    (verbs,) = USAGE.findall((SOURCES / "main.go").read_text())
 
     assert {kind.verb for kind in get_args(SuperviseSpec)} == set(verbs.split("|"))
 

@@ -162,7 +162,7 @@ def test_bytes_are_bounded_with_names(places: SealingPlaces) -> None:
 
 
 def names_of_at_most(count: int) -> Edit:
-    return Edit("walk.go", "maxNamesBytes = 32 << 20", f"maxNamesBytes = {count}")
+    return Edit("untrusted/walk.go", "maxNamesBytes = 32 << 20", f"maxNamesBytes = {count}")
 
 
 def test_bytes_of_names_are_bounded(places: SealingPlaces) -> None:

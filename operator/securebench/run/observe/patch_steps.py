@@ -1,6 +1,6 @@
 """The steps by which supervise makes a repository ready for its check, and whose fault each is.
 
-Source: contract 14.5.1, 15.1, 21.4, 21.5; ``repository.go`` of supervise has the same numbers.
+Source: contract 14.5.1, 15.1, 21.4, 21.5; package ``repository`` of supervise has the same numbers.
 """
 
 from __future__ import annotations

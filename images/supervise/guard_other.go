@@ -1,9 +1,0 @@
-//go:build !amd64
-
-package main
-
-import "errors"
-
-func (g *guard) hide() error {
-	return errors.New("this processor is not known")
-}

@@ -1,0 +1,252 @@
+package egress
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"securebench.dev/supervise/internal/network"
+	"securebench.dev/supervise/internal/outcome"
+	"securebench.dev/supervise/internal/specs"
+)
+
+func TestClosingIsRepeatedUntilTheGatewaySaysOK(t *testing.T) {
+	gateway := newGateway(t, "127.0.0.1:0", noBehaviour)
+	gateway.answers(closing, "NO busy\n", replyOK)
+	sidecar := newPod(t, gateway.port())
+	sidecar.sidecar.spec.CloseSeconds = 20
+	if !sidecar.sidecar.closeLaunch() {
+		t.Error("the launch is not closed")
+	}
+	if want := slices.Repeat([]string{"SB1 close first.token\n"}, 3); !slices.Equal(gateway.heard(), want) {
+		t.Errorf("the gateway heard %q", gateway.heard())
+	}
+	if got := sidecar.log.String(); got != "egress-proxy: the gateway closed the launch\n" {
+		t.Errorf("the log is %q", got)
+	}
+}
+
+func TestClosingWaitsForAGatewayThatIsReplaced(t *testing.T) {
+	address := freeAddress(t)
+	sidecar := newPod(t, portOf(t, address))
+	sidecar.sidecar.spec.CloseSeconds = 20
+	closed := make(chan bool, 1)
+	go func() { closed <- sidecar.sidecar.closeLaunch() }()
+	time.Sleep(50 * time.Millisecond)
+	newGateway(t, address, noBehaviour)
+	if !<-closed {
+		t.Error("the launch is not closed")
+	}
+}
+
+func TestClosingEndsWithoutAnAnswer(t *testing.T) {
+	refusing := newGateway(t, "127.0.0.1:0", noBehaviour)
+	refusing.answers("NO unknown\n")
+	silent, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for want, port := range map[string]int{
+		"unknown": refusing.port(), "no answer": portOf(t, silent.Addr().String()),
+	} {
+		sidecar := newPod(t, port)
+		sidecar.sidecar.spec.CloseSeconds = 0.1
+		if sidecar.sidecar.closeLaunch() {
+			t.Errorf("%s: the launch is closed", want)
+		}
+		if got := sidecar.log.String(); got != "egress-proxy: the gateway did not close the launch in time: "+want+"\n" {
+			t.Errorf("the log is %q", got)
+		}
+	}
+}
+
+func TestStopCutsTheAgentAndClosesTheLaunch(t *testing.T) {
+	for reply, want := range map[string]int{replyOK: outcome.CodeDone, "NO unknown\n": outcome.CodeFailed} {
+		gateway := newGateway(t, "127.0.0.1:0", echo)
+		address := freeAddress(t)
+		sidecar := newPod(t, gateway.port())
+		sidecar.sidecar.spec.Listen = map[string]int{specs.RouteProxy: portOf(t, address)}
+		sidecar.sidecar.spec.CloseSeconds = 0.3
+		stop, ended := make(chan struct{}), make(chan int, 1)
+		go func() { ended <- sidecar.sidecar.serve(stop) }()
+		network.WaitOpen([]string{address}, stop)
+		connection := dialled(t, address)
+		send(t, connection, "x")
+		receive(t, connection, "x")
+		gateway.answers(reply)
+		close(stop)
+		if got := <-ended; got != want {
+			t.Errorf("%q: exit code %d", reply, got)
+		}
+		if _, err := connection.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%q: the agent saw %v", reply, err)
+		}
+		if network.IsOpen(address) {
+			t.Errorf("%q: the port is still open", reply)
+		}
+		heard := gateway.heard()
+		closes := slices.Compact(heard[1:])
+		if heard[0] != "SB1 proxy first.token\n" || !slices.Equal(closes, []string{"SB1 close first.token\n"}) {
+			t.Errorf("%q: the gateway heard %q", reply, heard)
+		}
+	}
+}
+
+func TestLaunchThatMissedTheGatewayFailsThoughItIsClosed(t *testing.T) {
+	address, port := freeAddress(t), freeAddress(t)
+	gateway := newGateway(t, address, noBehaviour)
+	sidecar := newPod(t, portOf(t, address))
+	sidecar.sidecar.bounds.absent = 0
+	sidecar.sidecar.spec.Listen = map[string]int{specs.RouteProxy: portOf(t, port)}
+	sidecar.sidecar.spec.CloseSeconds = 20
+	stop, ended := make(chan struct{}), make(chan int, 1)
+	go func() { ended <- sidecar.sidecar.serve(stop) }()
+	network.WaitOpen([]string{port}, stop)
+	gateway.end()
+	connection := dialled(t, port)
+	send(t, connection, "x")
+	if answer, err := io.ReadAll(connection); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 502") {
+		t.Errorf("the agent got %q, %v", answer, err)
+	}
+	gateway = newGateway(t, address, noBehaviour)
+	close(stop)
+	if got := <-ended; got != outcome.CodeFailed {
+		t.Errorf("exit code %d", got)
+	}
+	if !slices.Equal(gateway.heard(), []string{"SB1 close first.token\n"}) {
+		t.Errorf("the gateway heard %q", gateway.heard())
+	}
+	sidecar.logs("the launch does not count")
+}
+
+func TestSidecarThatNeverReachesTheGatewayDoesNotListen(t *testing.T) {
+	port := freeAddress(t)
+	sidecar := newPod(t, portOf(t, freeAddress(t)))
+	sidecar.sidecar.spec.Listen = map[string]int{specs.RouteProxy: portOf(t, port)}
+	sidecar.sidecar.spec.StartSeconds = 0.3
+	ended := make(chan int, 1)
+	go func() { ended <- sidecar.sidecar.serve(make(chan struct{})) }()
+	for {
+		select {
+		case code := <-ended:
+			want := "egress-proxy: the gateway did not accept a connection within 0.3 seconds\n"
+			if code != outcome.CodeFailed || sidecar.log.String() != want {
+				t.Errorf("exit code %d, log %q", code, sidecar.log)
+			}
+			return
+		case <-time.After(5 * time.Millisecond):
+			if network.IsOpen(port) {
+				t.Fatal("it listens")
+			}
+		}
+	}
+}
+
+func TestPortThatIsTakenEndsTheSidecar(t *testing.T) {
+	gateway := newGateway(t, "127.0.0.1:0", noBehaviour)
+	sidecar := newPod(t, gateway.port())
+	sidecar.sidecar.spec.Listen = map[string]int{specs.RouteProxy: gateway.port()}
+	if code := sidecar.sidecar.serve(make(chan struct{})); code != outcome.CodeFailed {
+		t.Errorf("exit code %d", code)
+	}
+	sidecar.logs("address already in use")
+}
+
+// helperSpec makes the test binary act as the sidecar that it describes.
+const helperSpec = "SUPERVISE_TEST_EGRESS"
+
+func TestMain(m *testing.M) {
+	if text, set := os.LookupEnv(helperSpec); set {
+		os.Exit(Proxy(text))
+	}
+	os.Exit(m.Run())
+}
+
+// egressProgram is the sidecar as PID 1 of a namespace of its own.
+func egressProgram(t *testing.T, sidecar *pod) *exec.Cmd {
+	t.Helper()
+	text, err := json.Marshal(sidecar.sidecar.spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command("/proc/self/exe")
+	command.Env = append(os.Environ(), helperSpec+"="+string(text))
+	command.Stdout, command.Stderr = sidecar.log, os.Stderr
+	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	if os.Getuid() != 0 {
+		command.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+	}
+	if err := command.Start(); errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) {
+		t.Skip("not applicable: no PID namespaces here:", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = command.Process.Kill() })
+	return command
+}
+
+func TestStopBeforeTheGatewayIsReachedStillClosesTheLaunch(t *testing.T) {
+	address := freeAddress(t)
+	sidecar := newPod(t, portOf(t, address))
+	sidecar.sidecar.spec.StartSeconds, sidecar.sidecar.spec.CloseSeconds = 60, 20
+	tried := make(chan struct{}, 100)
+	connect := sidecar.sidecar.connect
+	sidecar.sidecar.connect = func(ctx context.Context) (net.Conn, error) {
+		defer func() { tried <- struct{}{} }()
+		return connect(ctx)
+	}
+	stop, ended := make(chan struct{}), make(chan int, 1)
+	go func() { ended <- sidecar.sidecar.serve(stop) }()
+	<-tried
+	close(stop)
+	<-tried
+	gateway := newGateway(t, address, noBehaviour)
+	if code := <-ended; code != outcome.CodeDone {
+		t.Errorf("exit code %d, log %q", code, sidecar.log)
+	}
+	if !slices.Equal(gateway.heard(), []string{"SB1 close first.token\n"}) {
+		t.Errorf("the gateway heard %q", gateway.heard())
+	}
+}
+
+func TestSignalEndsTheProgram(t *testing.T) {
+	gateway := newGateway(t, "127.0.0.1:0", echo)
+	address := freeAddress(t)
+	sidecar := newPod(t, gateway.port())
+	sidecar.sidecar.spec.Listen = map[string]int{specs.RouteProxy: portOf(t, address)}
+	command := egressProgram(t, sidecar)
+	network.WaitOpen([]string{address}, nil)
+	connection := dialled(t, address)
+	send(t, connection, "x")
+	receive(t, connection, "x")
+	// What is no stop signal ends nothing.
+	for _, number := range []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGPIPE, syscall.SIGTERM} {
+		_ = command.Process.Signal(number)
+	}
+	_ = command.Wait()
+	if code := command.ProcessState.ExitCode(); code != outcome.CodeDone {
+		t.Errorf("exit code %d", code)
+	}
+	if want := "egress-proxy: the gateway closed the launch\n"; !strings.HasSuffix(sidecar.log.String(), want) {
+		t.Errorf("the log is %q", sidecar.log)
+	}
+	if _, err := connection.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the agent saw %v", err)
+	}
+}
+
+func TestBadSpecificationEndsTheSidecar(t *testing.T) {
+	if code := Proxy("{}"); code != outcome.CodeOwnFault {
+		t.Errorf("exit code %d", code)
+	}
+}

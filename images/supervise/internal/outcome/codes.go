@@ -1,0 +1,18 @@
+package outcome
+
+// CodeStorage is that of a courier that a disk failed, not what untrusted code left (EX_IOERR); its message says how.
+const CodeStorage = 74
+
+// Exit codes: the whole verdict channel. Every other code is never a pass.
+const (
+	CodeDone     = 0
+	CodeFailed   = 1
+	CodePhase    = 64 // plus the number of the phase that failed before the last
+	CodeStaging  = 90
+	CodeStopped  = 91
+	CodeOwnFault = 92
+	CodeNetwork  = 93
+	CodeTampered = 94 // the checks succeeded although a test was added that must fail; told to stop from inside
+	CodeUnfit    = 95 // what decides cannot work, found before the candidate was there
+	CodeTimeout  = 124
+)

@@ -1,0 +1,14 @@
+package outcome
+
+// ReportFile is the message once more, beside the streams.
+const ReportFile = "report.json"
+
+// ChangedFile says which paths really changed when they are not the declared ones. No candidate
+// code has run by then, so the operator may believe it.
+const ChangedFile = "changed.json"
+
+// DiffFile is where the courier finds the diff, beside the streams. It is untrusted text.
+const DiffFile = "diff"
+
+// StreamNames are the streams of a command, and the files that keep them.
+var StreamNames = [2]string{"stdout", "stderr"}

@@ -1,0 +1,244 @@
+// Package run is the verb run: PID 1 of the containers harness, check, verifier and candidate.
+package run
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"securebench.dev/supervise/internal/network"
+	"securebench.dev/supervise/internal/outcome"
+	"securebench.dev/supervise/internal/process"
+	"securebench.dev/supervise/internal/repository"
+	"securebench.dev/supervise/internal/specs"
+	"securebench.dev/supervise/internal/staging"
+	"securebench.dev/supervise/internal/untrusted"
+)
+
+var errOpen = errors.New("the network is open: an address that must be closed accepts connections")
+
+// keptFolders are the folders that are used again after the commands ran. They stay open, so that no
+// command can exchange one of their parents.
+type keptFolders struct {
+	streams *os.File // nil when no streams are kept
+	open    []*os.File
+}
+
+// Run is the job of the containers harness and check.
+func Run(text string, stop <-chan struct{}) outcome.Message {
+	spec, err := specs.DecodeRun(text)
+	if err != nil {
+		return outcome.Failure(outcome.CodeOwnFault, err)
+	}
+	for _, address := range append(append([]string{}, spec.Probes...), spec.Awaits...) {
+		if host, _, err := net.SplitHostPort(address); err != nil || net.ParseIP(host) == nil {
+			return outcome.Failure(outcome.CodeOwnFault, fmt.Errorf("specification: %q is not IP:port", address))
+		}
+	}
+	if !waitMade([]string{spec.Serves, spec.Holds}, madeAllowance, stop) {
+		return outcome.Failure(outcome.CodeOwnFault, errNotMade)
+	}
+	if spec.Once != "" {
+		first, err := firstStart(spec.Once)
+		if err != nil {
+			return outcome.Failure(outcome.CodeOwnFault, err)
+		}
+		if !first {
+			return waitAgain(stop)
+		}
+	}
+	stop, disturbed, err := watchOver(spec.Serves, stop)
+	if err == nil && spec.Holds != "" {
+		err = hold(spec.Holds)
+	}
+	if err != nil {
+		return outcome.Failure(outcome.CodeOwnFault, err)
+	}
+	result := runStaged(spec, stop)
+	if disturbed.Load() {
+		result.Code, result.Error = outcome.CodeTampered, errDisturbed.Error()
+	}
+	return result
+}
+
+// runStaged stages, runs the phases and leaves the message and the streams.
+func runStaged(spec specs.Run, stop <-chan struct{}) outcome.Message {
+	if err := ownTemporary(spec.Temporary); err != nil {
+		return outcome.Failure(outcome.CodeStaging, err)
+	}
+	folders, err := openKept(spec)
+	if err != nil {
+		return outcome.Failure(outcome.CodeStaging, err)
+	}
+	if code, err := stage(spec, stop); err != nil {
+		return outcome.Failure(code, err)
+	}
+	if err := process.LimitProcesses(spec.MaxProcesses); err != nil {
+		return outcome.Failure(outcome.CodeOwnFault, fmt.Errorf("process limit: %w", err))
+	}
+	if spec.Repository == nil {
+		if unfit, kept := process.Precheck(spec, spec.Prechecks, folders.streams, stop); unfit != nil {
+			process.WriteStreams(folders.streams, kept, unfit)
+			return *unfit
+		}
+	}
+	if err := bring(spec); err != nil {
+		return outcome.Failure(outcome.CodeStaging, err)
+	}
+	kills, used := process.CountMemoryKills(process.MemoryEvents), process.MeasureUsage(process.MemoryPeaks, process.CpuStats)
+	result, kept := work(spec, folders.streams, stop)
+	result.MemoryKills, result.Usage = kills(), used()
+	if result.Code != outcome.CodeStopped {
+		for _, folder := range folders.open {
+			untrusted.OpenModes(folder, 0)
+		}
+	}
+	if result.Code != outcome.CodeStopped && !network.AllClosed(spec.Probes) {
+		result.Code, result.Error = outcome.CodeNetwork, errOpen.Error()
+	}
+	process.WriteStreams(folders.streams, kept, &result)
+	if spec.Linger {
+		<-stop
+	}
+	return result
+}
+
+func openKept(spec specs.Run) (keptFolders, error) {
+	var folders keptFolders
+	var err error
+	if spec.Streams.Folder != "" {
+		if folders.streams, err = untrusted.OpenFolder(spec.Streams.Folder); err != nil {
+			return folders, err
+		}
+		if err := ownFolder(folders.streams, spec.Phases); err != nil {
+			return folders, err
+		}
+	}
+	for _, name := range spec.OpenModes {
+		folder, err := untrusted.OpenFolder(name)
+		if err != nil {
+			return folders, err
+		}
+		folders.open = append(folders.open, folder)
+	}
+	return folders, nil
+}
+
+// ownFolder keeps commands of other users from writing into the folder of the streams.
+func ownFolder(folder *os.File, phases []specs.Phase) error {
+	for _, phase := range phases {
+		if phase.User != 0 {
+			return unix.Fchmod(int(folder.Fd()), untrusted.FolderReadable)
+		}
+	}
+	return nil
+}
+
+// stage checks everything that the phases need; it returns the code of a failure.
+func stage(spec specs.Run, stop <-chan struct{}) (int, error) {
+	for _, lane := range spec.Lanes {
+		digest, err := untrusted.TreeDigest(lane.Path)
+		if err != nil {
+			return outcome.CodeStaging, fmt.Errorf("lane %s: %w", lane.Path, err)
+		}
+		if digest != lane.Digest {
+			return outcome.CodeStaging, fmt.Errorf("lane %s: the digest is not the expected one", lane.Path)
+		}
+	}
+	if !network.WaitClosed(spec.Probes, specs.Duration(spec.ProbeTimeoutSeconds), stop) {
+		select {
+		case <-stop:
+			return outcome.CodeStopped, outcome.ErrStopped
+		default:
+		}
+		return outcome.CodeNetwork, errOpen
+	}
+	if !network.WaitOpen(spec.Awaits, stop) {
+		return outcome.CodeStopped, outcome.ErrStopped
+	}
+	return outcome.CodeDone, nil
+}
+
+// bring puts the candidate and what is copied where the phases find it.
+func bring(spec specs.Run) error {
+	if spec.Candidate != nil {
+		if err := staging.UnpackCandidate(*spec.Candidate, spec.Protected); err != nil {
+			return err
+		}
+	}
+	for _, each := range spec.Copies {
+		if err := staging.Transfer(each, spec.Protected); err != nil {
+			err = fmt.Errorf("copy %s: %w", each.From, err)
+			if spec.Candidate != nil {
+				err = untrusted.OfCandidate(err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// work makes the repository ready, where there is one, and runs the phases.
+func work(spec specs.Run, streams *os.File, stop <-chan struct{}) (outcome.Message, [2]*process.Capture) {
+	if spec.Diff != nil {
+		return workAndDiff(spec, streams, stop)
+	}
+	if spec.Repository == nil {
+		return process.RunPhases(spec, streams, stop)
+	}
+	kept := [2]*process.Capture{{}, {}}
+	content, err := repository.Load(spec.Repository)
+	if err != nil {
+		return outcome.Failure(outcome.CodeStaging, err), kept
+	}
+	ready, err := repository.Prepare(spec, content, kept, streams, stop)
+	var failed *repository.StepError
+	if errors.As(err, &failed) {
+		return failed.Message(ready, streams, kept), kept
+	}
+	var refused *repository.UnfitError
+	if errors.As(err, &refused) {
+		refused.Result.Commit = ready.Commit
+		return *refused.Result, refused.Kept
+	}
+	if err != nil {
+		return outcome.Failure(outcome.CodeOwnFault, err), kept
+	}
+	result, kept := process.RunPhases(spec, streams, stop)
+	result.Commit = ready.Commit
+	if spec.Repository.Control != nil {
+		result.Code = controlCode(result.Code)
+	}
+	return result, kept
+}
+
+// workAndDiff runs the phases and leaves what they changed in a repository.
+func workAndDiff(spec specs.Run, streams *os.File, stop <-chan struct{}) (outcome.Message, [2]*process.Capture) {
+	before, err := repository.Record(*spec.Diff, stop)
+	if err != nil {
+		return outcome.Failure(outcome.CodeStaging, fmt.Errorf("repository: %w", err)), [2]*process.Capture{{}, {}}
+	}
+	result, kept := process.RunPhases(spec, streams, stop)
+	if !result.TimedOut && result.Code != outcome.CodeStopped {
+		result.Diff = before.Write(streams)
+		result.Commit = before.Commit
+	}
+	// A command may have made it unremovable; it ends with the Pod.
+	_ = before.Close()
+	return result, kept
+}
+
+// controlCode judges checks to which a test was added that must fail.
+func controlCode(code int) int {
+	switch code {
+	case outcome.CodeDone:
+		return outcome.CodeTampered
+	case outcome.CodeFailed, outcome.CodeTimeout:
+		return outcome.CodeDone
+	default:
+		return code
+	}
+}

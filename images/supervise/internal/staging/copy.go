@@ -1,0 +1,100 @@
+package staging
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"securebench.dev/supervise/internal/outcome"
+	"securebench.dev/supervise/internal/specs"
+	"securebench.dev/supervise/internal/untrusted"
+)
+
+// Copy is the job of the init container that takes an image's folder into the workspace.
+func Copy(text string, _ <-chan struct{}) outcome.Message {
+	var spec specs.Copy
+	err := specs.Decode(text, &spec)
+	if err == nil && spec.Version != 1 {
+		err = fmt.Errorf("specification: version %d is not known", spec.Version)
+	}
+	if err == nil {
+		err = specs.Absolute([]string{spec.From, spec.To})
+	}
+	if err != nil {
+		return outcome.Failure(outcome.CodeOwnFault, err)
+	}
+	if err := Transfer(specs.Transfer{From: spec.From, To: spec.To}, nil); err != nil {
+		return outcome.Failure(outcome.CodeStaging, err)
+	}
+	return outcome.Message{V: 1, Code: outcome.CodeDone}
+}
+
+// Transfer copies the content of one folder into another.
+func Transfer(spec specs.Transfer, protected []string) error {
+	target, err := openPlace(spec.To, protected)
+	if err != nil {
+		return err
+	}
+	return errors.Join(copyInto(target, spec.From), target.close())
+}
+
+// Modes that a copy keeps: no set-id bit ever crosses.
+const (
+	fileModes   = 0o777
+	folderModes = 0o1777
+)
+
+// copyInto copies the content of a folder into a place: regular files, folders and symlinks,
+// with modes and times, owned by whoever runs this. Other entries are left out.
+func copyInto(target *place, from string) error {
+	source, err := untrusted.OpenFolder(from)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	return copyFolder(target, source, "", 0)
+}
+
+func copyFolder(target *place, source *os.File, prefix string, depth int) error {
+	if depth > untrusted.MaxDepth {
+		return untrusted.ErrTooDeep
+	}
+	return untrusted.EachEntry(source, func(name string, status unix.Stat_t) error {
+		return copyEntry(target, source, path.Join(prefix, name), status, depth)
+	})
+}
+
+func copyEntry(target *place, source *os.File, place string, status unix.Stat_t, depth int) error {
+	name := path.Base(place)
+	switch untrusted.KindOf(status) {
+	case unix.S_IFDIR:
+		child, err := untrusted.OpenFolderAt(source, name)
+		if err != nil {
+			return err
+		}
+		defer child.Close()
+		if err := target.putFolder(place, status.Mode&folderModes); err != nil {
+			return err
+		}
+		return copyFolder(target, child, place, depth+1)
+	case unix.S_IFREG:
+		file, err := untrusted.OpenFileAt(source, name)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		times := []unix.Timespec{status.Mtim, status.Mtim}
+		return target.putFile(place, status.Mode&fileModes, file, times)
+	case unix.S_IFLNK:
+		link, err := untrusted.ReadLinkAt(source, name)
+		if err != nil {
+			return err
+		}
+		return target.putLink(place, link)
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,155 @@
+package staging
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"securebench.dev/supervise/internal/specs"
+	"securebench.dev/supervise/internal/untrusted"
+)
+
+// FuzzUnpack: nothing is ever made outside of the place or below a protected path, and what is
+// made is plain. The input is an archive as it is.
+func FuzzUnpack(f *testing.F) {
+	for _, seed := range []func(*tar.Writer){
+		func(w *tar.Writer) {
+			put(w, "a/b", tar.TypeReg, "", "text")
+			put(w, "a/l", tar.TypeSymlink, "../c", "")
+			put(w, "d/", tar.TypeDir, "", "")
+		},
+		func(w *tar.Writer) {
+			put(w, "l", tar.TypeSymlink, ".", "")
+			put(w, "l/../../x", tar.TypeReg, "", "x")
+		},
+		func(w *tar.Writer) {
+			put(w, "l", tar.TypeSymlink, "../outside", "")
+			put(w, "l/x", tar.TypeReg, "", "x")
+		},
+		func(w *tar.Writer) {
+			put(w, "kept/in", tar.TypeReg, "", "x")
+			put(w, "kept", tar.TypeReg, "", "x")
+			put(w, "deep/guarded", tar.TypeSymlink, "x", "")
+			put(w, "deep", tar.TypeReg, "", "")
+		},
+		func(w *tar.Writer) { put(w, "h", tar.TypeLink, "/etc/passwd", "") },
+		func(w *tar.Writer) { put(w, strings.Repeat("n", 300), tar.TypeReg, "", "long") },
+	} {
+		var archive bytes.Buffer
+		writer := tar.NewWriter(&archive)
+		seed(writer)
+		_ = writer.Close()
+		f.Add(archive.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, archive []byte) { unpackInto(t, archive) })
+}
+
+// FuzzUnpackEntries: the same with an archive made of entries that the input describes, so that
+// every input gets past the checksums. Each line is a type, a name and a link target or content.
+func FuzzUnpackEntries(f *testing.F) {
+	f.Add("0 a/b text\n2 l ../outside\n0 l/x x\n5 d -")
+	f.Add("2 a b\n2 b ..\n0 a/x x\n0 b/../x y")
+	f.Add("5 kept -\n0 kept/inner new\n2 kept x\n0 deep/guarded/x y\n2 deep/guarded ..")
+	f.Add("2 a a\n0 a/b c\n5 a -\n2 a/b ../../outside\n0 a/b/c d\n1 h /etc/passwd\n6 fifo -\n3 dev -")
+	f.Fuzz(func(t *testing.T, text string) {
+		var archive bytes.Buffer
+		writer := tar.NewWriter(&archive)
+		for _, line := range strings.Split(text, "\n") {
+			kind, rest, _ := strings.Cut(line, " ")
+			name, value, _ := strings.Cut(rest, " ")
+			if kind == "" {
+				continue
+			}
+			if kind[0] == tar.TypeReg {
+				put(writer, name, kind[0], "", value)
+			} else {
+				put(writer, name, kind[0], value, "")
+			}
+		}
+		_ = writer.Close()
+		unpackInto(t, archive.Bytes())
+	})
+}
+
+func put(writer *tar.Writer, name string, kind byte, link, content string) {
+	header := &tar.Header{Name: name, Typeflag: kind, Linkname: link, Size: int64(len(content)), Mode: 0o644}
+	if writer.WriteHeader(header) == nil {
+		_, _ = writer.Write([]byte(content))
+	}
+}
+
+func unpackInto(t *testing.T, archive []byte) {
+	t.Helper()
+	root := t.TempDir()
+	place, outside := filepath.Join(root, "place"), filepath.Join(root, "outside")
+	for _, folder := range []string{outside, filepath.Join(place, "kept"), filepath.Join(place, "deep/guarded")} {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"outside/secret", "place/kept/inner", "place/deep/guarded/inner", "candidate.tar"} {
+		content := []byte("untouched")
+		if name == "candidate.tar" {
+			content = archive
+		}
+		if err := os.WriteFile(filepath.Join(root, name), content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	digest := sha256.Sum256(archive)
+	spec := specs.Candidate{
+		Path: filepath.Join(root, "candidate.tar"), Digest: untrusted.DigestPrefix + hex.EncodeToString(digest[:]), To: place,
+	}
+	_ = UnpackCandidate(spec, []string{filepath.Join(place, "kept"), filepath.Join(place, "deep/guarded")})
+	checkUnpacked(t, root, place, int64(len(archive)))
+}
+
+func checkUnpacked(t *testing.T, root, place string, size int64) {
+	t.Helper()
+	for _, name := range []string{"outside/secret", "place/kept/inner", "place/deep/guarded/inner"} {
+		if content, err := os.ReadFile(filepath.Join(root, name)); err != nil || string(content) != "untouched" {
+			t.Errorf("%s: %q, %v", name, content, err)
+		}
+	}
+	for folder, want := range map[string]int{".": 3, "outside": 1, "place/kept": 1, "place/deep/guarded": 1} {
+		if entries, err := os.ReadDir(filepath.Join(root, folder)); err != nil || len(entries) != want {
+			t.Errorf("%s holds %v, %v", folder, entries, err)
+		}
+	}
+	var total int64
+	err := filepath.WalkDir(place, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		relative, _ := filepath.Rel(place, name)
+		switch mode := info.Mode(); {
+		case mode&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) != 0:
+			t.Errorf("%s has mode %v", relative, mode)
+		case mode.IsRegular():
+			total += info.Size()
+		case mode&fs.ModeSymlink != 0:
+			if target, _ := os.Readlink(name); !untrusted.StaysInside(relative, target) {
+				t.Errorf("link %s to %q", relative, target)
+			}
+		case !mode.IsDir():
+			t.Errorf("%s is %v", relative, mode)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if total > size+2*int64(len("untouched")) {
+		t.Errorf("%d bytes came out of %d", total, size)
+	}
+}

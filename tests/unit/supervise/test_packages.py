@@ -1,0 +1,36 @@
+"""The packages of supervise import what decision 0082 lets them."""
+
+import re
+
+import pytest
+
+from support.supervise_build import SOURCES
+
+INTERNAL = SOURCES / "internal"
+IMPORT = re.compile(r'^\t"securebench\.dev/supervise/internal/(\w+)"$', re.MULTILINE)
+MAY_IMPORT = {
+    "outcome": set(),
+    "network": set(),
+    "specs": {"outcome"},
+    "untrusted": {"outcome", "specs"},
+    "staging": {"outcome", "specs", "untrusted"},
+    "process": {"outcome", "specs", "untrusted"},
+    "repository": {"outcome", "specs", "untrusted", "process"},
+    "run": {"outcome", "specs", "untrusted", "process", "repository", "staging", "network"},
+    "courier": {"outcome", "specs", "untrusted"},
+    "egress": {"outcome", "specs", "process"},
+    "canary": {"outcome", "specs", "network"},
+}
+
+
+def test_every_package_has_its_place() -> None:
+    assert {folder.name for folder in INTERNAL.iterdir()} == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_imports(package: str) -> None:
+    sources = [path for path in (INTERNAL / package).glob("*.go") if "_test" not in path.stem]
+    found = {name for path in sources for name in IMPORT.findall(path.read_text())}
+
+    assert sources
+    assert found <= MAY_IMPORT[package]
