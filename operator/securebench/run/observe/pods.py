@@ -100,6 +100,7 @@ class PodView:
         gates: Names of its scheduling gates; the scheduler does not look at it before all are gone.
         queue: Name of the queue that it is in, or empty; it says nothing of whether it waits there.
         taken_back: Why a queue takes its place back, or empty.
+        volume_images: Images of its volumes, which are pulled before its containers begin.
     """
 
     name: str
@@ -123,6 +124,7 @@ class PodView:
     gates: tuple[str, ...] = ()
     queue: str = ""
     taken_back: str = ""
+    volume_images: tuple[str, ...] = ()
 
     @property
     def launches(self) -> tuple[LaunchKey, ...]:
@@ -233,7 +235,13 @@ def pod_view(raw: Raw) -> PodView | None:
         gates=tuple(text_at(gate, "name") for gate in _items(spec, "schedulingGates")),
         queue=text_at(labels, QUEUE_LABEL),
         taken_back=_taken_back(conditions.get(TAKEN_BACK, {})),
+        volume_images=_volume_images(spec),
     )
+
+
+def _volume_images(spec: Raw) -> tuple[str, ...]:
+    images = (object_at(volume, "image") for volume in _items(spec, "volumes"))
+    return tuple(text_at(image, "reference") for image in images if image)
 
 
 def _facts(spec: Raw, containers: Mapping[str, ContainerView]) -> PodFacts:

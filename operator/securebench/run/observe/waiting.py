@@ -108,6 +108,8 @@ def _container_waiting(view: PodView, now: float) -> Waiting:
     if refused is not None:
         return Waiting(_refused(refused))
     since = view.sandbox_since or view.created_at
+    has_begun_any = any(each.running or each.terminated for each in containers)
+    volume_images = () if has_begun_any else view.volume_images
     for container in containers:
         began = container.terminated.finished_at if container.terminated else container.started_at
         since = max(since, began or since)
@@ -115,7 +117,8 @@ def _container_waiting(view: PodView, now: float) -> Waiting:
             return Waiting(f"init container {container.name} runs")
         if container.running or container.terminated is not None:
             continue
-        return _pulling(container, since, now)
+        own = container.image or f"the image of container {container.name}"
+        return _pulling(" or ".join((*volume_images, own)), since, now)
     return Waiting(f"starting on node {view.facts.node}")
 
 
@@ -137,9 +140,9 @@ def _image(container: ContainerView) -> str:
     return named[1] if named is not None else container.image
 
 
-def _pulling(container: ContainerView, since: float, now: float) -> Waiting:
+def _pulling(images: str, since: float, now: float) -> Waiting:
     """Return the words for a container that is being made, which hardly takes time of its own."""
-    what = f"pulling {container.image or f'the image of container {container.name}'}"
+    what = f"pulling {images}"
     age = now - since
     if age >= MINUTE_SECONDS:
         minutes = int(age // MINUTE_SECONDS)

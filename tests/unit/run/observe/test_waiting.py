@@ -34,6 +34,7 @@ NO_SANDBOX = (
     {"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339(NOW)},
     {"type": "PodReadyToStartContainers", "status": "False"},
 )
+VOLUMES = [{"name": "overlay", "image": {"reference": "overlay:1"}}, {"name": "w", "emptyDir": {}}]
 PULLING = pod_status(
     "Pending", running("courier"), waiting("harness", image=IMAGE), conditions=[SANDBOX]
 )
@@ -61,6 +62,11 @@ PODS = {
         on_node(pod_status("Pending", waiting("courier", image="pod:1"), waiting("harness"))),
         "pulling pod:1",
     ),
+    "image of a volume, or the first one": (
+        on_node(pod_status("Pending", waiting("courier", image="pod:1")), volumes=VOLUMES),
+        "pulling overlay:1 or pod:1",
+    ),
+    "images of volumes are there": (on_node(PULLING, volumes=VOLUMES), f"pulling {IMAGE}"),
     "task image": (on_node(PULLING), f"pulling {IMAGE}"),
     "image without a name": (
         on_node(pod_status("Pending", running("courier"), waiting("harness"))),
