@@ -13,8 +13,10 @@ from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.plan.model import TaskPlan
 from securebench.run.pods.harness import harness_pod
+from securebench.run.pods.verify.member import Member
 from securebench.run.pods.verify.verifier import verifier_pod
 from support.manifest_samples import (
+    FACTS,
     LANES,
     LANES_WITH_ASSETS,
     ORACLE_LANES,
@@ -76,7 +78,7 @@ def test_harness_manifest_holds_nothing_hidden(
     )
     key = LaunchKey(task.index, attempt, Role.HARNESS, launch)
 
-    body = json.dumps(harness_pod(run_plan(task), task, key, lanes))
+    body = json.dumps(harness_pod(run_plan(task), task, key, lanes, FACTS))
 
     assert CANARY not in body
     assert "lanes/hidden" not in body
@@ -93,7 +95,7 @@ def test_text_verifier_manifest_holds_no_value_either(
     task = text_task(task=with_secrets(text_task(), found))
     key = LaunchKey(0, 1, Role.VERIFIER, 1)
 
-    body = json.dumps(verifier_pod(run_plan(task), task, key, LANES, candidate()))
+    body = json.dumps(verifier_pod(run_plan(task), Member(task, key, LANES, candidate()), FACTS))
 
     assert CANARY not in body
     assert "lanes/hidden" in body

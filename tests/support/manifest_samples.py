@@ -24,6 +24,7 @@ from securebench.protocol.probe import ProbeTarget
 from securebench.run.api.field_types import PodRetention
 from securebench.run.layout import tools_folder
 from securebench.run.plan.build import PROVIDER_URL, agent_plan
+from securebench.run.plan.cluster_facts import ClusterFacts
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.plan.model import (
     CheckPlan,
@@ -43,7 +44,8 @@ from securebench.run.pods.canary import canary_pod, control_pod
 from securebench.run.pods.gateway_pod import GatewayPolicy, gateway_pod, gateway_service
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.network_policy import deny_policy, egress_policy, gateway_policy
-from securebench.run.pods.verify.text import Member, text_pod
+from securebench.run.pods.verify.member import Member
+from securebench.run.pods.verify.text import text_pod
 from securebench.run.pods.verify.verifier import verifier_pod
 from securebench.run.state.attempts import SealedCandidate, SealedPatch
 
@@ -82,7 +84,6 @@ def pods(**changes: Any) -> PodPolicy:
             requests={"cpu": "100m", "memory": "256Mi"},
             limits={"memory": "1Gi"},
             workspace_size="1Gi",
-            user_namespaces=PodUserNamespaces.OFF,
             runtime_class="",
             priority_class="",
             node_selector={},
@@ -92,7 +93,6 @@ def pods(**changes: Any) -> PodPolicy:
             probes=("10.96.0.1:443",),
             startup_allowance_seconds=300,
             grace_seconds=120,
-            max_processes=0,
             text_verifier_image="securebench-operator:0.1.0",
         ),
         **changes,
@@ -263,8 +263,7 @@ TARGETS = (
     ProbeTarget("api-server", "10.96.0.1", 443, "tcp"),
     ProbeTarget("dns", "10.96.0.10", 53, "udp"),
 )
-USER_NAMESPACE_PODS = pods(
-    user_namespaces=PodUserNamespaces.ON,
+PLACED_PODS = pods(
     runtime_class="runc",
     priority_class="low",
     node_selector={"kubernetes.io/arch": "amd64"},
@@ -272,7 +271,6 @@ USER_NAMESPACE_PODS = pods(
     image_pull_secrets=("registry",),
     node_name="node-1",
     limits={"cpu": "2", "memory": "1Gi"},
-    max_processes=256,
 )
 
 
@@ -288,10 +286,10 @@ def harness_plan(kind: str) -> HarnessPlan:
 
 
 GATEWAY_ADDRESS = "10.96.7.7"
-DOMAINS = EgressPlan(("docs.example.com", "pypi.org"), None, GATEWAY_ADDRESS)
-PROVIDER = EgressPlan(
-    (), ProviderPlan("openai", "api.openai.com", "keys", "OPENAI_API_KEY"), GATEWAY_ADDRESS
-)
+FACTS = ClusterFacts(GATEWAY_ADDRESS, PodUserNamespaces.OFF, 0)
+USER_NAMESPACES = replace(FACTS, user_namespaces=PodUserNamespaces.ON, max_processes=256)
+DOMAINS = EgressPlan(("docs.example.com", "pypi.org"), None)
+PROVIDER = EgressPlan((), ProviderPlan("openai", "api.openai.com", "keys", "OPENAI_API_KEY"))
 PLAIN_GATEWAY = GatewayPolicy("securebench-operator:0.1.0", "1Gi", GatewayLimits())
 GATEWAY = replace(PLAIN_GATEWAY, nameservers=("192.0.2.53",), ca_config_map="our-authority")
 
@@ -301,7 +299,7 @@ def golden() -> dict[str, dict[str, object]]:
     text, terminal = text_task(), terminal_task()
     plan = run_plan(text, terminal)
     secret = replace(plan.harness, env=("MY_TOKEN", "OTHER"), secret="keys")
-    closed = replace(plan, pods=USER_NAMESPACE_PODS, harness=secret)
+    closed = replace(plan, pods=PLACED_PODS, harness=secret)
     workspace = candidate("workspace.tar", launch=2)
     return {
         **egress_golden(plan, text),
@@ -311,38 +309,50 @@ def golden() -> dict[str, dict[str, object]]:
             patch_task(workdir="/testbed", extraction=Extraction("git_diff", "patch")),
             LaunchKey(4, 1, Role.HARNESS, 1),
             LANES,
+            FACTS,
         ),
-        "text_harness": harness_pod(plan, text, LaunchKey(0, 1, Role.HARNESS, 1), LANES),
+        "text_harness": harness_pod(plan, text, LaunchKey(0, 1, Role.HARNESS, 1), LANES, FACTS),
         "oracle_harness": harness_pod(
             replace(plan, harness=harness_plan("oracle"), audit=True),
             text,
             LaunchKey(0, 1, Role.HARNESS, 1),
             ORACLE_LANES,
+            FACTS,
         ),
         "text_verifier": verifier_pod(
-            plan, text, LaunchKey(0, 1, Role.VERIFIER, 2), LANES, candidate()
+            plan, Member(text, LaunchKey(0, 1, Role.VERIFIER, 2), LANES, candidate()), FACTS
         ),
-        "text_batch": text_pod(plan, batch_members()[0].launch, batch_members()),
+        "text_batch": text_pod(plan, batch_members()[0].launch, batch_members(), FACTS),
         "terminal_harness": harness_pod(
-            closed, terminal, LaunchKey(7, 2, Role.HARNESS, 2), LANES_WITH_ASSETS
+            closed, terminal, LaunchKey(7, 2, Role.HARNESS, 2), LANES_WITH_ASSETS, USER_NAMESPACES
         ),
         "terminal_verifier": verifier_pod(
-            plan, terminal, LaunchKey(7, 2, Role.VERIFIER, 3), LANES_WITH_ASSETS, workspace
+            plan,
+            Member(terminal, LaunchKey(7, 2, Role.VERIFIER, 3), LANES_WITH_ASSETS, workspace),
+            FACTS,
         ),
         "code_verifier": verifier_pod(
-            closed, code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate()
+            closed,
+            Member(code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate()),
+            USER_NAMESPACES,
         ),
         "repeat_code_verifier": verifier_pod(
-            closed, repeat_code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate()
+            closed,
+            Member(repeat_code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate()),
+            USER_NAMESPACES,
         ),
         "shared_code_verifier": verifier_pod(
-            closed, shared_code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate()
+            closed,
+            Member(shared_code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate()),
+            USER_NAMESPACES,
         ),
         "patch_verifier": verifier_pod(
-            plan, patch_task(), LaunchKey(4, 1, Role.VERIFIER, 1), LANES, candidate(patch=PATCH)
+            plan,
+            Member(patch_task(), LaunchKey(4, 1, Role.VERIFIER, 1), LANES, candidate(patch=PATCH)),
+            FACTS,
         ),
         "deny_policy": deny_policy(plan),
-        "canary": canary_pod(plan, 1, TARGETS, PodUserNamespaces.ON),
+        "canary": canary_pod(plan, 1, TARGETS, replace(USER_NAMESPACES, gateway="")),
         "control": control_pod(plan, 1, TARGETS),
     }
 
@@ -374,20 +384,24 @@ def agent_run(plan: RunPlan, kind: str, task: TaskPlan) -> tuple[RunPlan, TaskPl
 def agent_golden(plan: RunPlan) -> dict[str, dict[str, object]]:
     """Return harness Pods of both tools: one works in a checkout, one writes an answer."""
     codex = agent_run(plan, "codex", patch_task(workdir="/testbed"))
-    claude = agent_run(replace(plan, pods=USER_NAMESPACE_PODS), "claude_code", text_task())
+    claude = agent_run(replace(plan, pods=PLACED_PODS), "claude_code", text_task())
     return {
-        "codex_harness": harness_pod(*codex, LaunchKey(4, 1, Role.HARNESS, 1), LANES),
-        "claude_harness": harness_pod(*claude, LaunchKey(0, 1, Role.HARNESS, 1), LANES),
+        "codex_harness": harness_pod(*codex, LaunchKey(4, 1, Role.HARNESS, 1), LANES, FACTS),
+        "claude_harness": harness_pod(
+            *claude, LaunchKey(0, 1, Role.HARNESS, 1), LANES, USER_NAMESPACES
+        ),
     }
 
 
 def egress_golden(plan: RunPlan, task: TaskPlan) -> dict[str, dict[str, object]]:
     """Return the manifests of a run that has egress."""
     domains = replace(plan, egress=DOMAINS)
-    provider = replace(plan, egress=PROVIDER, pods=USER_NAMESPACE_PODS)
+    provider = replace(plan, egress=PROVIDER, pods=PLACED_PODS)
     return {
-        "egress_harness": harness_pod(domains, task, LaunchKey(0, 1, Role.HARNESS, 1), LANES),
-        "egress_canary": canary_pod(domains, 1, TARGETS, PodUserNamespaces.OFF),
+        "egress_harness": harness_pod(
+            domains, task, LaunchKey(0, 1, Role.HARNESS, 1), LANES, FACTS
+        ),
+        "egress_canary": canary_pod(domains, 1, TARGETS, FACTS),
         "egress_policy": egress_policy(domains),
         "gateway_service": gateway_service(domains),
         "gateway": gateway_pod(domains, 1, PLAIN_GATEWAY),

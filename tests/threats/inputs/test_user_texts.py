@@ -14,8 +14,10 @@ from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.plan.model import RunPlan, TaskPlan
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.network_policy import deny_policy
+from securebench.run.pods.verify.member import Member
 from securebench.run.pods.verify.verifier import verifier_pod
 from support.manifest_samples import (
+    FACTS,
     LANES,
     PATCH,
     candidate,
@@ -90,8 +92,8 @@ def rendered(name: str, text: str) -> list[Raw]:
     verifier = launch._replace(role=Role.VERIFIER)
     return [
         dict(deny_policy(plan)),
-        dict(harness_pod(plan, task, launch, LANES)),
-        dict(verifier_pod(plan, task, verifier, LANES, candidate(patch=PATCH))),
+        dict(harness_pod(plan, task, launch, LANES, FACTS)),
+        dict(verifier_pod(plan, Member(task, verifier, LANES, candidate(patch=PATCH)), FACTS)),
     ]
 
 

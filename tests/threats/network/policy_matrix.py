@@ -26,15 +26,16 @@ from securebench.protocol.messages import CLOSED
 from securebench.protocol.sidecar import GATEWAY_PORT
 from securebench.protocol.supervise import ProbeSpec, TargetSpec
 from securebench.run.plan.keys import LaunchKey, Role
-from securebench.run.plan.model import PodUserNamespaces, RunIdentity, RunPlan
+from securebench.run.plan.model import RunIdentity, RunPlan
 from securebench.run.pods import network_policy
 from securebench.run.pods.canary import canary_pod, control_pod
 from securebench.run.pods.gateway_pod import GatewayPolicy, gateway_pod, gateway_service
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.parts.commands import POD_SUPERVISE, supervise_argv
+from securebench.run.pods.verify.member import Member
 from securebench.run.pods.verify.verifier import verifier_pod
 from support.build import DOMAINS
-from support.manifest_samples import LANES, candidate, pods, run_plan, text_task
+from support.manifest_samples import FACTS, LANES, candidate, pods, run_plan, text_task
 from support.release import Raw, call, namespace
 from threats.kit.network import Listener, listen
 
@@ -99,7 +100,7 @@ def run_of(space: str, *, has_gateway: bool) -> Run:
     )
     if not has_gateway:
         return Run(plan, (network_policy.deny_policy(plan),))
-    plan = replace(plan, egress=replace(DOMAINS, gateway=ANY_ADDRESS))
+    plan = replace(plan, egress=DOMAINS)
     policies = (
         network_policy.deny_policy(plan),
         network_policy.egress_policy(plan),
@@ -117,14 +118,14 @@ def gateway_of(run: Run, number: int) -> Raw:
 def pods_of(closed: Run, run: Run, other: Run) -> dict[str, Raw]:
     """Return one Pod of each kind, as a run makes it."""
     task = text_task()
-    off = PodUserNamespaces.OFF
+    facts = replace(FACTS, gateway=ANY_ADDRESS)
     return {
-        "harness, no network": dict(harness_pod(closed.plan, task, HARNESS, LANES)),
-        "harness": dict(harness_pod(run.plan, task, HARNESS, LANES)),
-        "harness, other run": dict(harness_pod(other.plan, task, HARNESS, LANES)),
-        "verifier": dict(verifier_pod(run.plan, task, VERIFIER, LANES, candidate())),
+        "harness, no network": dict(harness_pod(closed.plan, task, HARNESS, LANES, facts)),
+        "harness": dict(harness_pod(run.plan, task, HARNESS, LANES, facts)),
+        "harness, other run": dict(harness_pod(other.plan, task, HARNESS, LANES, facts)),
+        "verifier": dict(verifier_pod(run.plan, Member(task, VERIFIER, LANES, candidate()), facts)),
         "gateway": gateway_of(run, 2),
-        "canary": dict(canary_pod(run.plan, 1, (), off)),
+        "canary": dict(canary_pod(run.plan, 1, (), facts)),
         "control": dict(control_pod(run.plan, 1, ())),
     }
 
@@ -264,7 +265,7 @@ def story(space: str, name: str) -> str:
 def start_listeners(space: str, run: Run, other: Run) -> dict[str, str]:
     """Start the Pods of the runs that listen, and return their addresses."""
     wanted: dict[str, Any] = {
-        "harness": harness_pod(run.plan, text_task(), HARNESS._replace(attempt=2), LANES),
+        "harness": harness_pod(run.plan, text_task(), HARNESS._replace(attempt=2), LANES, FACTS),
         "gateway": gateway_of(run, 1),
         "other gateway": gateway_of(other, 1),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from securebench.cluster.port import Raw
@@ -18,14 +19,14 @@ from securebench.controller.settings.parts import UserNamespaces
 from securebench.run.decide.desired_state import DesiredState
 from securebench.run.decide.network.canary import CanaryCheck, CanaryMemory
 from securebench.run.decide.network.gateway import GatewayMemory
-from securebench.run.decide.network.isolation import with_cluster_facts
+from securebench.run.decide.network.isolation import cluster_facts
 from securebench.run.decide.network.network_step import NetworkState, NetworkStep
 from securebench.run.decide.network.probing import Probe
 from securebench.run.decide.run_decision import Deletion
 from securebench.run.layout import probe_name
 from securebench.run.observe.provider_waits import ObservedProvider
+from securebench.run.plan.cluster_facts import ClusterFacts
 from securebench.run.plan.keys import Role
-from securebench.run.plan.model import RunPlan
 from securebench.run.pods.canary import canary_pod, control_pod
 from securebench.run.state.history import IsolationResult
 
@@ -91,11 +92,19 @@ class NetworkKeeper:
             provider=provider.observed if provider is not None else ObservedProvider(),
         )
 
-    def with_cluster_facts(self, found: IsolationResult | None) -> RunPlan:
-        """Return the plan, completed with what only the cluster knows."""
-        address = self._gateway.address if self._gateway is not None else ""
+    def cluster_facts(self, found: IsolationResult | None) -> ClusterFacts:
+        """Return what the cluster has told of the run so far.
+
+        Args:
+            found: The proof of isolation, or None before it.
+        """
         limit = self._context.settings.launch.process_limit
-        return with_cluster_facts(self._plan, found, address, limit)
+        return cluster_facts(found, self._address, limit)
+
+    @property
+    def _address(self) -> str:
+        """Address of the run's gateway; empty where there is none yet."""
+        return self._gateway.address if self._gateway is not None else ""
 
     @property
     def gateway_since(self) -> float | None:
@@ -134,10 +143,11 @@ class NetworkKeeper:
             await self._gateway.close(wake)
 
     async def _manifest(self, probe: Probe) -> Raw:
-        plan, targets = self.with_cluster_facts(None), self._context.targets
+        plan, targets = self._plan, self._context.targets
         if probe.role is Role.CONTROL:
             return control_pod(plan, probe.number, targets)
-        return canary_pod(plan, probe.number, targets, probe.user_namespaces, probe.quiet_seconds)
+        facts = replace(self.cluster_facts(None), user_namespaces=probe.user_namespaces)
+        return canary_pod(plan, probe.number, targets, facts, probe.quiet_seconds)
 
     def _check(self, desired: DesiredState) -> CanaryCheck | None:
         settings, runtime_class = self._context.settings, self._plan.pods.runtime_class

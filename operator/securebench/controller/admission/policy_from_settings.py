@@ -15,7 +15,6 @@ from securebench.run.api.models import BenchmarkRunSpec, Toleration
 from securebench.run.plan.model import (
     ClusterProvider,
     PodPolicy,
-    PodUserNamespaces,
     RunPolicy,
     TaskLimits,
 )
@@ -58,7 +57,6 @@ def pod_policy(
         requests=resources.requested(),
         limits=resources.limited(),
         workspace_size=resources.workspace,
-        user_namespaces=PodUserNamespaces.OFF,
         runtime_class=template.runtime_class_name,
         priority_class=template.priority_class_name,
         node_selector=template.node_selector,
@@ -68,7 +66,6 @@ def pod_policy(
         probes=probes,
         startup_allowance_seconds=settings.launch.startup_seconds,
         grace_seconds=settings.launch.seal_seconds,
-        max_processes=0,
         text_verifier_image=settings.gateway_image,
         queue=queue or settings.queue_name,
     )

@@ -26,7 +26,8 @@ from securebench.run.observe.evidence import launch_evidence
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.plan.model import RunPlan
 from securebench.run.pods.harness import harness_pod
-from securebench.run.pods.verify.text import Member, text_pod
+from securebench.run.pods.verify.member import Member
+from securebench.run.pods.verify.text import text_pod
 from securebench.run.pods.verify.verifier import verifier_pod
 from securebench.run.state.attempts import Finish, Lost
 from securebench.run.state.evidence import LaunchEvidence
@@ -159,26 +160,25 @@ class AttemptKeeper:
 
     async def _manifest(self, launch: LaunchKey) -> Raw:
         """Prepare the volume for a launch and return its Pod, which may be that of a batch."""
-        plan = self._network.with_cluster_facts(self._ledger.history.isolation)
-        task = plan.tasks[launch.task]
+        plan, task = self._plan, self._plan.tasks[launch.task]
+        facts = self._network.cluster_facts(self._ledger.history.isolation)
         await asyncio.to_thread(self._store.make_launch_folders, launch)
         if launch.role is Role.HARNESS:
             with suppress(TransientClusterError):  # it is read again before anything is kept
                 await self._exposed.refresh()
-            return harness_pod(plan, task, launch, await self._lanes.lanes(task))
+            return harness_pod(plan, task, launch, await self._lanes.lanes(task), facts)
         batch = self._batch(launch)
         if batch:
-            return text_pod(plan, launch, [await self._member(plan, each) for each in batch])
-        member = await self._member(plan, launch)
-        return verifier_pod(plan, task, launch, member.lanes, member.candidate)
+            return text_pod(plan, launch, [await self._member(each) for each in batch], facts)
+        return verifier_pod(plan, await self._member(launch), facts)
 
     def _batch(self, first: LaunchKey) -> list[LaunchKey]:
         """Return the live launches of a batch."""
         known = self._ledger.history.attempts.under_way
         return sorted(each.live for each in known if each.batch == first and each.live is not None)
 
-    async def _member(self, plan: RunPlan, launch: LaunchKey) -> Member:
-        task = plan.tasks[launch.task]
+    async def _member(self, launch: LaunchKey) -> Member:
+        task = self._plan.tasks[launch.task]
         production = self._ledger.history.attempts[launch.attempt_key].production
         if production is None or production.candidate is None:
             raise ValueError(f"launch {launch} has no candidate to verify")

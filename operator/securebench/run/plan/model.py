@@ -61,15 +61,12 @@ class PodPolicy:
         requests: Resource requests of the harness and check containers.
         limits: Resource limits of the harness and check containers.
         workspace_size: Size limit of the workspace emptyDir, a Kubernetes quantity.
-        user_namespaces: As the canary found or the settings require.
         runtime_class: Name or empty.
         priority_class: Name or empty.
         node_name: Node that all Pods share because the volume is ReadWriteOnce, or empty.
         probes: Addresses ``host:port`` that a harness must not reach.
         startup_allowance_seconds: Time from creation to the start of the command.
         grace_seconds: Time for sealing.
-        max_processes: Process limit per user; 0 without a user namespace, where the limit would
-            count other Pods' processes too.
     """
 
     image: str
@@ -80,7 +77,6 @@ class PodPolicy:
     requests: Mapping[str, str]
     limits: Mapping[str, str]
     workspace_size: str
-    user_namespaces: PodUserNamespaces
     runtime_class: str
     priority_class: str
     node_selector: Mapping[str, str]
@@ -90,7 +86,6 @@ class PodPolicy:
     probes: tuple[str, ...]
     startup_allowance_seconds: int
     grace_seconds: int
-    max_processes: int
     text_verifier_image: str
     queue: str = ""
 
@@ -154,12 +149,10 @@ class EgressPlan:
     Attributes:
         domains: Configured ``allowed_domains``; the proxy route is closed when empty.
         provider: Present if the harness works with a model.
-        gateway: Cluster address of the run's gateway, known once its Service exists.
     """
 
     domains: tuple[str, ...]
     provider: ProviderPlan | None
-    gateway: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ from securebench.run.pods.parts.frame import Containers, Frame, Manifest, pod
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from securebench.run.plan.cluster_facts import ClusterFacts
+
 PROBE_SECONDS = 60
 """Longer than a probing Pod takes, whatever the number of targets: they are tried side by side."""
 
@@ -41,25 +43,26 @@ def canary_pod(
     plan: RunPlan,
     number: int,
     targets: Sequence[ProbeTarget],
-    user_namespaces: PodUserNamespaces,
+    facts: ClusterFacts,
     quiet_seconds: float = QUIET_SECONDS,
 ) -> Manifest:
     """Return the Pod that is as closed in as a harness Pod.
 
     Args:
-        plan: The run; where its gateway's address is known, that is a target besides the others.
+        plan: The run.
         number: Counts from 1.
         targets: What it tries to reach.
-        user_namespaces: ON also shows that a Pod with a sub-path of the volume, this runtime class
-            and a user namespace starts.
+        facts: The gateway's address, where it is known, is a target besides the others. With user
+            namespaces ON the canary also shows that a Pod with a sub-path of the volume, this
+            runtime class and a user namespace starts.
         quiet_seconds: How long nothing may answer it.
     """
-    gateway = plan.egress.gateway if plan.egress is not None else ""
+    gateway = facts.gateway
     settle_seconds = GATEWAY_SECONDS if gateway and number == 1 else SETTLE_SECONDS
     spec = _spec(CLOSED, targets, quiet_seconds, settle_seconds)
     if gateway:
         spec = replace(spec, must_open=(_gateway_target(gateway),))
-    return _probe_pod(plan, Role.CANARY, number, spec, user_namespaces)
+    return _probe_pod(plan, Role.CANARY, number, spec, facts.user_namespaces)
 
 
 def control_pod(plan: RunPlan, number: int, targets: Sequence[ProbeTarget]) -> Manifest:

@@ -11,7 +11,7 @@ from securebench.protocol.gateway import READY_FILE, GatewayConfig, GatewayLimit
 from securebench.protocol.sidecar import GATEWAY_PORT
 from securebench.run import layout
 from securebench.run.plan.keys import Role, short_uid
-from securebench.run.plan.model import RunPlan
+from securebench.run.plan.model import PodUserNamespaces, RunPlan
 from securebench.run.pods.parts import sizes, volumes
 from securebench.run.pods.parts.commands import PYTHON
 from securebench.run.pods.parts.containers import trusted_container
@@ -100,7 +100,8 @@ def gateway_pod(plan: RunPlan, number: int, policy: GatewayPolicy) -> Manifest:
         name=layout.gateway_pod_name(plan.identity.uid, number),
         role=Role.GATEWAY,
         deadline_seconds=DEADLINE_SECONDS,
-        user_namespaces=plan.pods.user_namespaces,
+        # It starts beside the first canary, before anybody knows whether they work here.
+        user_namespaces=PodUserNamespaces.OFF,
         dns=resolvers(policy.nameservers) if policy.nameservers else CLUSTER_DNS,
     )
     volume_list = [

@@ -45,6 +45,7 @@ from securebench.run.pods.sidecar import (
 
 if TYPE_CHECKING:
     from securebench.benchmark.pack.lane_plan import LaneSet
+    from securebench.run.plan.cluster_facts import ClusterFacts
     from securebench.run.plan.keys import LaunchKey
     from securebench.run.plan.model import RunPlan, TaskPlan
 
@@ -54,7 +55,9 @@ DIFF_SECONDS: Final = 120.0
 BASELINE: Final = "baseline"
 
 
-def harness_pod(plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet) -> Manifest:
+def harness_pod(
+    plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet, facts: ClusterFacts
+) -> Manifest:
     """Return the Pod of one harness launch.
 
     It names nothing but the public lane: the other lanes are neither mounted nor spelled out. Only
@@ -65,24 +68,28 @@ def harness_pod(plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet
         task: The task.
         launch: Role ``harness``.
         lanes: What lies on the volume for the task.
+        facts: What the cluster has told of the run.
+
+    Raises:
+        InvariantViolationError: It has egress, and the address of its gateway is not known.
     """
     init = [_courier(plan, task, launch, lanes)]
     if plan.egress is not None:
-        init.append(egress_sidecar(plan))
+        init.append(egress_sidecar(plan, facts.gateway))
     if task.materialize_from:
         init.append(_materialize(plan, task, asset_places(lanes)))
     return pod(
         plan,
-        _frame(plan, task, launch),
-        Containers(_harness(plan, task, lanes), _volumes(plan, task, lanes), init),
+        _frame(plan, task, launch, facts),
+        Containers(_harness(plan, task, lanes, facts), _volumes(plan, task, lanes), init),
     )
 
 
-def _frame(plan: RunPlan, task: TaskPlan, launch: LaunchKey) -> Frame:
+def _frame(plan: RunPlan, task: TaskPlan, launch: LaunchKey, facts: ClusterFacts) -> Frame:
     seconds = harness_seconds(plan, task)
     if seconds is not None and _works_on_checkout(task):
         seconds += 2 * DIFF_SECONDS
-    frame = launch_frame(plan, launch, seconds)
+    frame = launch_frame(plan, launch, seconds, facts)
     return frame if plan.egress is None else replace(frame, host_aliases=host_aliases())
 
 
@@ -122,7 +129,7 @@ def _materialize(plan: RunPlan, task: TaskPlan, places: list[str]) -> Manifest:
     return task_container(container, CopySpec(task.materialize_from, layout.MATERIALIZED))
 
 
-def _harness(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> Manifest:
+def _harness(plan: RunPlan, task: TaskPlan, lanes: LaneSet, facts: ClusterFacts) -> Manifest:
     container = TaskContainer(
         name=layout.HARNESS,
         image=task.image,
@@ -140,7 +147,7 @@ def _harness(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> Manifest:
         shared_memory=layout.HARNESS,
         read_only_root=not _works_on_checkout(task),
     )
-    result = task_container(container, _run_spec(plan, task, lanes))
+    result = task_container(container, _run_spec(plan, task, lanes, facts))
     environment = _environment(plan)
     if environment:
         result["env"] = environment
@@ -160,9 +167,9 @@ def _own_mounts(plan: RunPlan, task: TaskPlan) -> list[Manifest]:
     return mounts
 
 
-def _run_spec(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> RunSpec:
+def _run_spec(plan: RunPlan, task: TaskPlan, lanes: LaneSet, facts: ClusterFacts) -> RunSpec:
     return replace(
-        base_spec(plan, sizes.head_bytes(task, plan.limits)),
+        base_spec(plan, facts, sizes.head_bytes(task, plan.limits)),
         lanes=tuple(DigestedPath(path, digest) for _, path, digest in _lanes(plan, lanes)),
         copies=(Transfer(layout.PUBLIC_FILES, task.workspace),),
         protected=tuple(inside(task, place) for place in asset_places(lanes)),

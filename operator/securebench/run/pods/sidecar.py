@@ -43,7 +43,7 @@ def audience(run_uid: str) -> str:
     return f"securebench-gateway-{run_uid}"
 
 
-def egress_sidecar(plan: RunPlan) -> Manifest:
+def egress_sidecar(plan: RunPlan, gateway: str) -> Manifest:
     """Return the native sidecar ``egress-proxy``.
 
     It stands behind the courier in the list of init containers: the kubelet ends sidecars in
@@ -51,14 +51,17 @@ def egress_sidecar(plan: RunPlan) -> Manifest:
     reached the gateway, and supervise in the harness container waits for that.
 
     Args:
-        plan: The run; its egress plan has the gateway's address.
+        plan: The run; it has an egress plan.
+        gateway: Address of its gateway.
 
     Raises:
-        InvariantViolationError: The run has no gateway.
+        InvariantViolationError: The run has no gateway, or its address is not known.
     """
-    egress = _egress(plan)
+    egress = plan.egress
+    if egress is None or not gateway:
+        raise InvariantViolationError("the gateway's address is not known", run=plan.identity.uid)
     spec = EgressSpec(
-        gateway=GatewayAddress(egress.gateway, GATEWAY_PORT),
+        gateway=GatewayAddress(gateway, GATEWAY_PORT),
         token=f"{layout.EGRESS_TOKEN}/{layout.EGRESS_TOKEN_FILE}",
         listen=_ports(egress),
         connections=CONNECTIONS,
@@ -116,9 +119,3 @@ def _ports(egress: EgressPlan) -> dict[str, int]:
     if egress.provider is not None:
         ports[Route.PROVIDER.value] = PROVIDER_PORT
     return ports
-
-
-def _egress(plan: RunPlan) -> EgressPlan:
-    if plan.egress is None or not plan.egress.gateway:
-        raise InvariantViolationError("the gateway's address is not known", run=plan.identity.uid)
-    return plan.egress

@@ -8,13 +8,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from securebench.run.plan.model import PodUserNamespaces, RunPlan, TaskPlan, VerifierKind
+from securebench.run.plan.model import RunPlan, TaskPlan, VerifierKind
 from securebench.run.state.pod_runtime import Runtime, runtime_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from securebench.run.state.attempts import AttemptHistory, PodFacts
+    from securebench.run.state.attempts import AttemptHistory
 
 
 class Grading(StrEnum):
@@ -90,8 +90,8 @@ def record_labels(
 ) -> dict[str, object]:
     """Return a record's labels.
 
-    The runtime is the one measured in the attempt's Pods. The user namespace is the harness Pod's
-    own, or the planned one if no harness Pod ended.
+    The runtime is the one measured in the attempt's Pods, and the user namespace is the harness
+    Pod's own: without one that ended, nothing is claimed.
     """
     facts = None if history.production is None else history.production.facts
     return {
@@ -102,7 +102,7 @@ def record_labels(
         "isolation": isolation.value,
         "node_reachable": node_reachable,
         "runtime": _runtime(history).value,
-        "user_namespace": _user_namespace(plan, facts),
+        "user_namespace": facts is not None and facts.user_namespace,
         "external_tools": _external_tools(plan),
         "audit": plan.audit,
         "pack_audit": plan.pack_audit.value,
@@ -140,9 +140,3 @@ def _runtime(history: AttemptHistory) -> Runtime:
     measured = {runtime_of(launch.facts.kernel) for launch in launches if launch is not None}
     weakest_first = (Runtime.RUNC, Runtime.GVISOR)
     return next((runtime for runtime in weakest_first if runtime in measured), Runtime.UNKNOWN)
-
-
-def _user_namespace(plan: RunPlan, facts: PodFacts | None) -> bool:
-    if facts is None:
-        return plan.pods.user_namespaces is PodUserNamespaces.ON
-    return facts.user_namespace

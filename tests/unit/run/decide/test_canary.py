@@ -25,6 +25,7 @@ from securebench.run.decide.network.isolation import NO_CANARY
 from securebench.run.decide.network.probing import CanaryAnswer, Probe, probe_answer
 from securebench.run.layout import numbered
 from securebench.run.observe.pods import pod_view
+from securebench.run.plan.cluster_facts import ClusterFacts
 from securebench.run.plan.keys import Role
 from securebench.run.plan.model import PodUserNamespaces
 from securebench.run.pods.canary import canary_pod, control_pod
@@ -41,7 +42,7 @@ from support.build import (
     waiting,
 )
 from support.fake_cluster import FakeCluster
-from support.manifest_samples import RUN_UID, pods, run_plan, text_task
+from support.manifest_samples import GATEWAY_ADDRESS, RUN_UID, pods, run_plan, text_task
 from unit.run.decide.test_isolation import (
     BESIDE,
     CLOSED,
@@ -150,10 +151,12 @@ class World:
         return step
 
     def make(self, plan, targets, probe):
+        gateway = GATEWAY_ADDRESS if plan.has_gateway else ""
+        facts = ClusterFacts(gateway, probe.user_namespaces, 0)
         body = (
             control_pod(plan, probe.number, targets)
             if probe.role is Role.CONTROL
-            else canary_pod(plan, probe.number, targets, probe.user_namespaces, probe.quiet_seconds)
+            else canary_pod(plan, probe.number, targets, facts, probe.quiet_seconds)
         )
         with asyncio.Runner() as runner:
             runner.run(self.cluster.create(ObjectKind.POD, body))
@@ -228,7 +231,7 @@ def both(play):
     return {FIRST: play, SECOND: play}
 
 
-WITH_GATEWAY = replace(PLAN, egress=replace(DOMAINS, gateway="10.96.0.7"))
+WITH_GATEWAY = replace(PLAN, egress=DOMAINS)
 
 
 @pytest.fixture

@@ -96,7 +96,6 @@ def test_a_provider():
             "openai", "api.openai.com", "key", "OPENAI_API_KEY", max_requests=5, max_tokens=900
         ),
     )
-    assert plan.egress.gateway == ""
 
 
 def test_the_other_provider_with_domains_and_external_tools():

@@ -11,12 +11,14 @@ import pytest
 from securebench.agents.agent import DUMMY_KEY
 from securebench.agents.registry import cli_agents, cli_named
 from securebench.protocol.sidecar import PROXY_NAME
+from securebench.run.plan.cluster_facts import ClusterFacts
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.plan.model import EgressPlan, TaskPlan
 from securebench.run.pods.harness import DIFF_SECONDS, harness_pod
 from support.manifest_samples import (
+    FACTS,
     LANES,
-    USER_NAMESPACE_PODS,
+    USER_NAMESPACES,
     agent_run,
     patch_task,
     run_plan,
@@ -28,9 +30,11 @@ LAUNCH = LaunchKey(0, 1, Role.HARNESS, 1)
 KINDS = sorted(name for name, _ in cli_agents())
 
 
-def agent_pod(kind: str, task: TaskPlan | None = None, **changes: Any) -> Any:
+def agent_pod(
+    kind: str, task: TaskPlan | None = None, facts: ClusterFacts = FACTS, **changes: Any
+) -> Any:
     run, planned = agent_run(run_plan(), kind, task or text_task())
-    return harness_pod(replace(run, **changes), planned, LAUNCH, LANES)
+    return harness_pod(replace(run, **changes), planned, LAUNCH, LANES, facts)
 
 
 def volume(body: Any, name: str) -> Any:
@@ -79,7 +83,7 @@ def test_a_preflight_comes_before_the_harness_with_the_same_limit(kind: str) -> 
 @pytest.mark.parametrize(("kind", "times"), [("codex", 2), (None, 1)])
 def test_the_deadline_counts_the_preflight(kind: str | None, times: int) -> None:
     plan = run_plan()
-    body: Any = agent_pod(kind) if kind else harness_pod(plan, text_task(), LAUNCH, LANES)
+    body: Any = agent_pod(kind) if kind else harness_pod(plan, text_task(), LAUNCH, LANES, FACTS)
     own = plan.pods.startup_allowance_seconds + plan.pods.grace_seconds
     assert body["spec"]["activeDeadlineSeconds"] == own + times * 60
 
@@ -102,9 +106,9 @@ def test_an_agent_can_be_watched_unless_values_of_the_tester_enter_the_pod(kind:
 
 def test_a_command_can_be_watched_unless_values_of_the_tester_enter_the_pod() -> None:
     run = run_plan()
-    assert told(harness_pod(run, text_task(), LAUNCH, LANES), "courier")["live"] is True
+    assert told(harness_pod(run, text_task(), LAUNCH, LANES, FACTS), "courier")["live"] is True
     exposed = replace(run, harness=replace(run.harness, env=("TOKEN",), secret="values"))
-    assert "live" not in told(harness_pod(exposed, text_task(), LAUNCH, LANES), "courier")
+    assert "live" not in told(harness_pod(exposed, text_task(), LAUNCH, LANES, FACTS), "courier")
 
 
 # Proxy variables
@@ -118,9 +122,9 @@ def test_without_domains_there_is_no_proxy_variable() -> None:
 
 def test_with_domains_the_tester_cannot_replace_the_proxy() -> None:
     run, task = agent_run(run_plan(), "codex", text_task())
-    egress = EgressPlan(("a.dev",), None, "10.96.7.7")
+    egress = EgressPlan(("a.dev",), None)
     harness = replace(run.harness, env=("TOKEN", "HTTPS_PROXY", "no_proxy"), secret="values")
-    body = harness_pod(replace(run, egress=egress, harness=harness), task, LAUNCH, LANES)
+    body = harness_pod(replace(run, egress=egress, harness=harness), task, LAUNCH, LANES, FACTS)
     variables = container(body, "harness")["env"]
     named = [each["name"] for each in variables]
     assert len(named) == len(set(named))
@@ -150,7 +154,7 @@ def test_an_agent_in_a_checkout_hands_in_the_difference() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_elsewhere_the_root_stays_read_only(kind: str) -> None:
-    body = agent_pod(kind, pods=USER_NAMESPACE_PODS)
+    body = agent_pod(kind, facts=USER_NAMESPACES)
     assert container(body, "harness")["securityContext"]["readOnlyRootFilesystem"] is True
     assert "diff" not in told(body, "harness")
     assert body["spec"]["hostUsers"] is False

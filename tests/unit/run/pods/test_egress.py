@@ -13,7 +13,7 @@ from securebench.protocol.gateway import GatewayConfig, ProviderConfig
 from securebench.protocol.probe import GATEWAY_TARGET
 from securebench.run import layout
 from securebench.run.plan.keys import LaunchKey, Role, pod_name
-from securebench.run.plan.model import EgressPlan, PodUserNamespaces, RunPlan
+from securebench.run.plan.model import EgressPlan, RunPlan
 from securebench.run.pods.canary import canary_pod, control_pod
 from securebench.run.pods.gateway_pod import gateway_config, gateway_pod, gateway_service
 from securebench.run.pods.harness import harness_pod
@@ -21,6 +21,7 @@ from securebench.run.pods.network_policy import deny_policy, egress_policy, gate
 from securebench.run.pods.sidecar import egress_sidecar, proxy_environment
 from support.manifest_samples import (
     DOMAINS,
+    FACTS,
     GATEWAY,
     GATEWAY_ADDRESS,
     LANES,
@@ -40,7 +41,7 @@ def plan_with(egress: EgressPlan | None) -> RunPlan:
 
 
 def harness(egress: EgressPlan | None) -> Any:
-    return harness_pod(plan_with(egress), text_task(), HARNESS, LANES)
+    return harness_pod(plan_with(egress), text_task(), HARNESS, LANES, FACTS)
 
 
 def told(command: list[str]) -> str:
@@ -89,7 +90,7 @@ def test_only_the_sidecar_has_the_token() -> None:
     ids=["domains", "provider", "both"],
 )
 def test_the_sidecar_offers_the_routes_of_the_run(egress: EgressPlan, want: object) -> None:
-    sidecar: Any = egress_sidecar(plan_with(egress))
+    sidecar: Any = egress_sidecar(plan_with(egress), GATEWAY_ADDRESS)
     spec = json.loads(told(sidecar["command"]))
     assert spec["listen"] == want
     assert spec["gateway"] == {"host": GATEWAY_ADDRESS, "port": 8443}
@@ -113,16 +114,18 @@ def test_the_agent_waits_for_every_port_of_the_sidecar(
 
 
 def test_the_sidecar_stays_without_a_hook_or_a_probe() -> None:
-    sidecar: Any = egress_sidecar(plan_with(DOMAINS))
+    sidecar: Any = egress_sidecar(plan_with(DOMAINS), GATEWAY_ADDRESS)
     assert sidecar["restartPolicy"] == "Always"
     assert sidecar["command"][:3] == ["/usr/local/bin/supervise", "egress-proxy", "--spec"]
     assert not {"lifecycle", "startupProbe", "readinessProbe"} & sidecar.keys()
 
 
-@pytest.mark.parametrize("egress", [None, replace(DOMAINS, gateway="")], ids=["none", "unknown"])
-def test_a_sidecar_needs_the_gateways_address(egress: EgressPlan | None) -> None:
+@pytest.mark.parametrize(
+    ("egress", "gateway"), [(None, GATEWAY_ADDRESS), (DOMAINS, "")], ids=["none", "unknown"]
+)
+def test_a_sidecar_needs_the_gateways_address(egress: EgressPlan | None, gateway: str) -> None:
     with pytest.raises(InvariantViolationError, match="address is not known"):
-        egress_sidecar(plan_with(egress))
+        egress_sidecar(plan_with(egress), gateway)
 
 
 def test_proxy_variables_are_those_of_the_contract() -> None:
@@ -318,7 +321,7 @@ def test_the_gateways_folder_is_its_own() -> None:
 
 def test_the_canary_must_reach_the_gateway_and_the_control_does_not_try() -> None:
     plan = plan_with(DOMAINS)
-    canary: Any = canary_pod(plan, 1, TARGETS, PodUserNamespaces.OFF)
+    canary: Any = canary_pod(plan, 1, TARGETS, FACTS)
     spec = json.loads(told(canary["spec"]["containers"][0]["command"]))
     gateway = {"name": GATEWAY_TARGET, "host": GATEWAY_ADDRESS, "port": 8443, "protocol": "tcp"}
     assert spec["must_open"] == [gateway]
@@ -326,7 +329,7 @@ def test_the_canary_must_reach_the_gateway_and_the_control_does_not_try() -> Non
     assert GATEWAY_ADDRESS not in json.dumps(control_pod(plan, 1, TARGETS))
 
 
-@pytest.mark.parametrize("egress", [None, replace(DOMAINS, gateway="")], ids=["none", "unknown"])
+@pytest.mark.parametrize("egress", [None, DOMAINS], ids=["none", "unknown"])
 def test_a_canary_without_a_gateway_must_reach_nothing(egress: EgressPlan | None) -> None:
-    body = canary_pod(plan_with(egress), 1, TARGETS, PodUserNamespaces.OFF)
+    body = canary_pod(plan_with(egress), 1, TARGETS, replace(FACTS, gateway=""))
     assert "must_open" not in json.dumps(body)

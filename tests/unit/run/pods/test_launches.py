@@ -12,13 +12,15 @@ from securebench.core.errors import InvariantViolationError
 from securebench.protocol.extraction import Extraction
 from securebench.run import layout
 from securebench.run.plan.keys import LaunchKey, Role
-from securebench.run.plan.model import PodUserNamespaces, VerifierKind
+from securebench.run.plan.model import VerifierKind
 from securebench.run.pods.canary import canary_pod, control_pod
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.network_policy import deny_policy
+from securebench.run.pods.verify.member import Member
 from securebench.run.pods.verify.verifier import verifier_pod
 from support.manifest_samples import (
     CHECK_COMMAND,
+    FACTS,
     HIDDEN_ANSWER,
     LANES,
     LANES_WITH_ASSETS,
@@ -30,13 +32,13 @@ from support.manifest_samples import (
     TARGETS,
     TERMINAL_TASK_ID,
     TEXT_TASK_ID,
+    USER_NAMESPACES,
     candidate,
     code_task,
     digest,
     golden,
     harness_plan,
     patch_task,
-    pods,
     run_plan,
     terminal_task,
     text_task,
@@ -65,12 +67,12 @@ def mounts(body: Any, name: str) -> dict[str, Any]:
 
 def harness(lanes: Any = LANES, plan_changes: Any = None, **changes: Any) -> Any:
     task = terminal_task(**changes)
-    return harness_pod(run_plan(task, **(plan_changes or {})), task, HARNESS, lanes)
+    return harness_pod(run_plan(task, **(plan_changes or {})), task, HARNESS, lanes, FACTS)
 
 
 def verifier(lanes: Any = LANES, **changes: Any) -> Any:
     task = terminal_task(**changes)
-    return verifier_pod(run_plan(task), task, VERIFIER, lanes, WORKSPACE)
+    return verifier_pod(run_plan(task), Member(task, VERIFIER, lanes, WORKSPACE), FACTS)
 
 
 class TestHarness:
@@ -119,7 +121,9 @@ class TestHarness:
         for task in (terminal_task(), text_task(), code_task(), patch_task()):
             key = LaunchKey(task.index, 1, Role.VERIFIER, 1)
             sealed = candidate(patch=PATCH)
-            body = verifier_pod(run_plan(task, **plan), task, key, ORACLE_LANES, sealed)
+            body = verifier_pod(
+                run_plan(task, **plan), Member(task, key, ORACLE_LANES, sealed), FACTS
+            )
 
             assert "oracle" not in json.dumps(body)
 
@@ -266,8 +270,9 @@ class TestHarness:
             "tail_bytes": 1 << 19,
         }
 
-    def test_process_limit_is_the_plans(self) -> None:
-        body = harness(plan_changes={"pods": pods(max_processes=99)})
+    def test_process_limit_is_that_of_the_cluster(self) -> None:
+        facts = replace(USER_NAMESPACES, max_processes=99)
+        body = harness_pod(run_plan(text_task()), text_task(), HARNESS, LANES, facts)
 
         assert told(body, "harness")["max_processes"] == 99
 
@@ -350,7 +355,7 @@ class TestCheck:
         plan = run_plan(task)
         plan = replace(plan, harness=replace(plan.harness, env=("A",), secret="keys"))
 
-        body = verifier_pod(plan, task, VERIFIER, LANES, WORKSPACE)
+        body = verifier_pod(plan, Member(task, VERIFIER, LANES, WORKSPACE), FACTS)
 
         assert "keys" not in json.dumps(body)
 
@@ -370,7 +375,9 @@ class TestCheck:
 class TestTextVerifier:
     def body(self) -> Any:
         launch = LaunchKey(0, 1, Role.VERIFIER, 2)
-        return verifier_pod(run_plan(text_task()), text_task(), launch, LANES, candidate())
+        return verifier_pod(
+            run_plan(text_task()), Member(text_task(), launch, LANES, candidate()), FACTS
+        )
 
     def test_runs_our_image_alone(self) -> None:
         spec = self.body()["spec"]
@@ -420,7 +427,7 @@ class TestTextVerifier:
 )
 def test_no_verifier_pod_without_something_to_judge(task: Any, sealed: Any) -> None:
     with pytest.raises(InvariantViolationError):
-        verifier_pod(run_plan(task), task, VERIFIER, LANES, sealed)
+        verifier_pod(run_plan(task), Member(task, VERIFIER, LANES, sealed), FACTS)
 
 
 class TestPolicy:
@@ -459,7 +466,7 @@ class TestPolicy:
 class TestCanary:
     def test_differs_from_the_control_only_in_role_and_goal(self) -> None:
         plan = run_plan(text_task())
-        canary: Any = canary_pod(plan, 1, TARGETS, PodUserNamespaces.OFF)
+        canary: Any = canary_pod(plan, 1, TARGETS, replace(FACTS, gateway=""))
         control: Any = control_pod(plan, 1, TARGETS)
 
         assert told(canary, "probe") == {**told(control, "probe"), "want": "closed"}
@@ -476,7 +483,7 @@ class TestCanary:
 
     def test_shows_that_a_sub_path_and_a_user_namespace_work(self) -> None:
         plan = run_plan(text_task())
-        body: Any = canary_pod(plan, 1, TARGETS, PodUserNamespaces.ON)
+        body: Any = canary_pod(plan, 1, TARGETS, USER_NAMESPACES)
 
         assert body["spec"]["hostUsers"] is False
         assert mounts(body, "probe")["/work/probe"] == {

@@ -13,7 +13,7 @@ from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.extraction import Extraction
 from securebench.run.decide.attempt.machine import after_production
 from securebench.run.plan.keys import AttemptKey
-from securebench.run.plan.model import PodUserNamespaces, TaskLimits, VerifierKind
+from securebench.run.plan.model import TaskLimits, VerifierKind
 from securebench.run.records.record import (
     LABEL_CHARACTERS,
     MAX_TAGS,
@@ -444,10 +444,10 @@ class TestLabels:
     def test_without_a_launch_no_runtime_was_seen(self) -> None:
         finish = Finish(AttemptKey(0, 1), Outcome.CANCELLED, "cancelled", "queued", "cancelled")
         past = history(production=None, verification=None, finish=finish)
-        made = record(past, pods=pods(runtime_class="kata", user_namespaces=PodUserNamespaces.ON))
+        made = record(past, pods=pods(runtime_class="kata"))
 
         assert made["labels"]["runtime"] == "unknown"
-        assert made["labels"]["user_namespace"] is True
+        assert made["labels"]["user_namespace"] is False
 
     def test_forwarded_variables_are_exposed_credentials(self) -> None:
         harness = replace(run_plan().harness, env=("A",), secret="keys")

@@ -1,13 +1,13 @@
-"""Judges what canary and control Pod reached, and adds cluster facts to the plan. Pure."""
+"""Judges what canary and control Pod reached, and what that says of the cluster. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from securebench.protocol.messages import CLOSED, OPEN
 from securebench.protocol.probe import GATEWAY_TARGET, ProbeTarget
-from securebench.run.plan.model import PodUserNamespaces, RunPlan
+from securebench.run.plan.cluster_facts import ClusterFacts
+from securebench.run.plan.model import PodUserNamespaces
 from securebench.run.state.history import IsolationResult
 
 NO_CANARY = IsolationResult(
@@ -23,24 +23,17 @@ NODE_ADVICE = (
 )
 
 
-def with_cluster_facts(
-    plan: RunPlan, found: IsolationResult | None, gateway: str, process_limit: int
-) -> RunPlan:
-    """Return the plan with what only the cluster could tell; the plan itself never changes.
+def cluster_facts(found: IsolationResult | None, gateway: str, process_limit: int) -> ClusterFacts:
+    """Return what the cluster has told of a run so far.
 
     Args:
-        plan: As the run was bound.
         found: What the canary found, or None before that.
         gateway: Address of the run's gateway, or empty.
         process_limit: Processes of a Pod with a user namespace.
     """
-    if plan.egress is not None and gateway:
-        plan = replace(plan, egress=replace(plan.egress, gateway=gateway))
-    if found is None:
-        return plan
-    on = PodUserNamespaces.ON if found.user_namespaces else PodUserNamespaces.OFF
-    processes = process_limit if found.user_namespaces else 0
-    return replace(plan, pods=replace(plan.pods, user_namespaces=on, max_processes=processes))
+    if found is None or not found.user_namespaces:
+        return ClusterFacts(gateway, PodUserNamespaces.OFF, 0)
+    return ClusterFacts(gateway, PodUserNamespaces.ON, process_limit)
 
 
 def judge(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from securebench.protocol.supervise import SuperviseSpec
+    from securebench.run.plan.cluster_facts import ClusterFacts
     from securebench.run.plan.model import RunPlan, TaskPlan
 
 PYTHON = "python3"
@@ -51,11 +52,14 @@ def supervise_argv(program: str, spec: SuperviseSpec) -> list[str]:
     return [program, spec.verb, "--spec", encode_spec(spec)]
 
 
-def base_spec(plan: RunPlan, head: int, kind: type[RunSpec] = RunSpec) -> RunSpec:
+def base_spec(
+    plan: RunPlan, facts: ClusterFacts, head: int, kind: type[RunSpec] = RunSpec
+) -> RunSpec:
     """Return what every ``supervise run`` is told alike.
 
     Args:
         plan: The run.
+        facts: How many processes there may be.
         head: How much of the beginning of a stream is kept.
         kind: Class of the result.
     """
@@ -64,7 +68,7 @@ def base_spec(plan: RunPlan, head: int, kind: type[RunSpec] = RunSpec) -> RunSpe
         temporary=layout.TEMPORARY,
         probes=tuple(plan.pods.probes),
         probe_timeout_seconds=PROBE_TIMEOUT_SECONDS,
-        max_processes=plan.pods.max_processes,
+        max_processes=facts.max_processes,
     )
 
 

@@ -29,6 +29,8 @@ from securebench.run.pods.parts.security import pod_security
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from securebench.run.plan.cluster_facts import ClusterFacts
+
 Manifest = dict[str, object]
 
 LAUNCH_ROLES = frozenset({Role.HARNESS, Role.VERIFIER})
@@ -81,19 +83,22 @@ class Containers:
     init: Sequence[Manifest] = ()
 
 
-def launch_frame(plan: RunPlan, launch: LaunchKey, command_seconds: float | None) -> Frame:
+def launch_frame(
+    plan: RunPlan, launch: LaunchKey, command_seconds: float | None, facts: ClusterFacts
+) -> Frame:
     """Return the frame of a launch Pod.
 
     Args:
         plan: The run.
         launch: Which launch.
         command_seconds: Time limit of its command, or None.
+        facts: Whether it gets a user namespace.
     """
     return Frame(
         name=pod_name(plan.identity.uid, launch),
         role=launch.role,
         deadline_seconds=deadline_seconds(plan.pods, command_seconds),
-        user_namespaces=plan.pods.user_namespaces,
+        user_namespaces=facts.user_namespaces,
         annotations={
             TASK_INDEX_ANNOTATION: str(launch.task),
             ATTEMPT_ANNOTATION: str(launch.attempt),

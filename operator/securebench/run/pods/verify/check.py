@@ -34,44 +34,37 @@ from securebench.run.pods.verify.checkers import checker_phases, checker_prechec
 
 if TYPE_CHECKING:
     from securebench.benchmark.pack.lane_plan import LaneSet
-    from securebench.run.plan.keys import LaunchKey
+    from securebench.run.plan.cluster_facts import ClusterFacts
     from securebench.run.plan.model import CheckPlan, RunPlan, TaskPlan
-    from securebench.run.state.attempts import SealedCandidate
+    from securebench.run.pods.verify.member import Member
 
 
 def check_containers(
-    plan: RunPlan,
-    task: TaskPlan,
-    check: CheckPlan,
-    launch: LaunchKey,
-    lanes: LaneSet,
-    candidate: SealedCandidate,
+    plan: RunPlan, check: CheckPlan, member: Member, facts: ClusterFacts
 ) -> Containers:
     """Return what runs a task's check on a copy of the candidate.
 
     Args:
         plan: The run.
-        task: The task.
-        check: Its check.
-        launch: The verifier's launch.
-        lanes: What lies on the volume for the task.
-        candidate: A workspace.
+        check: The task's check.
+        member: What is judged; its candidate is a workspace.
+        facts: What the cluster has told of the run.
     """
+    task, lanes = member.task, member.lanes
     container = TaskContainer(
         name=layout.CHECK,
         image=task.image,
         resources=_resources(plan),
         tools=tools_mount(plan.pods),
-        mounts=_mounts(plan, task, launch, lanes, candidate),
+        mounts=_mounts(plan, member),
         shared_memory=layout.CHECK,
         read_only_root=False,
         capabilities=check.capabilities,
     )
-    spec = _run_spec(plan, task, check, lanes, candidate)
     return Containers(
-        main=task_container(container, spec),
+        main=task_container(container, _run_spec(plan, check, member, facts)),
         volumes=_volumes(plan, task, lanes),
-        init=[verifier_courier(plan, launch)],
+        init=[verifier_courier(plan, member.launch)],
     )
 
 
@@ -79,9 +72,8 @@ def _beside(task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
     return beside_mounts([EVALUATION_ROOT, *asset_places(lanes)], task.workspace)
 
 
-def _mounts(
-    plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet, candidate: SealedCandidate
-) -> list[Manifest]:
+def _mounts(plan: RunPlan, member: Member) -> list[Manifest]:
+    task, lanes = member.task, member.lanes
     evaluation_inputs = [inside(task, EVALUATION_ROOT)]
     if checker_reference(task.task) is not None:
         evaluation_inputs.append(layout.EVALUATOR)
@@ -94,21 +86,20 @@ def _mounts(
             for place in evaluation_inputs
         ),
         lane_mount(plan, task, layout.LANE_PUBLIC, layout.PUBLIC),
-        candidate_mount(plan, launch, candidate, layout.CANDIDATE),
+        candidate_mount(plan, member.launch, member.candidate, layout.CANDIDATE),
         volumes.mount(volumes.OUTPUT, layout.OUTPUT),
         volumes.mount(volumes.HOME, layout.HOME),
         volumes.mount(volumes.TEMPORARY, layout.TEMPORARY),
     ]
 
 
-def _run_spec(
-    plan: RunPlan, task: TaskPlan, check: CheckPlan, lanes: LaneSet, candidate: SealedCandidate
-) -> RunSpec:
+def _run_spec(plan: RunPlan, check: CheckPlan, member: Member, facts: ClusterFacts) -> RunSpec:
+    task, lanes = member.task, member.lanes
     evaluation_inputs = inside(task, EVALUATION_ROOT)
-    archive = candidate_file(candidate, layout.CANDIDATE)
+    archive = candidate_file(member.candidate, layout.CANDIDATE)
     own_files = f"{layout.PUBLIC_FILES}/{FRAMEWORK_FOLDER}"
     return replace(
-        base_spec(plan, plan.limits.stream_bytes),
+        base_spec(plan, facts, plan.limits.stream_bytes),
         verdict=True,
         lanes=(
             DigestedPath(layout.PUBLIC, lanes.public_digest),

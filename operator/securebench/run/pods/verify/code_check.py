@@ -28,10 +28,9 @@ from securebench.run.pods.verify.prechecks import inline_compiler
 
 if TYPE_CHECKING:
     from securebench.benchmark.families.verification import CodePlan
-    from securebench.benchmark.pack.lane_plan import LaneSet
-    from securebench.run.plan.keys import LaunchKey
-    from securebench.run.plan.model import RunPlan, TaskPlan
-    from securebench.run.state.attempts import SealedCandidate
+    from securebench.run.plan.cluster_facts import ClusterFacts
+    from securebench.run.plan.model import RunPlan
+    from securebench.run.pods.verify.member import Member
 
 WAITING = "waiting for the candidate's container"
 """Name of the phase before the tests, whose own name is a record's ``failure_phase``."""
@@ -116,11 +115,9 @@ class _CodeJob:
     """Everything that the containers are made of."""
 
     plan: RunPlan
-    task: TaskPlan
     code: CodePlan
-    launch: LaunchKey
-    lanes: LaneSet
-    candidate: SealedCandidate
+    member: Member
+    facts: ClusterFacts
 
     @property
     def places(self) -> tuple[_CodePlace, ...]:
@@ -129,24 +126,17 @@ class _CodeJob:
 
 
 def code_containers(
-    plan: RunPlan,
-    task: TaskPlan,
-    code: CodePlan,
-    launch: LaunchKey,
-    lanes: LaneSet,
-    candidate: SealedCandidate,
+    plan: RunPlan, code: CodePlan, member: Member, facts: ClusterFacts
 ) -> Containers:
     """Return what runs a task's tests.
 
     Args:
         plan: The run.
-        task: The task.
-        code: How its candidate is judged.
-        launch: The verifier's launch.
-        lanes: What lies on the volume for the task.
-        candidate: A module's text.
+        code: How the candidate is judged.
+        member: What is judged; its candidate is a module's text.
+        facts: What the cluster has told of the run.
     """
-    job = _CodeJob(plan, task, code, launch, lanes, candidate)
+    job = _CodeJob(plan, code, member, facts)
     tests, *workers = job.places
     sidecars = [{**_container(job, place), "restartPolicy": "Always"} for place in workers]
     return Containers(
@@ -172,22 +162,22 @@ def folder_digest(name: str, digest: str) -> str:
 
 def _courier(job: _CodeJob) -> Manifest:
     if job.code.is_shared:
-        return verifier_courier(job.plan, job.launch)
+        return verifier_courier(job.plan, job.member.launch)
     marks = [f"{SOCKET_VOLUME}/{name}" for name in MARKS]
     mounts = [volumes.mount(SOCKET_VOLUME, f"{layout.COURIER_ROOT}/{SOCKET_VOLUME}")]
-    return verifier_courier(job.plan, job.launch, marks, mounts)
+    return verifier_courier(job.plan, job.member.launch, marks, mounts)
 
 
 def _container(job: _CodeJob, place: _CodePlace) -> Manifest:
     own = _worker_mounts() if place.is_worker else _test_mounts(job)
     container = TaskContainer(
         name=place.name,
-        image=job.task.image,
+        image=job.member.task.image,
         resources=sizes.task_resources(job.plan.pods, _storage(job)),
         tools=tools_mount(job.plan.pods),
         mounts=(
             *own,
-            volumes.mount(place.workspace, job.task.workspace),
+            volumes.mount(place.workspace, job.member.task.workspace),
             volumes.mount(place.home, layout.HOME),
             volumes.mount(place.temporary, layout.TEMPORARY),
         ),
@@ -203,8 +193,10 @@ def _test_mounts(job: _CodeJob) -> list[Manifest]:
     socket = volumes.mount(SOCKET_VOLUME, SOCKET_FOLDER, read_only=True)
     return [
         *([] if job.code.is_shared else [socket]),
-        candidate_mount(job.plan, job.launch, job.candidate, layout.CANDIDATE),
-        lane_mount(job.plan, job.task, layout.LANE_EVALUATION_INPUTS, layout.REPOSITORY_INPUTS),
+        candidate_mount(job.plan, job.member.launch, job.member.candidate, layout.CANDIDATE),
+        lane_mount(
+            job.plan, job.member.task, layout.LANE_EVALUATION_INPUTS, layout.REPOSITORY_INPUTS
+        ),
         volumes.mount(volumes.OUTPUT, layout.OUTPUT),
     ]
 
@@ -216,17 +208,17 @@ def _worker_mounts() -> list[Manifest]:
 def _test_spec(job: _CodeJob) -> RunSpec:
     is_shared = job.code.is_shared
     user = WORKER_USER_ID if is_shared else 0
-    base = base_spec(job.plan, job.plan.limits.stream_bytes, _CodeRunSpec)
+    base = base_spec(job.plan, job.facts, job.plan.limits.stream_bytes, _CodeRunSpec)
     return replace(
         base,
         temporary=base.temporary if is_shared else "",
         verdict=True,
         lanes=(
-            DigestedPath(layout.REPOSITORY_INPUTS, job.lanes.evaluation_inputs_digest),
-            DigestedPath(layout.CANDIDATE, folder_digest(TEXT_FILE, job.candidate.digest)),
+            DigestedPath(layout.REPOSITORY_INPUTS, job.member.lanes.evaluation_inputs_digest),
+            DigestedPath(layout.CANDIDATE, folder_digest(TEXT_FILE, job.member.candidate.digest)),
         ),
         home=layout.HOME,
-        prechecks=(inline_compiler(TEST_FILE, job.task.workspace, user),),
+        prechecks=(inline_compiler(TEST_FILE, job.member.task.workspace, user),),
         phases=tuple(_shared_phases(job) if is_shared else _test_phases(job)),
         holds="" if is_shared else SERVED,
         open_modes=(layout.OUTPUT,),
@@ -234,7 +226,7 @@ def _test_spec(job: _CodeJob) -> RunSpec:
 
 
 def _test_phases(job: _CodeJob) -> list[Phase]:
-    workdir = job.task.workspace
+    workdir = job.member.task.workspace
     wait = (*PROGRAM, "wait", SOCKET, str(CONNECT_SECONDS))
     again = (str(job.code.repeat),) if job.code.repeat else ()
     tests = (*PROGRAM, "test", SOCKET, *_test_arguments(job), *again)
@@ -245,7 +237,7 @@ def _test_phases(job: _CodeJob) -> list[Phase]:
 
 
 def _shared_phases(job: _CodeJob) -> list[Phase]:
-    workdir = job.task.workspace
+    workdir = job.member.task.workspace
     tests = (*PROGRAM, "shared", workdir, *_test_arguments(job))
     seconds = job.code.timeout_seconds
     return [
@@ -260,13 +252,13 @@ def _test_arguments(job: _CodeJob) -> tuple[str, str, str]:
 
 
 def _worker_spec(job: _CodeJob) -> RunSpec:
-    worker = (*PROGRAM, "worker", SOCKET, job.task.workspace, *_rerun_arguments(job))
+    worker = (*PROGRAM, "worker", SOCKET, job.member.task.workspace, *_rerun_arguments(job))
     return replace(
-        base_spec(job.plan, 0, _CodeRunSpec),
+        base_spec(job.plan, job.facts, 0, _CodeRunSpec),
         streams=StreamsSpec("", 0, 0),
         temporary="",
         home=layout.HOME,
-        phases=(Phase("candidate", worker, job.task.workspace, None),),
+        phases=(Phase("candidate", worker, job.member.task.workspace, None),),
         linger=True,
         once=FIRST_START,
         serves=SERVED,
@@ -277,7 +269,7 @@ def _rerun_arguments(job: _CodeJob) -> tuple[str, ...]:
     """Return how many workers follow the first, and all that candidate code can write."""
     if not job.code.repeat:
         return ()
-    folders = (job.task.workspace, layout.HOME, layout.TEMPORARY, layout.SHARED_MEMORY)
+    folders = (job.member.task.workspace, layout.HOME, layout.TEMPORARY, layout.SHARED_MEMORY)
     return (str(job.code.repeat), *folders, SOCKET_FOLDER, QUEUES)
 
 

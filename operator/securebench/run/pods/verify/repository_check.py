@@ -28,10 +28,10 @@ from securebench.run.pods.verify.prechecks import command_prechecks, is_of_candi
 
 if TYPE_CHECKING:
     from securebench.benchmark.families.verification import PatchPlan
-    from securebench.benchmark.pack.lane_plan import LaneSet
-    from securebench.run.plan.keys import LaunchKey
-    from securebench.run.plan.model import CheckPlan, RunPlan, TaskPlan
-    from securebench.run.state.attempts import SealedCandidate, SealedPatch
+    from securebench.run.plan.cluster_facts import ClusterFacts
+    from securebench.run.plan.model import CheckPlan, RunPlan
+    from securebench.run.pods.verify.member import Member
+    from securebench.run.state.attempts import SealedPatch
 
 APPLIED = "applied.patch"
 DECLARED = "declared.json"
@@ -63,13 +63,11 @@ class _Job:
     """Everything that both containers are made of."""
 
     plan: RunPlan
-    task: TaskPlan
     check: CheckPlan
     patch: PatchPlan
-    launch: LaunchKey
-    lanes: LaneSet
-    candidate: SealedCandidate
+    member: Member
     digests: SealedPatch
+    facts: ClusterFacts
 
     @property
     def places(self) -> tuple[_Place, ...]:
@@ -77,30 +75,25 @@ class _Job:
 
 
 def repository_containers(
-    plan: RunPlan,
-    task: TaskPlan,
-    check: CheckPlan,
-    launch: LaunchKey,
-    lanes: LaneSet,
-    candidate: SealedCandidate,
+    plan: RunPlan, check: CheckPlan, member: Member, facts: ClusterFacts
 ) -> Containers:
     """Return what applies a candidate patch and runs the row's tests.
 
     Args:
         plan: The run.
-        task: The task.
-        check: Its check, with a patch plan.
-        launch: The verifier's launch.
-        lanes: What lies on the volume for the task.
-        candidate: A patch that the operator judged.
+        check: The task's check, with a patch plan.
+        member: What is judged; its candidate is a patch that the operator judged.
+        facts: What the cluster has told of the run.
     """
-    patch, digests = check.patch, candidate.patch
+    patch, digests, index = check.patch, member.candidate.patch, member.task.index
     if patch is None or digests is None:
-        raise InvariantViolationError("a repository is checked with a patch", task=task.index)
-    job = _Job(plan, task, check, patch, launch, lanes, candidate, digests)
+        raise InvariantViolationError("a repository is checked with a patch", task=index)
+    job = _Job(plan, check, patch, member, digests, facts)
     *control, main = (_container(job, place) for place in job.places)
     return Containers(
-        main=main, volumes=_volumes(job), init=[verifier_courier(job.plan, job.launch), *control]
+        main=main,
+        volumes=_volumes(job),
+        init=[verifier_courier(job.plan, job.member.launch), *control],
     )
 
 
@@ -115,13 +108,15 @@ def check_seconds(check: CheckPlan) -> float:
 def _container(job: _Job, place: _Place) -> Manifest:
     container = TaskContainer(
         name=place.name,
-        image=job.task.image,
+        image=job.member.task.image,
         resources=sizes.task_resources(job.plan.pods, _storage(job)),
         tools=tools_mount(job.plan.pods),
         mounts=(
             volumes.mount(volumes.WORKSPACE, layout.SCRATCH),
-            candidate_mount(job.plan, job.launch, job.candidate, layout.CANDIDATE),
-            lane_mount(job.plan, job.task, layout.LANE_EVALUATION_INPUTS, layout.REPOSITORY_INPUTS),
+            candidate_mount(job.plan, job.member.launch, job.member.candidate, layout.CANDIDATE),
+            lane_mount(
+                job.plan, job.member.task, layout.LANE_EVALUATION_INPUTS, layout.REPOSITORY_INPUTS
+            ),
             volumes.mount(volumes.OUTPUT, layout.OUTPUT),
             volumes.mount(place.home, layout.HOME),
             volumes.mount(place.temporary, layout.TEMPORARY),
@@ -139,9 +134,9 @@ def _run_spec(job: _Job, *, has_control: bool) -> RunSpec:
         counted(check, f"{layout.CANDIDATE}/{DECLARED}"), is_ready=is_ready, is_guarded=True
     )
     return replace(
-        base_spec(job.plan, job.plan.limits.stream_bytes),
+        base_spec(job.plan, job.facts, job.plan.limits.stream_bytes),
         verdict=True,
-        lanes=(DigestedPath(layout.REPOSITORY_INPUTS, job.lanes.evaluation_inputs_digest),),
+        lanes=(DigestedPath(layout.REPOSITORY_INPUTS, job.member.lanes.evaluation_inputs_digest),),
         home=layout.HOME,
         repository=_repository(job, has_control=has_control),
         prechecks=tuple(command_prechecks(check, check.workdir)),

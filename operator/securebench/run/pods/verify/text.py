@@ -5,15 +5,14 @@ Source: decision 0061.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from securebench.core.names import MEMBERS_ANNOTATION
 from securebench.protocol.batch import MEMBER_SECONDS, MemberSpec, TextSpec
 from securebench.protocol.specs import DigestedPath
 from securebench.run import layout
-from securebench.run.plan.keys import LaunchKey, member_name
-from securebench.run.plan.model import RunPlan, TaskPlan
+from securebench.run.plan.keys import member_name
 from securebench.run.pods.parts import sizes, volumes
 from securebench.run.pods.parts.commands import module_argv
 from securebench.run.pods.parts.containers import trusted_container
@@ -23,31 +22,18 @@ from securebench.run.pods.parts.volumes import candidate_file, candidate_mount, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from securebench.benchmark.pack.lane_plan import LaneSet
-    from securebench.run.state.attempts import SealedCandidate
+    from securebench.run.plan.cluster_facts import ClusterFacts
+    from securebench.run.plan.keys import LaunchKey
+    from securebench.run.plan.model import RunPlan
+    from securebench.run.pods.verify.member import Member
 
 TEXT_SECONDS = 120
 """Time of a text verifier, which computes for milliseconds (contract 15.8: bounded by us)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One candidate to judge.
-
-    Attributes:
-        task: Of a text family.
-        launch: Role ``verifier``.
-        lanes: What lies on the volume for the task.
-        candidate: What the harness left; it has a file.
-    """
-
-    task: TaskPlan
-    launch: LaunchKey
-    lanes: LaneSet
-    candidate: SealedCandidate
-
-
-def text_pod(plan: RunPlan, first: LaunchKey, members: Sequence[Member]) -> Manifest:
+def text_pod(
+    plan: RunPlan, first: LaunchKey, members: Sequence[Member], facts: ClusterFacts
+) -> Manifest:
     """Return the Pod that judges candidates.
 
     Each member has two read-only mounts of its own. The only folder that a batch can write is its
@@ -56,10 +42,12 @@ def text_pod(plan: RunPlan, first: LaunchKey, members: Sequence[Member]) -> Mani
     Args:
         plan: The run.
         first: The launch after which the Pod is named.
-        members: At least one.
+        members: At least one, each of a text family.
+        facts: What the cluster has told of the run.
     """
     is_batch = len(members) > 1
-    frame = launch_frame(plan, first, TEXT_SECONDS + (MEMBER_SECONDS * len(members)) * is_batch)
+    seconds = TEXT_SECONDS + (MEMBER_SECONDS * len(members)) * is_batch
+    frame = launch_frame(plan, first, seconds, facts)
     if is_batch:
         names = " ".join(member_name(member.launch) for member in members)
         frame = replace(frame, annotations={**frame.annotations, MEMBERS_ANNOTATION: names})

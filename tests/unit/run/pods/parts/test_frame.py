@@ -5,12 +5,24 @@ from typing import Any
 
 import pytest
 
+from securebench.run.plan.cluster_facts import ClusterFacts
 from securebench.run.plan.keys import LaunchKey, Role
-from securebench.run.plan.model import PodUserNamespaces, RunIdentity
+from securebench.run.plan.model import RunIdentity
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.parts.frame import deadline_seconds
+from securebench.run.pods.verify.member import Member
 from securebench.run.pods.verify.verifier import verifier_pod
-from support.manifest_samples import LANES, RUN_UID, candidate, golden, pods, run_plan, text_task
+from support.manifest_samples import (
+    FACTS,
+    LANES,
+    RUN_UID,
+    USER_NAMESPACES,
+    candidate,
+    golden,
+    pods,
+    run_plan,
+    text_task,
+)
 
 PODS = {name: body for name, body in golden().items() if body["kind"] == "Pod"}
 GATEWAYS = {"gateway", "provider_gateway"}
@@ -27,9 +39,9 @@ def containers(body: Any) -> list[Any]:
     return [*spec(body).get("initContainers", []), *spec(body)["containers"]]
 
 
-def own_pod(**changes: Any) -> Any:
+def own_pod(facts: ClusterFacts = FACTS, **changes: Any) -> Any:
     plan = run_plan(text_task(), pods=pods(**changes))
-    return harness_pod(plan, text_task(), HARNESS, LANES)
+    return harness_pod(plan, text_task(), HARNESS, LANES, facts)
 
 
 @pytest.mark.parametrize("body", PODS.values(), ids=PODS)
@@ -116,8 +128,10 @@ def test_disk_limits_cover_all_folders_of_the_pod() -> None:
 
 def test_labels_are_the_same_for_every_launch_of_a_run() -> None:
     plan = run_plan(text_task())
-    first: Any = harness_pod(plan, text_task(), HARNESS, LANES)
-    other: Any = harness_pod(plan, text_task(index=9), LaunchKey(9, 3, Role.HARNESS, 2), LANES)
+    first: Any = harness_pod(plan, text_task(), HARNESS, LANES, FACTS)
+    other: Any = harness_pod(
+        plan, text_task(index=9), LaunchKey(9, 3, Role.HARNESS, 2), LANES, FACTS
+    )
 
     assert first["metadata"]["labels"] == other["metadata"]["labels"]
     assert first["metadata"]["name"] != other["metadata"]["name"]
@@ -126,16 +140,16 @@ def test_labels_are_the_same_for_every_launch_of_a_run() -> None:
 def test_a_long_run_name_is_cut_in_its_label() -> None:
     identity = RunIdentity(RUN_UID, "r" * 80, "bench", "id")
     body: Any = harness_pod(
-        replace(run_plan(text_task()), identity=identity), text_task(), HARNESS, LANES
+        replace(run_plan(text_task()), identity=identity), text_task(), HARNESS, LANES, FACTS
     )
 
     assert body["metadata"]["labels"]["securebench.dev/run"] == "r" * 63
     assert body["metadata"]["ownerReferences"][0]["name"] == "r" * 80
 
 
-def test_user_namespaces_are_as_planned() -> None:
-    assert spec(own_pod(user_namespaces=PodUserNamespaces.ON))["hostUsers"] is False
-    assert "hostUsers" not in spec(own_pod(user_namespaces=PodUserNamespaces.OFF))
+def test_user_namespaces_are_as_the_canary_found() -> None:
+    assert spec(own_pod(USER_NAMESPACES))["hostUsers"] is False
+    assert "hostUsers" not in spec(own_pod(FACTS))
 
 
 def test_placement_is_as_planned() -> None:
@@ -208,7 +222,7 @@ def test_a_disk_limit_of_the_plan_is_kept() -> None:
 def test_names_are_deterministic() -> None:
     plan = run_plan(text_task())
     verifier: Any = verifier_pod(
-        plan, text_task(), LaunchKey(0, 1, Role.VERIFIER, 2), LANES, candidate()
+        plan, Member(text_task(), LaunchKey(0, 1, Role.VERIFIER, 2), LANES, candidate()), FACTS
     )
 
     assert verifier["metadata"]["name"] == "sb-3f2a9c1e5b7d-0-1v2"

@@ -10,8 +10,9 @@ from securebench.protocol.specs import spec_object
 from securebench.run import layout
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.pods.verify.checkers import TESTS, checker_phases
+from securebench.run.pods.verify.member import Member
 from securebench.run.pods.verify.verifier import verifier_pod
-from support.manifest_samples import LANES, candidate, run_plan, terminal_task
+from support.manifest_samples import FACTS, LANES, candidate, run_plan, terminal_task
 from support.pytest_place import IMPORTING, phases, prechecks, task
 
 FAILING = "def test_it():\n    assert False\n"
@@ -76,7 +77,7 @@ def test_the_checkers_files_are_mounted_read_only_at_both_places():
     resources = ResourceBundle((*one.task.resources.in_lane(Lane.PUBLIC), checker))
     one = replace(one, task=replace(one.task, resources=resources))
     key = LaunchKey(one.index, 1, Role.VERIFIER, 1)
-    pod = verifier_pod(run_plan(one), one, key, LANES, candidate("workspace.tar"))
+    pod = verifier_pod(run_plan(one), Member(one, key, LANES, candidate("workspace.tar")), FACTS)
     (container,) = pod["spec"]["containers"]
     mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
     for path in ("/app/securebench/evaluation_inputs", "/opt/securebench/evaluator"):
