@@ -21,7 +21,9 @@ from securebench.analysis.comparison import (
     Flip,
     attempt_flips,
     compare_all,
+    compare_in_looks,
     conclusion,
+    look_conclusion,
 )
 from securebench.analysis.export import ExportFormat, as_csv, as_openmetrics, write_parquet
 from securebench.analysis.results import ResultSet, read_results
@@ -35,6 +37,7 @@ from securebench.client.volume.connection import ClusterTarget
 from securebench.core.errors import InvalidInputError
 from securebench.protocol.volume import CANDIDATES
 from securebench.stats.intervals import Interval
+from securebench.stats.sequential import Course
 
 
 class CompareOutput(StrEnum):
@@ -69,6 +72,7 @@ def compare_runs(
     html: Path | None,
     target: ClusterTarget,
     prices: Path | None = None,
+    looks: int | None = None,
 ) -> int:
     """Compare runs with the first of them.
 
@@ -78,18 +82,25 @@ def compare_runs(
         html: Also write the comparison as one HTML file.
         target: Namespace of the runs.
         prices: File with a price table, as for ``write_report``.
+        looks: Parts of the tasks after each of which two runs are compared; None: once.
     """
     if html is not None:
         with _page_libraries():
             from securebench.analysis.page import comparison_page  # noqa: PLC0415
     with loaded_runs(runs, target, prices) as results:
         baseline, *others = results
+        if looks is not None and not baseline.has_ended:
+            raise InvalidInputError(
+                f"--looks needs a baseline that has ended, and {baseline.name} has not: wait for"
+                " its end, or leave --looks out"
+            )
         comparisons = compare_all(baseline, others)
         if html is not None:
             _write(comparison_page(comparisons, datetime.now(UTC)), html)
             print_note(f"written {shown_path(html)}")
     for comparison in comparisons:
-        _print(comparison, form)
+        found = None if looks is None else compare_in_looks(baseline, comparison.candidate, looks)
+        _print(comparison, form, found)
     return 0
 
 
@@ -278,9 +289,12 @@ def _replacing(output: Path) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
-def _print(comparison: Comparison, form: CompareOutput) -> None:
+def _print(comparison: Comparison, form: CompareOutput, found: Course | None) -> None:
     if form is CompareOutput.JSON:
-        sys.stdout.write(json.dumps(comparison_json(comparison), sort_keys=True) + "\n")
+        fields = comparison_json(comparison) | (
+            {} if found is None else {"looks": looks_json(found)}
+        )
+        sys.stdout.write(json.dumps(fields, sort_keys=True) + "\n")
         return
     print_notices(comparison.warnings)
     for run, score in (
@@ -289,6 +303,8 @@ def _print(comparison: Comparison, form: CompareOutput) -> None:
     ):
         print_line(_score_line(run, score))
     print_line(conclusion(comparison))
+    if found is not None:
+        print_line(look_conclusion(comparison.candidate.name, found))
     if left_out := _left_out(comparison):
         print_line(left_out)
     if comparison.flips:
@@ -335,6 +351,18 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
         "changed_rows": comparison.changed_rows,
         "flips": [_flip_json(flip) for flip in comparison.flips],
         "warnings": list(comparison.warnings),
+    }
+
+
+def looks_json(found: Course) -> dict[str, object]:
+    """Return the looks at a comparison as a JSON object; ``decided_at`` is null if none decides."""
+    decision = found.decision
+    return {
+        "planned": found.planned,
+        "tasks": found.tasks,
+        "done": found.done,
+        "decided_at": None if decision is None else decision.number,
+        "taken": [look._asdict() for look in found.taken],
     }
 
 

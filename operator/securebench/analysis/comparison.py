@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from typing import NamedTuple
 
 from securebench.analysis.results import Entry, ResultSet
 from securebench.run.records.comparable import incomparable
 from securebench.stats.intervals import Interval, pass_rate
 from securebench.stats.paired import LEVEL, Difference, Pair, holm, paired_difference
+from securebench.stats.sequential import Course, course
 from securebench.stats.verdicts import TaskVerdicts
 
 _IMAGES = {
@@ -110,6 +112,28 @@ def compare(baseline: ResultSet, candidate: ResultSet) -> Comparison:
     )
 
 
+def compare_in_looks(baseline: ResultSet, candidate: ResultSet, looks: int) -> Course:
+    """Compare two runs after each part of the baseline's tasks, also while the candidate goes on.
+
+    A task is done when the candidate has as many records of it as the baseline, or has ended.
+
+    Args:
+        baseline: Has ended; alone gives the tasks and their order, so that nothing which the
+            candidate does moves a look.
+        candidate: Perhaps under way.
+        looks: How many looks are planned.
+    """
+    old, new = _verified(baseline), _verified(candidate)
+    rows = _differing(baseline, candidate, old, lambda entry: entry.row)
+    wanted = Counter(entry.task_id for entry in baseline.entries)
+    there = Counter(entry.task_id for entry in candidate.entries)
+    done = takewhile(lambda task: candidate.has_ended or there[task] >= wanted[task], old)
+    pairs = [
+        Pair(old[task], new[task]) if task in new and task not in rows else None for task in done
+    ]
+    return course(pairs, len(old), looks)
+
+
 def attempt_flips(baseline: ResultSet, candidate: ResultSet) -> tuple[Flip, ...]:
     """Return the tasks of which an attempt has another verdict, or one in a single run only.
 
@@ -162,6 +186,32 @@ def conclusion(comparison: Comparison) -> str:
         f"{said}; with {found.tasks} tasks a true difference of"
         f" {found.detectable * 100:.1f} points would be found 4 times in 5."
     )
+
+
+def look_conclusion(name: str, found: Course) -> str:
+    """Say in one sentence whether the looks at a comparison decide it.
+
+    Args:
+        name: Of the candidate.
+        found: Its looks so far.
+    """
+    if not found.taken:
+        return (
+            f"No look yet: the first of {found.planned} needs {found.next_tasks} of {found.tasks}"
+            f" tasks, {found.done} are done."
+        )
+    look = found.taken[-1]
+    sign = "<=" if look.is_decisive else ">"
+    evidence = (
+        f"(p = {look.p_value:.3g} {sign} {look.level:.3g}, {look.tasks} of {found.tasks} tasks)"
+    )
+    place = f"look {look.number} of {found.planned}"
+    if look.is_decisive:
+        direction = "better" if look.value > 0 else "worse"
+        return f"Decided at {place}: {name} is {direction} {evidence}."
+    if found.next_tasks is None:
+        return f"No difference was shown by {place}, the last {evidence}."
+    return f"Not decided at {place} {evidence}: the next needs {found.next_tasks} tasks."
 
 
 def _verified(results: ResultSet) -> dict[str, TaskVerdicts]:

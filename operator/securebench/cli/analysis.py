@@ -58,6 +58,14 @@ def compare(  # noqa: PLR0913 - flags
     html: Annotated[
         Path | None, typer.Option("--html", help="Also write the comparison as an HTML file.")
     ] = None,
+    looks: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=20,
+            help="Of two runs: after how many parts of the tasks to decide, also during a run.",
+        ),
+    ] = None,
     prices: Prices = None,
     namespace: Namespace = None,
     context: Context = None,
@@ -69,10 +77,12 @@ def compare(  # noqa: PLR0913 - flags
 
     if len(runs) < 2:  # noqa: PLR2004
         raise typer.BadParameter("name at least two runs")
+    if looks is not None and len(runs) != 2:  # noqa: PLR2004
+        raise typer.BadParameter("--looks compares two runs")
     if output not in list(CompareOutput):
         raise typer.BadParameter(f"--output is one of {', '.join(CompareOutput)}, not {output!r}")
     target = ClusterTarget(namespace, context, operator_pod)
-    end_with(lambda: compare_runs(runs, CompareOutput(output), html, target, prices))
+    end_with(lambda: compare_runs(runs, CompareOutput(output), html, target, prices, looks))
 
 
 @app.command()

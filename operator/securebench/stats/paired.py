@@ -40,6 +40,18 @@ class PairedTest(StrEnum):
     SIGN_FLIP = "paired-sign-flip"
 
 
+class PairedTestResult(NamedTuple):
+    """What a test of two runs says.
+
+    Args:
+        test: How the p-value was computed.
+        p_value: Two-sided.
+    """
+
+    test: PairedTest
+    p_value: float
+
+
 class Pair(NamedTuple):
     """Verdicts of both runs on one task; each has at least one."""
 
@@ -85,13 +97,20 @@ def paired_difference(pairs: Sequence[Pair]) -> Difference | None:
     if not pairs:
         return None
     changes = Counter(pair.change for pair in pairs)
+    found = paired_test(pairs)
+    is_single = found.test is PairedTest.MCNEMAR
+    interval = newcombe(pairs) if is_single else _resampled(pairs, changes)
+    return Difference(
+        len(pairs), *interval, found.p_value, found.test, detectable_difference(changes)
+    )
+
+
+def paired_test(pairs: Sequence[Pair]) -> PairedTestResult:
+    """Test whether two runs differ; without a task they do not."""
+    changes = Counter(pair.change for pair in pairs)
     if all(pair.baseline.verified == pair.candidate.verified == 1 for pair in pairs):
-        interval = newcombe(pairs)
-        test, p_value = PairedTest.MCNEMAR, mcnemar_exact(changes[1.0], changes[-1.0])
-    else:
-        interval = _resampled(pairs, changes)
-        test, p_value = PairedTest.SIGN_FLIP, sign_flip(changes)
-    return Difference(len(pairs), *interval, p_value, test, detectable_difference(changes))
+        return PairedTestResult(PairedTest.MCNEMAR, mcnemar_exact(changes[1.0], changes[-1.0]))
+    return PairedTestResult(PairedTest.SIGN_FLIP, sign_flip(changes))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

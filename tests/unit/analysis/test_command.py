@@ -69,6 +69,26 @@ def test_a_comparison_as_json_and_page(folders, tmp_path, capsys):
     assert out.read_text().count("<h1>") == 3
 
 
+def test_a_comparison_in_looks(folders, capsys):
+    assert compare_runs(folders, CompareOutput.TEXT, None, TARGET, looks=1) == 0
+    looked = capsys.readouterr().out.splitlines()[3]
+    assert "No difference was shown by look 1 of 1, the last (p = 1 > 0.05, 2 of 2" in looked
+    assert compare_runs(folders, CompareOutput.JSON, None, TARGET, looks=1) == 0
+    found = json.loads(capsys.readouterr().out)["looks"]
+    assert (found["planned"], found["tasks"], found["done"], found["decided_at"]) == (1, 2, 2, None)
+    assert [look["p_value"] for look in found["taken"]] == [1.0]
+
+
+def test_looks_need_a_baseline_that_has_ended(tmp_path):
+    one, two = (
+        str(result_folder(tmp_path / name, [result_line("a")], has_ended=name == "two"))
+        for name in ("one", "two")
+    )
+    assert compare_runs([two, one], CompareOutput.TEXT, None, TARGET, looks=1) == 0
+    with pytest.raises(InvalidInputError, match="needs a baseline that has ended"):
+        compare_runs([one, two], CompareOutput.TEXT, None, TARGET, looks=1)
+
+
 def test_a_diff_names_what_flipped_whatever_row_it_has(tmp_path, capsys):
     old = [result_line("a"), result_line("b"), result_line("c", passed=False)]
     new = [

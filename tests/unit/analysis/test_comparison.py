@@ -1,6 +1,12 @@
 import pytest
 
-from securebench.analysis.comparison import compare, compare_all, conclusion
+from securebench.analysis.comparison import (
+    compare,
+    compare_all,
+    compare_in_looks,
+    conclusion,
+    look_conclusion,
+)
 from securebench.analysis.results import read_results
 from support.result_folders import result_folder, result_line
 
@@ -144,3 +150,64 @@ def test_a_run_that_has_not_ended_is_said(tmp_path):
     assert compare(old, read_results(begun, "new")).warnings == (
         "new has not ended: it has 1 records so far.",
     )
+
+
+def looked(folder, old, new, looks, *, has_ended=False):
+    """Return what is said of a candidate that has done the first tasks of a baseline."""
+    baseline = results(folder, "old", *tasks(old))
+    made = read_results(result_folder(folder / "new", tasks(new), has_ended=has_ended), "new")
+    return look_conclusion("new", compare_in_looks(baseline, made, looks))
+
+
+LOOKS = {
+    "before the first": (
+        ("P" * 40, "F" * 9, 4),
+        "No look yet: the first of 4 needs 10 of 40 tasks, 9 are done.",
+    ),
+    "open": (
+        ("P" * 40, "F" * 10, 4),
+        (
+            "Not decided at look 1 of 4 (p = 0.00195 > 8.86e-05, 10 of 40 tasks): the next needs"
+            " 20 tasks."
+        ),
+    ),
+    "decided": (
+        ("P" * 40, "F" * 20, 4),
+        "Decided at look 2 of 4: new is worse (p = 1.91e-06 <= 0.00549, 20 of 40 tasks).",
+    ),
+    "better": (
+        ("F" * 20, "P" * 10, 2),
+        "Decided at look 1 of 2: new is better (p = 0.00195 <= 0.00557, 10 of 20 tasks).",
+    ),
+    "the end": (
+        ("PF" * 10, "PF" * 10, 2),
+        "No difference was shown by look 2 of 2, the last (p = 1 > 0.0444, 20 of 20 tasks).",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LOOKS)
+def test_a_run_under_way_is_compared_in_looks(case, tmp_path):
+    given, want = LOOKS[case]
+    assert looked(tmp_path, *given) == want
+
+
+def test_a_run_that_has_ended_has_done_every_task(tmp_path):
+    """A task that it left out has no verdict, and does not hold up the looks."""
+    said = looked(tmp_path, "P" * 20, "F" * 12, 1, has_ended=True)
+    assert said == "Decided at look 1 of 1: new is worse (p = 0.000488 <= 0.05, 20 of 20 tasks)."
+
+
+def test_a_task_is_done_when_all_its_attempts_are(tmp_path):
+    twice = [line for line in tasks("PP") for _ in range(2)]
+    old = results(tmp_path, "old", *twice)
+    lines = [*twice[:2], twice[2]]
+    new = read_results(result_folder(tmp_path / "new", lines, has_ended=False), "new")
+    assert compare_in_looks(old, new, 1).done == 1
+
+
+def test_a_task_with_another_row_is_done_and_counts_for_nothing(tmp_path):
+    old = results(tmp_path, "old", *tasks("P" * 8))
+    other = tasks("F" * 8, digests={"policy": POLICY, "row": "other"})
+    (look,) = compare_in_looks(old, results(tmp_path, "new", *other), 1).taken
+    assert (look.tasks, look.p_value) == (8, 1.0)

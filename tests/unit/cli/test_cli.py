@@ -478,3 +478,9 @@ def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
         check=False,
         env={"PYTHONPATH": str(root)},
     )
+
+
+def test_looks_are_of_two_runs(shell: Shell) -> None:
+    end = shell("compare", "a", "b", "c", "--looks", "2")
+    assert end.code == 2
+    assert "--looks compares two runs" in end.stderr

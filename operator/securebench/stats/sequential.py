@@ -1,0 +1,120 @@
+"""Stop a comparison of two runs as soon as it is decided, with the error rate kept.
+
+The looks are planned: each tests the first so many tasks, in an order that is fixed before. So it
+does not matter how often somebody asks. Each look has a share of the level, and the shares add up
+to it; by the union bound, so do the chances of a false alarm, however the looks depend on each
+other.
+
+Source: shares for each look, Slud and Wei, J. Am. Stat. Assoc. 77 (1982) 862; their sizes by the
+spending function of Lan and DeMets, Biometrika 70 (1983) 659, that resembles the bounds of O'Brien
+and Fleming, Biometrics 35 (1979) 549.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import ceil, erfc, sqrt
+from statistics import NormalDist
+from typing import TYPE_CHECKING, NamedTuple
+
+from securebench.stats.paired import LEVEL, Pair, paired_test
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+class Look(NamedTuple):
+    """A test of the first tasks.
+
+    Args:
+        number: From 1.
+        tasks: How many tasks it needed.
+        value: Mean change of their pass rates; 0 where none has a verdict in both runs.
+        p_value: Two-sided.
+        level: Share of the level that this look may spend.
+    """
+
+    number: int
+    tasks: int
+    value: float
+    p_value: float
+    level: float
+
+    @property
+    def is_decisive(self) -> bool:
+        """Whether the runs differ."""
+        return self.p_value <= self.level
+
+
+class Course(NamedTuple):
+    """The looks of a comparison so far.
+
+    Args:
+        planned: How many looks there are.
+        tasks: How many tasks the last one needs.
+        done: How many of them are done, in the fixed order.
+        taken: The looks that were reached, up to the first that decides.
+    """
+
+    planned: int
+    tasks: int
+    done: int
+    taken: tuple[Look, ...]
+
+    @property
+    def decision(self) -> Look | None:
+        """The look that decides, or None."""
+        return next((look for look in self.taken if look.is_decisive), None)
+
+    @property
+    def next_tasks(self) -> int | None:
+        """How many tasks the next look needs; None after the last."""
+        number = len(self.taken) + 1
+        return look_tasks(number, self.planned, self.tasks) if number <= self.planned else None
+
+
+def look_tasks(number: int, looks: int, tasks: int) -> int:
+    """Return how many tasks a look needs.
+
+    Args:
+        number: Of the look, from 1.
+        looks: How many are planned.
+        tasks: Of the whole comparison.
+    """
+    return ceil(tasks * number / looks)
+
+
+def look_levels(looks: int, level: float = LEVEL) -> tuple[float, ...]:
+    """Return the share of the level that each of some equally spaced looks may spend."""
+    bound = NormalDist().inv_cdf(1 - level / 2)
+    spent = [erfc(bound / sqrt(2 * number / looks)) for number in range(1, looks + 1)]
+    return tuple(later - earlier for earlier, later in pairwise([0.0, *spent]))
+
+
+def course(done: Sequence[Pair | None], tasks: int, looks: int) -> Course:
+    """Return the looks that a comparison has reached.
+
+    Args:
+        done: The first tasks in the fixed order, as far as both runs have done them; None for one
+            that has no verdict in both.
+        tasks: How many tasks the whole comparison has.
+        looks: How many looks are planned, at least 1.
+    """
+    return Course(looks, tasks, len(done), tuple(_taken(done, tasks, looks)))
+
+
+def _taken(done: Sequence[Pair | None], tasks: int, looks: int) -> Iterator[Look]:
+    for number, level in enumerate(look_levels(looks), start=1):
+        needed = look_tasks(number, looks, tasks)
+        if needed > len(done):
+            return
+        look = _look(number, done[:needed], level)
+        yield look
+        if look.is_decisive:
+            return
+
+
+def _look(number: int, done: Sequence[Pair | None], level: float) -> Look:
+    pairs = [pair for pair in done if pair is not None]
+    value = sum(pair.change for pair in pairs) / len(pairs) if pairs else 0.0
+    return Look(number, len(done), value, paired_test(pairs).p_value, level)
