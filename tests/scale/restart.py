@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import NamedTuple
 
 from bench.floor import changes
@@ -15,6 +16,7 @@ from scale.decisions import finished_attempt
 from scale.kubelet import dated, left_behind
 from scale.sessions import Session, Shape
 from securebench.cluster.port import ObjectKind, Raw, metadata
+from securebench.controller.volume.lead import highest_epoch, take_volume
 from securebench.controller.volume.store import RunStore
 from securebench.core.json_values import object_at, text_at
 from securebench.core.names import RUN_UID_LABEL
@@ -61,7 +63,7 @@ async def restart(session: Session, finished: int, live: int) -> Restart:
         pods = await running(session, live)
         operator.end(signal.SIGKILL)
         uid = text_at(object_at(object_at(pods[0], "metadata"), "labels"), RUN_UID_LABEL)
-        write_finished(session, uid, range(live, live + finished))
+        write_finished(session.root, uid, range(live, live + finished))
         for pod in pods[:ENDED]:
             await end(session, uid, pod)
         times = await first_pod(session, {str(metadata(pod)["name"]) for pod in pods})
@@ -84,9 +86,9 @@ async def running(session: Session, count: int) -> list[Raw]:
     raise SystemExit("the watch of Pods ended")
 
 
-def write_finished(session: Session, uid: str, tasks: range) -> None:
-    """Write journal and records of attempts as an operator would have left them."""
-    store = RunStore(session.root, uid)
+def write_finished(root: Path, uid: str, tasks: range) -> None:
+    """Write journal and records of attempts as an operator would have left them that led last."""
+    store = RunStore(root, uid, take_volume(root, highest_epoch(root) + 1, "scale"))
     journal = store.open_journal()
     try:
         journal.append(entries(store, tasks))
