@@ -82,6 +82,10 @@ def secret_spec() -> Spec:
     return spec
 
 
+def image_spec() -> Spec:
+    return {**minimal_spec(), "pack": {"image": f"packs.example.test:5000/team/smoke:1@{DIGEST}"}}
+
+
 class Case(NamedTuple):
     base: Callable[[], Spec]
     path: str
@@ -94,7 +98,7 @@ NAME = "must be the name of an object in this namespace"
 PATH = "must be a relative path without empty, '.' or '..' parts and without backslashes"
 PACK_PATH = "must be a relative path without empty parts, parts that begin with '.'"
 QUANTITY = "must be a quantity above zero such as 500m, 2, 256Mi or 1Gi"
-SOURCE = "exactly one of volume, configMap and secret is needed"
+SOURCE = "exactly one of volume, configMap, secret and image is needed"
 OPTIONAL_NAME = "must be empty or the name of an object"
 
 CASES: Mapping[str, Case] = {
@@ -114,6 +118,14 @@ CASES: Mapping[str, Case] = {
         secret_spec, "pack.secret.items[].key", "k", "k\n", "must be a key of the object"
     ),
     "pack.secret.items[].path": Case(secret_spec, "pack.secret.items[].path", "a", "a\\b", PATH),
+    "pack.image": Case(
+        image_spec,
+        "pack.image",
+        f"packs.example.test/smoke@{DIGEST}",
+        "packs.example.test/smoke:1",
+        "must name an image by its digest",
+    ),
+    "two sources": Case(image_spec, "pack.volume", None, {"path": "smoke"}, SOURCE),
     "pack.manifest": Case(minimal_spec, "pack.manifest", "m.yaml", "./m.yaml", PATH),
     "pack.tasks": Case(minimal_spec, "pack.tasks", "rows/t.jsonl", "rows//t.jsonl", PATH),
     "pack.digest": Case(

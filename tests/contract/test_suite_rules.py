@@ -83,7 +83,10 @@ CASES: Mapping[str, Case] = {
     "level": Case("gates.notWorse.level", "0.05", "0.0", "must be a decimal above 0"),
     "name": Case("matrix.packs[].name", "math.v2", "Math", "must be lower case letters"),
     "run of a cell": Case(
-        "matrix.packs[].pack.volume", None, {"path": "p"}, "exactly one of volume, configMap"
+        "matrix.packs[].pack.volume",
+        None,
+        {"path": "p"},
+        "exactly one of volume, configMap, secret and image",
     ),
     "template": Case(
         "template.resources",

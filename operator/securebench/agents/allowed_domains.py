@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from securebench.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 MAX_DOMAIN_CHARACTERS = 253
 """Maximum length of a DNS name."""
@@ -43,6 +43,16 @@ def normalize_domains(entries: Sequence[object]) -> tuple[str, ...]:
             raise ConfigError("allowed_domains must be a list of strings")
         found[normalize_domain(entry)] = None
     return tuple(found)
+
+
+def is_listed(host: str, domains: Iterable[str]) -> bool:
+    """Return whether a canonical host is one of the domains or a subdomain of one.
+
+    Args:
+        host: From ``canonical_host``.
+        domains: Normalized entries of ``allowed_domains``.
+    """
+    return any(host == domain or host.endswith(f".{domain}") for domain in domains)
 
 
 def _normal(entry: str) -> str:

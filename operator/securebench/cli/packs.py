@@ -1,4 +1,4 @@
-"""The commands ``securebench init`` and ``pack``: make, check, upload, show and import packs."""
+"""The commands ``securebench init`` and ``pack``: make, check, upload, publish and import packs."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ from securebench.cli.options import (
 from securebench.client.output import end_with
 
 # ruff: noqa: PLC0415
+
+PlainHttp = Annotated[bool, typer.Option("--plain-http", help="Ask the registry without TLS.")]
+CaFile = Annotated[
+    Path | None,
+    typer.Option("--ca-file", help="Certificate authority of the registry, in PEM."),
+]
 
 root = typer.Typer()
 app = typer.Typer(help="Check, upload and show benchmark packs.", no_args_is_help=True)
@@ -73,18 +79,58 @@ def pack_push(  # noqa: PLR0913 - flags
     name: Annotated[
         str | None, typer.Option("--name", help="Folder on the volume; default: id and digest.")
     ] = None,
+    image: Annotated[
+        str | None,
+        typer.Option("--image", help="Push to a registry instead: registry/repository[:tag]."),
+    ] = None,
+    plain_http: PlainHttp = False,
+    ca_file: CaFile = None,
     namespace: Namespace = None,
     context: Context = None,
     operator_pod: OperatorPod = None,
 ) -> None:
-    """Upload a pack to the results volume, for BenchmarkRuns with pack.volume."""
+    """Upload a pack to the results volume, or push it to a registry as an image."""
     from securebench.client.commands import packs as pack
+    from securebench.client.packs import images
     from securebench.client.packs.source import PackFiles
     from securebench.client.volume.connection import ClusterTarget
 
     files = PackFiles(config, manifest, tasks)
+    if image is not None:
+        options = images.RegistryOptions(plain_http, ca_file)
+        end_with(lambda: images.push(files, image, options))
     target = ClusterTarget(namespace, context, operator_pod)
     end_with(lambda: pack.push(files, name, target))
+
+
+@app.command("build")
+def pack_build(
+    folder: Annotated[Path, typer.Argument(help="New folder for the OCI image layout.")],
+    *,
+    config: OptionalConfig = None,
+    manifest: Manifest = None,
+    tasks: Tasks = None,
+) -> None:
+    """Build a pack's image as an OCI image layout, without a registry."""
+    from securebench.client.packs import images
+    from securebench.client.packs.source import PackFiles
+
+    end_with(lambda: images.build(PackFiles(config, manifest, tasks), folder))
+
+
+@app.command("pull")
+def pack_pull(
+    image: Annotated[str, typer.Argument(help="registry/repository, with :tag or @sha256:digest.")],
+    folder: Annotated[Path, typer.Argument(help="New folder for the pack.")],
+    *,
+    plain_http: PlainHttp = False,
+    ca_file: CaFile = None,
+) -> None:
+    """Pull a pack from a registry into a folder."""
+    from securebench.client.packs import images
+
+    options = images.RegistryOptions(plain_http, ca_file)
+    end_with(lambda: images.pull(image, folder, options))
 
 
 @app.command("show")

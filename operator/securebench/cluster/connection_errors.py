@@ -28,19 +28,26 @@ def connection_errors_as_transient(what: str) -> Iterator[None]:
     except TimeoutError as error:
         raise TransientClusterError(f"no answer in time: {what}") from error
     except (aiohttp.ClientError, OSError) as error:
-        problem = _connection_problem(error)
+        problem = describe_connection_error(error)
         raise TransientClusterError(
             f"no connection: {what}: {problem.message}", tls=problem.is_tls
         ) from error
 
 
-class _ConnectionProblem(NamedTuple):
+class ConnectionProblem(NamedTuple):
+    """Why there is no connection.
+
+    Args:
+        message: A few words.
+        is_tls: Whether TLS failed, and not the network.
+    """
+
     message: str
     is_tls: bool
 
 
-def _connection_problem(error: Exception) -> _ConnectionProblem:
-    """Describe a connection error, without the addresses that the client tried."""
+def describe_connection_error(error: Exception) -> ConnectionProblem:
+    """Describe an error of aiohttp, without the addresses that the client tried."""
     inner = error
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         inner = error.certificate_error
@@ -48,9 +55,9 @@ def _connection_problem(error: Exception) -> _ConnectionProblem:
         inner = error.os_error
     if isinstance(inner, ssl.SSLError):
         message = getattr(inner, "verify_message", None) or inner.reason or type(inner).__name__
-        return _ConnectionProblem(str(message).lower().replace("_", " "), is_tls=True)
+        return ConnectionProblem(str(message).lower().replace("_", " "), is_tls=True)
     if isinstance(inner, socket.gaierror):
-        return _ConnectionProblem("its name cannot be resolved", is_tls=False)
+        return ConnectionProblem("its name cannot be resolved", is_tls=False)
     if isinstance(inner, OSError) and inner.errno:
-        return _ConnectionProblem(os.strerror(inner.errno).lower(), is_tls=False)
-    return _ConnectionProblem(type(error).__name__, is_tls=False)
+        return ConnectionProblem(os.strerror(inner.errno).lower(), is_tls=False)
+    return ConnectionProblem(type(error).__name__, is_tls=False)

@@ -14,6 +14,7 @@ SecureBenchError(reason, facts)
 │   ├── TransientClusterError  worth repeating; may carry retry_after_seconds
 │   │   └── LeaseOverdueError  our Lease is not renewed; until it is, nothing may be written
 │   └── PermanentClusterError  the same request would be refused again
+├── RegistryUnavailableError   a registry of packs; worth repeating
 ├── StorageError
 │   ├── JournalCorruptError    carries the line number
 │   ├── TooLargeError          carries the bound in bytes
@@ -153,6 +154,10 @@ class PermanentClusterError(ClusterError):
     def __init__(self, reason: str, *, status: int, **facts: object) -> None:
         super().__init__(reason, **facts)
         self.status = status
+
+
+class RegistryUnavailableError(SecureBenchError):
+    """A registry of packs did not answer, or broke off; worth repeating."""
 
 
 class RunGoneError(SecureBenchError):

@@ -80,6 +80,7 @@ UNCOUNTED: dict[str, dict[str, Any]] = {
         "pack", {"configMap": {"name": "p", "items": [{"key": "k", "path": "p"}]}}
     ),
     "pack.configMap.name": within("pack", {"configMap": {"name": "p"}}),
+    "pack.image": within("pack", {"image": "packs.example.org/p@sha256:" + "a" * 64}),
     "pack.manifest": within("pack", {"volume": {"path": "p"}, "manifest": "other.yaml"}),
     "pack.secret.items.key": within(
         "pack", {"secret": {"name": "p", "items": [{"key": "k", "path": "k"}]}}

@@ -42,6 +42,9 @@ MAX_NAME_BYTES = 255
 MAX_EXTENSION_BYTES = 8 * KIB
 """Largest extended header; ours hold a path and a size. A reader holds it in memory as a whole."""
 
+_TAR_OVERHEAD_BYTES = 4 * KIB
+"""Of one entry: header, extended header for long names, padding."""
+
 _FOLDER_MODE = 0o755
 _PLAIN_TYPES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE)
 
@@ -57,6 +60,11 @@ class BundleLimits:
 
     files: int = 100_000
     size_bytes: int = 8 * GIB
+
+    @property
+    def tar_bytes(self) -> int:
+        """Largest tar within these bounds, roughly."""
+        return self.size_bytes + (self.files + 1) * _TAR_OVERHEAD_BYTES
 
 
 LOG_LIMITS = BundleLimits(files=1_000, size_bytes=64 * MIB)

@@ -31,6 +31,12 @@ from securebench.run.layout import PACKS
 logger = logging.getLogger(__name__)
 
 CONTENT = f"{PACKS}/.content"
+IMAGES = f"{PACKS}/.images"
+"""Packs as they were pulled from registries, one folder for each image."""
+
+IMAGE_PACK = "pack"
+"""In the folder of an image: the pack's files."""
+
 LIMITS = BundleLimits()
 
 UNUSED_SECONDS = 3600.0
@@ -39,7 +45,7 @@ that is being made takes less."""
 
 
 async def fetch_keyed(cluster: Cluster, pack: Pack) -> Mapping[str, bytes] | None:
-    """Return the files of a ConfigMap or Secret pack by path, None for a pack on the volume.
+    """Return the files of a ConfigMap or Secret pack by path, None for any other pack.
 
     Raises:
         PackMissingError: The object does not exist or may not be used.
@@ -91,7 +97,7 @@ def answers_content(root: Path, pack: Pack, files: Mapping[str, bytes] | None) -
     Args:
         root: Where the volume is mounted.
         pack: The source.
-        files: Content of a keyed pack by path, None for a folder of the volume.
+        files: Content of a keyed pack by path, None for one whose files are on the volume.
 
     Raises:
         PackError: The file is reached by a symlink or cannot be read.
@@ -99,8 +105,17 @@ def answers_content(root: Path, pack: Pack, files: Mapping[str, bytes] | None) -
     folder = PurePosixPath(pack.manifest).parent
     if files is not None:
         return files.get(str(folder / ANSWERS_FILE))
-    path = pack.volume.path if pack.volume is not None else ""
-    return read_answers(root / PACKS / path / folder)
+    return read_answers(_source_folder(root, pack) / folder)
+
+
+def image_folder(root: Path, image: str) -> Path:
+    """Return where the operator keeps what it pulled of an image.
+
+    Args:
+        root: Where the volume is mounted.
+        image: The whole reference: another registry may not offer what this one did.
+    """
+    return root / IMAGES / hashlib.sha256(image.encode()).hexdigest()
 
 
 def freeze(
@@ -111,8 +126,8 @@ def freeze(
     Args:
         root: Where the volume is mounted.
         pack: The source.
-        files: Content of a keyed pack by path, None for a folder of the volume.
-        limits: Bounds of a folder of the volume.
+        files: Content of a keyed pack by path, None for one whose files are on the volume.
+        limits: Bounds of files on the volume.
 
     Raises:
         PackMissingError: There is no such folder.
@@ -219,9 +234,18 @@ def _decode(value: str) -> bytes:
         raise PackError("a value is not base64") from error
 
 
+def _source_folder(root: Path, pack: Pack) -> Path:
+    if pack.image is not None:
+        return image_folder(root, pack.image) / IMAGE_PACK
+    return root / PACKS / (pack.volume.path if pack.volume is not None else "")
+
+
 def _copy_pack(root: Path, pack: Pack, copy: Path, limits: BundleLimits) -> None:
+    source = _source_folder(root, pack)
+    if pack.image is not None:
+        copy_folder(source, copy, limits, pack.image)
+        return
     path = pack.volume.path if pack.volume is not None else ""
-    source = root / PACKS / path
     if re.search(HIDDEN_NAME, path):
         raise PackError(f"pack folder {path!r}: names that begin with a dot are the operator's own")
     if not source.is_dir() or source.resolve() != (root / PACKS).resolve() / path:

@@ -40,7 +40,7 @@ class Sources:
     """What a new run is bound from.
 
     Attributes:
-        files: Content of a keyed pack by path, None for a folder of the volume.
+        files: Content of a keyed pack by path, None for one whose files are on the volume.
         resumed: The run that it resumes, or None.
         regraded: The run that it grades again, or None.
     """

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 
 from securebench.controller.admission.earlier_run import regraded_run, resumed_run
-from securebench.controller.admission.pack_source import fetch_keyed
+from securebench.controller.admission.pack_image import fetch_pack, refuse_registry_domains
 from securebench.controller.admission.policy_from_settings import limits
 from securebench.controller.admission.secret_rules import check_secrets
 from securebench.controller.binding.new_run import Sources, bind_new_run
@@ -28,6 +28,7 @@ async def prepare(context: Context, run: RunObject) -> PreparedRun:
 
     Raises:
         InvalidInputError: The user must change something.
+        RegistryUnavailableError: The registry of its pack did not answer.
         ClusterError: The API server did not answer.
         OSError: The volume did not do what was asked.
     """
@@ -37,7 +38,8 @@ async def prepare(context: Context, run: RunObject) -> PreparedRun:
         return await asyncio.to_thread(restore_run, context, run, spec, store)
     await check_secrets(context.cluster, spec)
     require_audit(spec, audit=run.audit)
-    files = await fetch_keyed(context.cluster, spec.pack)
+    refuse_registry_domains(context.settings, spec)
+    files = await fetch_pack(context, spec.pack)
     resumed, regraded = await resumed_run(context, spec), await regraded_run(context, spec)
     bind = partial(bind_new_run, context, run, spec, Sources(files, resumed, regraded))
     if regraded is None:

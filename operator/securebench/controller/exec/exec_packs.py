@@ -30,9 +30,6 @@ _INCOMING = ".incoming"
 _STALE_SECONDS = 24 * 3600
 """No upload takes so long; what an end of the Pod left behind is removed after that."""
 
-_TAR_OVERHEAD_BYTES = 4096
-"""Of one entry: header, extended header for long names, padding."""
-
 _PACK_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,126}[a-z0-9])?")
 _DIGEST = re.compile(PATTERN)
 _SIZE = re.compile(r"[0-9]{1,15}")
@@ -92,7 +89,7 @@ def put_pack(volume: Volume, name: str, digest: str, size: int, source: IO[bytes
     try:
         target = packs / checked(_PACK_NAME, name, "pack name")
         checked(_DIGEST, digest, "digest")
-        if size > limits.size_bytes + (limits.files + 1) * _TAR_OVERHEAD_BYTES:
+        if size > limits.tar_bytes:
             raise TooLargeError(f"the pack has more than {limits.size_bytes} bytes")
         _remove_stale(incoming)
         with received_folder(target, incoming) as folder:

@@ -29,6 +29,7 @@ from securebench.core.errors import (
     MissingInputError,
     PackError,
     PlanChangedError,
+    RegistryUnavailableError,
     RunGoneError,
     StorageError,
 )
@@ -93,7 +94,7 @@ class RunLifecycle:
             generation, began = self._spec.generation, clock.monotonic()
             try:
                 is_over = await self._run_once()
-            except (ClusterError, StorageError, OSError) as error:
+            except (ClusterError, RegistryUnavailableError, StorageError, OSError) as error:
                 reason, message = _error_condition(error)
                 logger.warning("run %s is held up: %s", name, message)
             except InvariantViolationError as error:
@@ -155,6 +156,12 @@ class RunLifecycle:
                 await self._wait_for_input(error.missing)
                 return False
             await self._refuse(error)
+            return True
+        except RegistryUnavailableError as error:
+            stop = self._spec.desired.stop_reason(None, self._context.clock.now())
+            if stop is None:
+                raise
+            await self._unplanned.end(stop[0], f"{stop[1]}; {error.reason}")
             return True
         if prepared.plan_mismatch:
             return await self._end_unreadable(prepared)
@@ -239,6 +246,8 @@ def _error_condition(error: Exception) -> tuple[Reason, str]:
         return Reason.QUOTA_EXCEEDED, error.reason
     if isinstance(error, Forbidden):
         return Reason.FORBIDDEN, f"{error.reason}; {REMEDY}"
+    if isinstance(error, RegistryUnavailableError):
+        return Reason.REGISTRY_UNAVAILABLE, error.reason
     if isinstance(error, ClusterError):
         return Reason.INTERNAL, f"the API server: {error}"
     if isinstance(error, OSError):

@@ -8,6 +8,7 @@ from uuid import uuid4
 from securebench.cluster.port import Cluster
 from securebench.controller.runtime.capacity import SharedCapacity
 from securebench.controller.runtime.creation_rate import CreationRate
+from securebench.controller.runtime.keyed_locks import KeyedLocks
 from securebench.controller.runtime.reading_budget import ReadingBudget
 from securebench.controller.settings.settings import Settings
 from securebench.controller.volume.lead import VolumeLead
@@ -30,6 +31,7 @@ class Context:
         tools: Folder of the volume with the programs of task containers.
         lead: What lets this process write to the volume.
         reading: Memory for what candidates left, of the whole operator.
+        pulls: Held while the image of a pack is pulled.
         process: Names this process in journals.
     """
 
@@ -43,4 +45,5 @@ class Context:
     tools: str
     lead: VolumeLead
     reading: ReadingBudget = field(default_factory=ReadingBudget)
+    pulls: KeyedLocks = field(default_factory=KeyedLocks)
     process: str = field(default_factory=lambda: uuid4().hex)

@@ -14,6 +14,7 @@ import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
 from securebench.controller.settings.overlays import ByAgent, Overlay, no_overlays
+from securebench.controller.settings.pack_registries import PackRegistries
 from securebench.controller.settings.parts import (
     AccessMode,
     Bounds,
@@ -129,6 +130,8 @@ class Settings(SettingsPart):
     """Limits of launch Pods."""
     gateway: Gateway = Gateway()
     """The egress of runs that ask for it."""
+    pack_registries: PackRegistries = PackRegistries()
+    """Registries of packs, which only the operator asks."""
     leadership: LeaseTimes = LeaseTimes()
     """Which of several operators works."""
     retention: Retention = Retention()

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from securebench.benchmark.files.bundle import BundleLimits
-from securebench.controller.admission.pack_source import answers_content, fetch_keyed, freeze
+from securebench.controller.admission.pack_image import fetch_pack
+from securebench.controller.admission.pack_source import answers_content, freeze
 from securebench.controller.runtime.context import Context
 from securebench.core.digests import content_digest
 from securebench.core.errors import InvalidInputError
@@ -28,7 +29,7 @@ class PackReader:
     """
 
     def __init__(self, context: Context) -> None:
-        self._cluster = context.cluster
+        self._context = context
         self._root = context.settings.data_root
         bounds = context.settings.bounds
         self._limits = BundleLimits(bounds.pack_files, bounds.pack_bytes)
@@ -39,16 +40,24 @@ class PackReader:
 
         Raises:
             ClusterError: The API server did not answer.
+            RegistryUnavailableError: A registry did not answer.
             OSError: The volume did not do what was asked.
         """
         return {each.name: await self._read(each) for each in packs}
 
     async def _read(self, item: SuitePack) -> PackContent | str:
         try:
-            files = await fetch_keyed(self._cluster, item.pack)
+            if self._is_known_image(item):
+                return self._known[item.name][1]
+            files = await fetch_pack(self._context, item.pack)
             return await asyncio.to_thread(self._content, item, files)
         except InvalidInputError as error:
             return f"pack {item.name!r}: {error}"
+
+    def _is_known_image(self, item: SuitePack) -> bool:
+        """Return whether an image was read before: its digest says that it is the same."""
+        known = self._known.get(item.name)
+        return item.pack.image is not None and known is not None and known[0][0] == item.pack
 
     def _content(self, item: SuitePack, files: Mapping[str, bytes] | None) -> PackContent:
         seen = item.pack, files if files is not None else _signature(self._root, item.pack)
@@ -64,6 +73,8 @@ class PackReader:
 
 def _signature(root: Path, pack: Pack) -> object:
     """Return what changes with a folder of the volume: its files with size and time of change."""
+    if pack.image is not None:
+        return pack.image
     folder = root / PACKS / (pack.volume.path if pack.volume is not None else "")
     found = []
     for path, _, names in os.walk(folder):

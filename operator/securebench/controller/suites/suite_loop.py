@@ -22,7 +22,12 @@ from securebench.controller.suites.suite_object import SuiteObject
 from securebench.controller.suites.suite_publisher import SuitePublisher
 from securebench.controller.volume.suite_store import SuiteStore
 from securebench.core.clock import seconds_since_epoch
-from securebench.core.errors import ClusterError, InvalidInputError, StorageError
+from securebench.core.errors import (
+    ClusterError,
+    InvalidInputError,
+    RegistryUnavailableError,
+    StorageError,
+)
 from securebench.run.api.conditions import ConditionStatus, Reason
 from securebench.run.api.field_types import CancelMode
 from securebench.run.plan.score_fields import ScoreSettings
@@ -55,6 +60,9 @@ PACKS_SECONDS = 60.0
 
 RETRY_SECONDS = 1.0
 RETRY_LIMIT_SECONDS = 60.0
+
+_OUTAGES = (ClusterError, RegistryUnavailableError, StorageError, OSError)
+"""What a suite waits out."""
 
 
 class _Suite(NamedTuple):
@@ -137,10 +145,12 @@ class SuiteLoop:
             except InvalidInputError as error:
                 retries.forget(suite.uid)
                 await self._refuse(suite, Reason.INVALID_SPEC, str(error))
-            except (ClusterError, StorageError, OSError) as error:
+            except _OUTAGES as error:
                 logger.warning("suite %s is held up: %s", suite.name, error)
                 retries.retry(suite.uid)
-                await self._refuse(suite, Reason.INTERNAL, f"{error}; tried again")
+                is_registry = isinstance(error, RegistryUnavailableError)
+                reason = Reason.REGISTRY_UNAVAILABLE if is_registry else Reason.INTERNAL
+                await self._refuse(suite, reason, f"{error}; tried again")
             await self._wake.wait([due], [retries.next_after(self._clock.monotonic())])
 
     async def report_failure(self, error: Exception) -> None:

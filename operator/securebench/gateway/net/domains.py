@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from securebench.agents.allowed_domains import LABEL, MAX_DOMAIN_CHARACTERS
 
 
@@ -19,13 +17,3 @@ def canonical_host(text: str) -> str | None:
     if len(host) > MAX_DOMAIN_CHARACTERS:
         return None
     return host if all(LABEL.fullmatch(label) for label in host.split(".")) else None
-
-
-def is_listed(host: str, domains: Iterable[str]) -> bool:
-    """Return whether a canonical host is one of the domains or a subdomain of one.
-
-    Args:
-        host: From ``canonical_host``.
-        domains: Normalized entries of ``allowed_domains``.
-    """
-    return any(host == domain or host.endswith(f".{domain}") for domain in domains)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import certifi
 
+from securebench.agents.allowed_domains import is_listed
 from securebench.core.clock import Clock, SystemClock
 from securebench.core.errors import ConfigError
 from securebench.gateway.net.addresses import is_inside, is_public
 from securebench.gateway.net.dial import Dialer
-from securebench.gateway.net.domains import is_listed
 from securebench.gateway.net.streams import Stream
 from securebench.gateway.server.body_memory import BodyMemory
 from securebench.gateway.server.launch import ServedLaunch

@@ -17,7 +17,7 @@ KIND = "BenchmarkRun"
 PLURAL = "benchmarkruns"
 API_VERSION = f"{GROUP}/{VERSION}"
 
-ONE_SOURCE = "exactly one of volume, configMap and secret is needed"
+ONE_SOURCE = "exactly one of volume, configMap, secret and image is needed"
 ONE_EARLIER_RUN = "regrade and resumeFrom exclude each other: a regrade runs no agent"
 ENV_HAS_VALUES = "env needs secretRef: the values come from a Secret"
 EXISTS_HAS_NO_VALUE = "operator Exists takes no value"

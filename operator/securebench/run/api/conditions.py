@@ -52,6 +52,7 @@ class Reason(StrEnum):
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     CANCELLED = "Cancelled"
     POD_REFUSED = "PodRefused"
+    REGISTRY_UNAVAILABLE = "RegistryUnavailable"
     STORAGE_UNAVAILABLE = "StorageUnavailable"
     INTERNAL = "Internal"
     CANCELLING = "Cancelling"

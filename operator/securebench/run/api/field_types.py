@@ -16,6 +16,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from securebench.core.digests import PATTERN
+from securebench.core.image_reference import PINNED_PATTERN
 
 MAX_NAME = 253
 """Length of a DNS subdomain name (RFC 1123)."""
@@ -198,6 +199,16 @@ RunId = Annotated[
     ),
 ]
 """The record's run id: any single line of text."""
+
+PackImage = Annotated[
+    str,
+    Field(max_length=512),
+    Matching(
+        PINNED_PATTERN,
+        "must name an image by its digest: registry/repository[:tag]@sha256:<64 hex digits>",
+    ),
+]
+"""A pack in a registry: what its digest names can never change."""
 
 LabelKey = Annotated[
     str,

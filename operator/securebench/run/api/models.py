@@ -32,6 +32,7 @@ from securebench.run.api.field_types import (
     LaneRetention,
     ObjectName,
     OptionalName,
+    PackImage,
     PackPath,
     PodRetention,
     Quantity,
@@ -103,7 +104,7 @@ class KeyedPack(ApiModel):
 
 
 class Pack(ApiModel):
-    """Where the benchmark pack comes from: exactly one of volume, configMap and secret."""
+    """Where the benchmark pack comes from: exactly one of volume, configMap, secret and image."""
 
     volume: VolumePack | None = None
     """A folder on the namespace's volume."""
@@ -111,6 +112,9 @@ class Pack(ApiModel):
     """A ConfigMap; anyone who may read ConfigMaps can read the answers."""
     secret: KeyedPack | None = None
     """A Secret, for packs whose answers must not be readable with `get configmaps`."""
+    image: PackImage | None = None
+    """An image of the pack by its digest: registry/repository[:tag]@sha256:..., in a registry that
+    the chart's settings.packRegistries lists. Only the operator pulls it."""
     manifest: SafePath = MANIFEST_FILE
     """The manifest, relative to the pack's root."""
     tasks: SafePath = TASKS_FILE
@@ -120,7 +124,7 @@ class Pack(ApiModel):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        sources = (self.volume, self.config_map, self.secret)
+        sources = (self.volume, self.config_map, self.secret, self.image)
         if sum(source is not None for source in sources) != 1:
             raise ValueError(ONE_SOURCE)
         return self

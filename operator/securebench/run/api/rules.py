@@ -131,7 +131,7 @@ RULES: Mapping[type[ApiModel], Sequence[CelRule]] = {
     Pack: (
         CelRule(
             "(has(self.volume) ? 1 : 0) + (has(self.configMap) ? 1 : 0) + "
-            "(has(self.secret) ? 1 : 0) == 1",
+            "(has(self.secret) ? 1 : 0) + (has(self.image) ? 1 : 0) == 1",
             ONE_SOURCE,
         ),
     ),

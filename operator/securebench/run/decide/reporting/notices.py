@@ -32,6 +32,7 @@ _NEEDS_ACTION = frozenset(
         Reason.UNSCHEDULABLE,
         Reason.QUOTA_EXCEEDED,
         Reason.FORBIDDEN,
+        Reason.REGISTRY_UNAVAILABLE,
         Reason.STORAGE_UNAVAILABLE,
         Reason.INTERNAL,
     )

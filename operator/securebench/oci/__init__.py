@@ -1,0 +1,1 @@
+"""Packs as OCI artifacts: their format, and the registries that keep them."""

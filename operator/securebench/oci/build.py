@@ -1,0 +1,130 @@
+"""From the files of a pack to its two layers and the manifest: the same pack, the same digests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from securebench.benchmark.files.bundle import BundleLimits, write_bundle
+from securebench.core.digests import PREFIX, content_digest
+from securebench.core.image_reference import ImageReference
+from securebench.oci.artifact import (
+    CONFIG,
+    EMPTY,
+    HIDDEN_LAYER,
+    MANIFEST_TYPE,
+    PUBLIC_LAYER,
+    Descriptor,
+    PackArtifact,
+    encode_artifact,
+)
+from securebench.oci.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class PackLanes:
+    """A pack to be built.
+
+    Attributes:
+        id: Id of the pack.
+        digest: ``sha256:…`` (contract 15.6).
+        public: Manifest and files that agents may get: local file by path in the pack.
+        hidden: Everything else, likewise.
+    """
+
+    id: str
+    digest: str
+    public: Mapping[str, Path]
+    hidden: Mapping[str, Path]
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltPack:
+    """An image of a pack.
+
+    Attributes:
+        manifest: Its manifest.
+        layers: Where each layer lies, by its descriptor.
+    """
+
+    manifest: bytes
+    layers: Mapping[Descriptor, Path]
+
+    @property
+    def digest(self) -> str:
+        """Digest of the image."""
+        return content_digest(self.manifest)
+
+
+def build_pack(pack: PackLanes, folder: Path, limits: BundleLimits) -> BuiltPack:
+    """Write the layers of a pack into an existing folder, each under its hexadecimal digest.
+
+    Raises:
+        InvalidInputError: A file is no regular file, or changed meanwhile.
+        TooLargeError: The files exceed the limits.
+    """
+    public = _layer(PUBLIC_LAYER, pack.public, folder, limits)
+    hidden = _layer(HIDDEN_LAYER, pack.hidden, folder, limits)
+    artifact = PackArtifact(public, hidden, pack.id, pack.digest)
+    places = {layer: folder / _name(layer.digest) for layer in artifact.layers}
+    return BuiltPack(encode_artifact(artifact), places)
+
+
+def write_layout(pack: PackLanes, folder: Path, limits: BundleLimits) -> BuiltPack:
+    """Write an image as an OCI image layout into a new folder, for tools that push those.
+
+    Args:
+        pack: What to build.
+        folder: Must not exist.
+        limits: Bounds.
+
+    Raises:
+        InvalidInputError: A file is no regular file, or changed meanwhile.
+        TooLargeError: The files exceed the limits.
+        OSError: The folder exists, or cannot be written.
+    """
+    blobs = folder / "blobs" / PREFIX.removesuffix(":")
+    folder.mkdir(parents=True)
+    blobs.mkdir(parents=True)
+    built = build_pack(pack, blobs, limits)
+    (blobs / _name(built.digest)).write_bytes(built.manifest)
+    (blobs / _name(CONFIG.digest)).write_bytes(EMPTY)
+    image = Descriptor(MANIFEST_TYPE, built.digest, len(built.manifest))
+    index = {"schemaVersion": 2, "manifests": [image.to_json()]}
+    (folder / "index.json").write_text(json.dumps(index), encoding="utf-8")
+    (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}', encoding="utf-8")
+    return built
+
+
+async def push_pack(registry: Registry, reference: ImageReference, built: BuiltPack) -> None:
+    """Put an image into its repository; what the registry has already is not sent again.
+
+    Raises:
+        PackError: The registry refuses it.
+        RegistryUnavailableError: Worth repeating.
+    """
+    contents: dict[Descriptor, Path | bytes] = {CONFIG: EMPTY, **built.layers}
+    for blob, content in contents.items():
+        if not await registry.has(blob):
+            await registry.upload(blob, content)
+    await registry.put_manifest(built.manifest, reference.tag or built.digest)
+
+
+def _layer(
+    media_type: str, files: Mapping[str, Path], folder: Path, limits: BundleLimits
+) -> Descriptor:
+    part = folder / f"{media_type.rpartition('/')[2]}.part"
+    with part.open("wb") as target:
+        write_bundle(files, target, limits)
+    with part.open("rb") as source:
+        digest = hashlib.file_digest(source, "sha256").hexdigest()
+    size_bytes = part.stat().st_size
+    part.rename(folder / digest)
+    return Descriptor(media_type, f"{PREFIX}{digest}", size_bytes)
+
+
+def _name(digest: str) -> str:
+    return digest.removeprefix(PREFIX)

@@ -1,0 +1,254 @@
+"""A registry of packs by the OCI distribution API: bounded, verified, to listed hosts alone."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import aiohttp
+import certifi
+from yarl import URL
+
+from securebench.core.digests import PREFIX, content_digest
+from securebench.core.errors import PackError, RegistryUnavailableError
+from securebench.core.sizes import MIB
+from securebench.oci.access import RegistryAccess, RegistryLogin
+from securebench.oci.answers import connection_problem, refusal
+from securebench.oci.artifact import MANIFEST_TYPE, MAX_MANIFEST_BYTES, Descriptor
+from securebench.oci.tokens import BEARER, token_from, token_url
+
+CONNECT_SECONDS = 10.0
+SILENCE_SECONDS = 60.0
+"""Without a byte from the registry; the whole transfer is bounded by its caller."""
+
+CHUNK_BYTES = MIB
+MAX_REDIRECTS = 3
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+class _Request(NamedTuple):
+    method: str
+    url: URL
+    headers: Mapping[str, str] = {}
+    body: Path | bytes | None = None
+
+
+class Registry:
+    """One repository of a registry.
+
+    Args:
+        session: From ``registry_session``.
+        access: How the registry is asked, and where it may send us.
+        repository: Path in the registry.
+        credentials: For the registry; None: anonymous.
+    """
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        access: RegistryAccess,
+        repository: str,
+        credentials: RegistryLogin | None,
+    ) -> None:
+        self._session = session
+        self._access = access
+        self._repository = repository
+        self._credentials = credentials
+        self._authorization = ""
+        self._base = URL(f"{access.scheme}://{access.host}/v2/{repository}/")
+
+    async def manifest(self, reference: str) -> bytes:
+        """Return a manifest; if it was asked for by its digest, it has that digest.
+
+        Args:
+            reference: Digest or tag.
+
+        Raises:
+            PackError: There is none, or another one.
+            RegistryUnavailableError: Worth repeating.
+        """
+        request = _Request("GET", self._base / "manifests" / reference, {"Accept": MANIFEST_TYPE})
+        async with self._ask(request) as response:
+            content = await _bounded(response, MAX_MANIFEST_BYTES, f"{self} {reference}")
+        if reference.startswith(PREFIX) and content_digest(content) != reference:
+            raise PackError(
+                f"{self} sent another manifest than {reference}: its digest is"
+                f" {content_digest(content)}; nothing of it was read"
+            )
+        return content
+
+    async def fetch(self, blob: Descriptor, target: Path) -> None:
+        """Write a blob to a new file, which is complete and verified on return.
+
+        Raises:
+            PackError: There is none, or it is another one.
+            RegistryUnavailableError: Worth repeating.
+            OSError: The disk did not take it.
+        """
+        total, size_bytes = hashlib.sha256(), 0
+        request = _Request("GET", self._base / "blobs" / blob.digest)
+        with target.open("xb") as sink:
+            async with self._ask(request) as response:
+                async for chunk in response.content.iter_chunked(CHUNK_BYTES):
+                    size_bytes += len(chunk)
+                    if size_bytes > blob.size_bytes:
+                        break
+                    total.update(chunk)
+                    await asyncio.to_thread(sink.write, chunk)
+        if size_bytes < blob.size_bytes:
+            raise RegistryUnavailableError(
+                f"{self} sent {size_bytes} of {blob.size_bytes} bytes of layer {blob.digest}"
+            )
+        if size_bytes > blob.size_bytes or f"{PREFIX}{total.hexdigest()}" != blob.digest:
+            raise PackError(
+                f"{self} sent other content than layer {blob.digest}; nothing of it was unpacked"
+            )
+
+    async def has(self, blob: Descriptor) -> bool:
+        """Return whether the repository has a blob."""
+        request = _Request("HEAD", self._base / "blobs" / blob.digest)
+        async with self._ask(request, accepted=(HTTPStatus.OK, HTTPStatus.NOT_FOUND)) as response:
+            return response.status == HTTPStatus.OK
+
+    async def upload(self, blob: Descriptor, content: Path | bytes) -> None:
+        """Put a blob into the repository.
+
+        Raises:
+            PackError: The registry refuses it.
+            RegistryUnavailableError: Worth repeating.
+        """
+        begin = _Request("POST", self._base / "blobs" / "uploads" / "")
+        async with self._ask(begin, accepted=(HTTPStatus.ACCEPTED,)) as response:
+            place = self._led_to(response)
+        headers = {"Content-Type": "application/octet-stream"}
+        put = _Request("PUT", place.update_query(digest=blob.digest), headers, content)
+        async with self._ask(put, accepted=(HTTPStatus.CREATED,)):
+            pass
+
+    async def put_manifest(self, content: bytes, reference: str) -> None:
+        """Put a manifest into the repository, under a tag or its digest."""
+        headers = {"Content-Type": MANIFEST_TYPE}
+        put = _Request("PUT", self._base / "manifests" / reference, headers, content)
+        async with self._ask(put, accepted=(HTTPStatus.CREATED,)):
+            pass
+
+    def __str__(self) -> str:
+        """Name the repository in messages."""
+        return f"registry {self._access.host}, repository {self._repository}"
+
+    @asynccontextmanager
+    async def _ask(
+        self, request: _Request, accepted: tuple[HTTPStatus, ...] = (HTTPStatus.OK,)
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request, give a token if one is wanted, and go where the registry sends us."""
+        what, is_first = f"{self} {request.method}", True
+        with connection_problem(f"registry {self._access.host}"):
+            for _ in range(MAX_REDIRECTS + 2):
+                async with self._send(request) as response:
+                    if response.status == HTTPStatus.UNAUTHORIZED and is_first:
+                        is_first = False
+                        await self._authorize(response)
+                    elif response.status in _REDIRECTS and request.method in {"GET", "HEAD"}:
+                        request = request._replace(url=self._led_to(response))
+                    elif response.status in accepted:
+                        yield response
+                        return
+                    else:
+                        raise refusal(response.status, str(self), self._access.login)
+        raise PackError(f"{what}: more than {MAX_REDIRECTS} redirects")
+
+    @asynccontextmanager
+    async def _send(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
+        headers = {"Accept-Encoding": "identity", **request.headers}
+        if self._authorization and request.url.origin() == self._base.origin():
+            headers["Authorization"] = self._authorization
+        with ExitStack() as files:
+            body: BinaryIO | bytes | None = (
+                files.enter_context(request.body.open("rb"))
+                if isinstance(request.body, Path)
+                else request.body
+            )
+            async with self._session.request(
+                request.method, request.url, headers=headers, data=body, allow_redirects=False
+            ) as response:
+                yield response
+
+    async def _authorize(self, response: aiohttp.ClientResponse) -> None:
+        """Take the credentials that a refusal asks for; without any, the next answer says so."""
+        challenge = response.headers.get("WWW-Authenticate", "")
+        basic = self._credentials.basic if self._credentials is not None else ""
+        if not challenge.lower().startswith(BEARER):
+            self._authorization = basic
+            return
+        url = self._permitted(token_url(challenge))
+        headers = {"Authorization": basic} if basic else {}
+        async with self._session.get(url, headers=headers, allow_redirects=False) as answer:
+            if answer.status != HTTPStatus.OK:
+                raise refusal(answer.status, str(self), self._access.login)
+            content = await _bounded(answer, MAX_MANIFEST_BYTES, str(self))
+        self._authorization = f"Bearer {token_from(content)}"
+
+    def _led_to(self, response: aiohttp.ClientResponse) -> URL:
+        try:
+            place = response.url.join(URL(response.headers.get("Location", "")))
+        except ValueError:
+            raise PackError(f"{self} leads to a place that is no URL") from None
+        return self._permitted(place)
+
+    def _permitted(self, url: URL) -> URL:
+        """Return where the registry sends us, if that is allowed."""
+        place = _authority(url)
+        is_own = url.absolute and url.origin() == self._base.origin()
+        if "@" not in url.raw_authority and (is_own or self._access.may_lead_to(url.scheme, place)):
+            return url
+        raise PackError(
+            f"{self} leads to {url.scheme}://{place}, which is not among its otherHosts"
+            " (the chart's settings.packRegistries.registries); ask the administrator"
+        )
+
+
+@asynccontextmanager
+async def registry_session(authority: str = "") -> AsyncIterator[aiohttp.ClientSession]:
+    """Open the connections to one registry: no proxy, no cookies, nothing is unpacked on the way.
+
+    Args:
+        authority: Certificate authority in PEM that is trusted besides the public ones, or empty.
+
+    Raises:
+        PackError: The authority cannot be read.
+    """
+    tls = ssl.create_default_context(cafile=certifi.where())
+    try:
+        tls.load_verify_locations(cadata=authority) if authority else tls.load_default_certs()
+    except (ssl.SSLError, ValueError):
+        raise PackError("the certificate authority of the registry is no PEM; replace it") from None
+    limits = aiohttp.ClientTimeout(
+        total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
+    )
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=tls),
+        timeout=limits,
+        auto_decompress=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+    ) as session:
+        yield session
+
+
+async def _bounded(response: aiohttp.ClientResponse, limit: int, what: str) -> bytes:
+    content = b""
+    async for chunk in response.content.iter_chunked(CHUNK_BYTES):
+        content += chunk
+        if len(content) > limit:
+            raise PackError(f"{what}: the answer has more than {limit} bytes")
+    return content
+
+
+def _authority(url: URL) -> str:
+    """Return host and port as references name them."""
+    return f"{url.host}" if url.is_default_port() else f"{url.host}:{url.port}"
