@@ -102,12 +102,20 @@ def test_a_bound_run_needs_no_registry(world: World, server: PackServer, image: 
     assert world.condition()["reason"] == "Completed"
 
 
+def leading_to(place: str) -> Answer:
+    return Answer(status=307, headers={"Location": place})
+
+
 ENDS: Mapping[str, tuple[Answer, str]] = {
     "401": (Answer(status=401), "the registry answers 401; the administrator gives credentials"),
     "403": (Answer(status=403), "the registry answers 403; the administrator gives credentials"),
     "404": (Answer(status=404), "the registry has no such content (404); push it with"),
     "405": (Answer(status=405), "the registry answers 405, which is no answer to this request"),
     "another manifest": (Answer(b"{}"), "sent another manifest than sha256:"),
+    "a place that is no URL": (leading_to("http://[x"), "leads to a place that is no URL"),
+    "another scheme": (leading_to("file:///etc/passwd"), "leads to file://"),
+    "with a user": (leading_to("http://a:b@127.0.0.1/x"), "which is not among its otherHosts"),
+    "a circle": (leading_to(""), "more than 3 redirects"),
     "a large manifest": (Answer(b" " * 100_000), "the answer has more than 65536 bytes"),
 }
 
