@@ -18,6 +18,8 @@ Result = TypeVar("Result")
 class ReadingBudget:
     """Hands out memory in the order in which it is asked for.
 
+    A run asks for one group at a time, so it waits for at most one of every other run.
+
     Args:
         total_bytes: All there is; who needs more gets all of it and is alone.
     """

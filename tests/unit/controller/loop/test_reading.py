@@ -79,6 +79,31 @@ def test_what_needs_more_than_there_is_goes_alone(runner: asyncio.Runner) -> Non
     assert (meter.order, meter.most) == (["much", "little"], 10)
 
 
+TURNS = {
+    "a small run among large ones": ((10, 1.0), (10, 1.0), (1, 1.0)),
+    "a large run among small ones, which never leave enough": ((4, 1.0), (4, 1.5), (10, 1.0)),
+}
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_every_run_has_its_turn(name: str, runner: asyncio.Runner) -> None:
+    """Who frees memory asks for more behind all who wait, whatever they need."""
+    budget, meter = ReadingBudget(10), Meter()
+
+    async def run(name: str, size: int, seconds: float) -> None:
+        for _ in range(8):
+            await budget.run_within(size, lambda: meter.work(name, size, seconds))
+
+    async def all_of_them() -> None:
+        await asyncio.gather(
+            *(run(f"run {place}", *each) for place, each in enumerate(TURNS[name]))
+        )
+
+    runner.run(all_of_them())
+    assert meter.order[:3] == ["run 0", "run 1", "run 2"]
+    assert meter.order[:12].count("run 2") >= 3
+
+
 def test_memory_is_held_to_the_end_of_the_work_whoever_gives_up(runner: asyncio.Runner) -> None:
     budget, meter = ReadingBudget(10), Meter()
 
