@@ -44,7 +44,7 @@ from securebench.oci.access import (
 from securebench.oci.pull import pull_pack
 from securebench.oci.registry import Registry, registry_session
 from securebench.run.api.models import BenchmarkRunSpec, Pack
-from securebench.run.plan.build import spec_harness
+from securebench.run.plan.score_fields import spec_harness
 
 CONTENT_DIGEST = "digest"
 """Beside a pulled pack: the digest of its files, written when all of them are there."""
