@@ -76,9 +76,7 @@ def spec_object(value: object) -> dict[str, object]:
     """
     if not is_dataclass(value) or isinstance(value, type):
         raise TypeError(f"no part of a specification: {type(value).__name__}")
-    places = {name: place for place, name in enumerate(getattr(value, "last", ()))}
-    ordered = sorted(fields(value), key=lambda each: places.get(each.name, -1))
-    values = ((each, getattr(value, each.name)) for each in ordered)
+    values = ((each, getattr(value, each.name)) for each in fields(value))
     return {
         spec_key(each): content
         for each, content in values

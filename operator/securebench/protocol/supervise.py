@@ -185,8 +185,6 @@ class RunSpec:
     """
 
     verb: ClassVar = "run"
-    last: ClassVar[tuple[str, ...]] = ()
-    """Fields that come last in JSON, in this order."""
 
     streams: StreamsSpec
     temporary: str

@@ -52,18 +52,15 @@ def supervise_argv(program: str, spec: SuperviseSpec) -> list[str]:
     return [program, spec.verb, "--spec", encode_spec(spec)]
 
 
-def base_spec(
-    plan: RunPlan, facts: ClusterFacts, head: int, kind: type[RunSpec] = RunSpec
-) -> RunSpec:
+def base_spec(plan: RunPlan, facts: ClusterFacts, head: int) -> RunSpec:
     """Return what every ``supervise run`` is told alike.
 
     Args:
         plan: The run.
         facts: How many processes there may be.
         head: How much of the beginning of a stream is kept.
-        kind: Class of the result.
     """
-    return kind(
+    return RunSpec(
         streams=StreamsSpec(layout.OUTPUT, head, tail_bytes(plan.limits)),
         temporary=layout.TEMPORARY,
         probes=tuple(plan.pods.probes),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from securebench.core.reasons import FailurePhase
 from securebench.core.sizes import MIB
@@ -68,14 +68,6 @@ ROOT = 0
 SUPERVISE_CAPABILITIES = ("SETUID", "SETGID", "KILL")
 """With which supervise starts and ends the tests as another user (threats R-09); they themselves
 get none. Pod Security level *baseline* allows them, *restricted* does not."""
-
-
-class _CodeRunSpec(RunSpec):
-    """The specification of a container here: golden files have its last keys in another order."""
-
-    __slots__ = ()
-
-    last: ClassVar = ("verdict", "linger", "once", "serves", "prechecks", "lanes", "open_modes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +200,7 @@ def _worker_mounts() -> list[Manifest]:
 def _test_spec(job: _CodeJob) -> RunSpec:
     is_shared = job.code.is_shared
     user = WORKER_USER_ID if is_shared else 0
-    base = base_spec(job.plan, job.facts, job.plan.limits.stream_bytes, _CodeRunSpec)
+    base = base_spec(job.plan, job.facts, job.plan.limits.stream_bytes)
     return replace(
         base,
         temporary=base.temporary if is_shared else "",
@@ -254,7 +246,7 @@ def _test_arguments(job: _CodeJob) -> tuple[str, str, str]:
 def _worker_spec(job: _CodeJob) -> RunSpec:
     worker = (*PROGRAM, "worker", SOCKET, job.member.task.workspace, *_rerun_arguments(job))
     return replace(
-        base_spec(job.plan, job.facts, 0, _CodeRunSpec),
+        base_spec(job.plan, job.facts, 0),
         streams=StreamsSpec("", 0, 0),
         temporary="",
         home=layout.HOME,
