@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ from bench.floor import changes
 from securebench.cluster.client import ApiCluster, connect
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.core.clock import rfc3339
+from securebench.core.errors import TransientClusterError
 from securebench.core.json_values import object_at, text_at
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.layout import launch_folder
@@ -29,6 +31,11 @@ from support.pod_ends import handed_in, judged
 
 ANSWER = "B"
 """The right choice of ``support.build.question``."""
+
+REQUESTS_AT_ONCE = 32
+"""Thousands of Pods may end together; real kubelets share them among many nodes."""
+
+RETRY_SECONDS = 1.0
 
 
 def dated(status: Status, began: float, ended: float) -> Status:
@@ -87,6 +94,7 @@ class Kubelet:
         self._held: list[Raw] = []
         self._known: set[str] = set()
         self._running: set[str] = set()
+        self._places = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
     async def follow(self) -> None:
         """Follow the namespace for ever."""
@@ -120,8 +128,17 @@ class Kubelet:
         await asyncio.sleep(self._seconds)
         uid = text_at(object_at(object_at(pod, "metadata"), "labels"), RUN_UID_LABEL)
         status = dated(left_behind(self._root, uid, view), began, time.time())
-        await self._cluster.patch_status(ObjectKind.POD, view.name, {"status": status})
+        await self._patch(view.name, status)
         self._write(ended=view.name)
+
+    async def _patch(self, name: str, status: Status) -> None:
+        """Write the status of a Pod, however often a busy API server does not answer."""
+        async with self._places:
+            while True:
+                with contextlib.suppress(TransientClusterError):
+                    await self._cluster.patch_status(ObjectKind.POD, name, {"status": status})
+                    return
+                await asyncio.sleep(RETRY_SECONDS)
 
     def _write(self, **event: object) -> None:
         self._log.write(json.dumps({"at": time.time(), **event}) + "\n")
