@@ -26,8 +26,8 @@ NO_LINK = "0" * 64
 
 
 @dataclass(frozen=True, slots=True)
-class RunStart:
-    """A run, as it was started.
+class StartedRun:
+    """What the list of starts and the index of a volume both say of a run.
 
     Attributes:
         run: Name of the BenchmarkRun.
@@ -38,12 +38,6 @@ class RunStart:
         harness_digest: Contract 15.6.
         verifier_version: Contract 15.6.
         started_at: RFC 3339.
-        resumed_uid: The run that it resumes; empty for none.
-        epoch: Of the leader that started it; 0 in an imported line.
-        operator_version: Its version; empty in an imported line.
-        key_id: Of the operator's signing key at that time; empty for none.
-        is_imported: Whether the run is older than the list and was taken over from the index.
-        fault: What was wrong with the lines before when this one was written; empty for nothing.
     """
 
     run: str
@@ -54,6 +48,21 @@ class RunStart:
     harness_digest: str
     verifier_version: str
     started_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart(StartedRun):
+    """A run, as it was started.
+
+    Attributes:
+        resumed_uid: The run that it resumes; empty for none.
+        epoch: Of the leader that started it; 0 in an imported line.
+        operator_version: Its version; empty in an imported line.
+        key_id: Of the operator's signing key at that time; empty for none.
+        is_imported: Whether the run is older than the list and was taken over from the index.
+        fault: What was wrong with the lines before when this one was written; empty for nothing.
+    """
+
     resumed_uid: str = ""
     epoch: int = 0
     operator_version: str = ""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from securebench.attestation.starts import StartedRun
 from securebench.core.errors import StorageError
 from securebench.files.durable import make_folder, replace_file
 from securebench.protocol.messages import decode_object
@@ -20,18 +21,10 @@ _LOCK = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class IndexEntry:
+class IndexEntry(StartedRun):
     """One run.
 
     Attributes:
-        run: Name of the BenchmarkRun.
-        uid: Its uid.
-        run_id: The records' run_id.
-        pack: Manifest id.
-        pack_digest: Contract 15.6.
-        harness_digest: Contract 15.6.
-        verifier_version: Contract 15.6.
-        started_at: RFC 3339.
         run_ordinal: How often this run id was started with these digests, from 1.
         resume_generation: 0 for a run that resumes none.
         outcome: Reason of ``Succeeded``, empty while it goes on.
@@ -41,14 +34,6 @@ class IndexEntry:
         regrade_of: Uid of the run that it grades again, or empty.
     """
 
-    run: str
-    uid: str
-    run_id: str
-    pack: str
-    pack_digest: str
-    harness_digest: str
-    verifier_version: str
-    started_at: str
     run_ordinal: int = 1
     resume_generation: int = 0
     outcome: str = ""
