@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from securebench.run.plan.model import PodUserNamespaces
+
+class PodUserNamespaces(StrEnum):
+    """Whether launch Pods get a user namespace of their own."""
+
+    ON = "on"
+    OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)

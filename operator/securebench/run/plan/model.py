@@ -28,13 +28,6 @@ class VerifierKind(StrEnum):
     NONE = "none"
 
 
-class PodUserNamespaces(StrEnum):
-    """Whether launch Pods get a user namespace of their own."""
-
-    ON = "on"
-    OFF = "off"
-
-
 @dataclass(frozen=True, slots=True)
 class TaskLimits(CandidateBounds):
     """Bounds on captured data and on a record (contract 15.7).

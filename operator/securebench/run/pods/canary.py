@@ -23,8 +23,9 @@ from securebench.protocol.probe import (
 from securebench.protocol.sidecar import GATEWAY_PORT
 from securebench.protocol.supervise import ProbeSpec, TargetSpec
 from securebench.run import layout
+from securebench.run.plan.cluster_facts import PodUserNamespaces
 from securebench.run.plan.keys import Role
-from securebench.run.plan.model import PodUserNamespaces, RunPlan
+from securebench.run.plan.model import RunPlan
 from securebench.run.pods.parts import sizes, volumes
 from securebench.run.pods.parts.commands import POD_SUPERVISE, supervise_argv
 from securebench.run.pods.parts.containers import trusted_container

@@ -10,8 +10,9 @@ from securebench.core.names import ROLE_LABEL, RUN_UID_LABEL
 from securebench.protocol.gateway import READY_FILE, GatewayConfig, GatewayLimits, ProviderConfig
 from securebench.protocol.sidecar import GATEWAY_PORT
 from securebench.run import layout
+from securebench.run.plan.cluster_facts import PodUserNamespaces
 from securebench.run.plan.keys import Role, short_uid
-from securebench.run.plan.model import PodUserNamespaces, RunPlan
+from securebench.run.plan.model import RunPlan
 from securebench.run.pods.parts import sizes, volumes
 from securebench.run.pods.parts.commands import PYTHON
 from securebench.run.pods.parts.containers import trusted_container

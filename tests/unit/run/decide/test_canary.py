@@ -25,9 +25,8 @@ from securebench.run.decide.network.isolation import NO_CANARY
 from securebench.run.decide.network.probing import CanaryAnswer, Probe, probe_answer
 from securebench.run.layout import numbered
 from securebench.run.observe.pods import pod_view
-from securebench.run.plan.cluster_facts import ClusterFacts
+from securebench.run.plan.cluster_facts import ClusterFacts, PodUserNamespaces
 from securebench.run.plan.keys import Role
-from securebench.run.plan.model import PodUserNamespaces
 from securebench.run.pods.canary import canary_pod, control_pod
 from securebench.run.state.history import IsolationResult
 from support.build import (

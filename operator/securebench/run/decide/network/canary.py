@@ -29,8 +29,8 @@ from securebench.run.decide.network.probing import (
 from securebench.run.layout import numbered, probe_name
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.waiting import Waiting, pod_waiting
+from securebench.run.plan.cluster_facts import PodUserNamespaces
 from securebench.run.plan.keys import Role
-from securebench.run.plan.model import PodUserNamespaces
 from securebench.run.state.history import IsolationResult
 from securebench.run.state.pod_runtime import Runtime, runtime_of
 

@@ -10,8 +10,8 @@ from securebench.run.layout import PROBE
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.stage import CONTAINER_WAITS
 from securebench.run.observe.termination import BadMessageError, decode, kernel_release
+from securebench.run.plan.cluster_facts import PodUserNamespaces
 from securebench.run.plan.keys import Role
-from securebench.run.plan.model import PodUserNamespaces
 
 MARGIN = 2.0
 """A canary listens so many times as long as the control needed for its answers: what came up late

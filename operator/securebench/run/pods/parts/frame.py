@@ -22,8 +22,9 @@ from securebench.core.names import (
     label_value,
 )
 from securebench.run.api.base import API_VERSION, KIND
+from securebench.run.plan.cluster_facts import PodUserNamespaces
 from securebench.run.plan.keys import LaunchKey, Role, pod_name
-from securebench.run.plan.model import PodPolicy, PodUserNamespaces, RunIdentity, RunPlan
+from securebench.run.plan.model import PodPolicy, RunIdentity, RunPlan
 from securebench.run.pods.parts.security import pod_security
 
 if TYPE_CHECKING:
