@@ -208,8 +208,8 @@ class SuiteModel(RuleBasedStateMachine):
                 world.restart_suites()
                 world.runner.run(sweep_orphans(world.context))
             assert suite_folders(world.root) == []
-        self.value = ""
-        self.world.apply_suite(**self.spec)
+            self.value = ""
+            world.apply_suite(**self.spec)
         self._after()
 
     @rule(effects=st.integers(1, 6))
