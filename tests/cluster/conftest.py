@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from xdist.remote import Producer
 
 from cluster.shell import Shell, kubeconfig
+from support.lanes import LaneScheduling
 from support.release import Release, release
 
 VALUES = {"settings.launch.retryBackoffSeconds": 1, "viewers.enabled": True}
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Put tests in lanes."""
-    config.pluginmanager.import_plugin("support.lanes")
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LaneScheduling:
+    """Let each lane be a process."""
+    return LaneScheduling(config, log)
 
 
 @pytest.fixture(scope="session")

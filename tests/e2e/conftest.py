@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from xdist.remote import Producer
 
 from e2e.scenario import Starter, scenarios
-from support.lanes import SHARED, lane
+from support.lanes import SHARED, LaneScheduling, lane
 from support.release import Release, release
 
 VALUES = {
@@ -20,9 +21,9 @@ AT_ONCE = 12
 """Scenarios that begin before the first test; more would keep two cores from meeting limits."""
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Put tests in lanes."""
-    config.pluginmanager.import_plugin("support.lanes")
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LaneScheduling:
+    """Let each lane be a process."""
+    return LaneScheduling(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -1,15 +1,13 @@
 """Lanes: files of tests that go one after the other, while other lanes go on beside them.
 
 Tests on the node mostly wait. With ``-n 3`` each lane is a process of its own; without it
-everything goes one after the other. A ``conftest`` imports this module as a plugin.
+everything goes one after the other. The ``conftest`` of a tier makes the scheduler.
 """
 
 from __future__ import annotations
 
 from pathlib import PurePath
 
-import pytest
-from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 SHARED = "shared"
@@ -33,11 +31,6 @@ class LaneScheduling(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return lane(nodeid)
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LaneScheduling:
-    """Schedule by lanes."""
-    return LaneScheduling(config, log)
 
 
 def lane(nodeid: str) -> str:

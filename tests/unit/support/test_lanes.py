@@ -19,6 +19,12 @@ def test_it(number):
     worker = os.environ["PYTEST_XDIST_WORKER"]
     pathlib.Path(__file__).with_suffix(".workers").open("a").write(worker + " ")
 """
+HOOKS = """\
+from support.lanes import LaneScheduling
+
+def pytest_xdist_make_scheduler(config, log):
+    return LaneScheduling(config, log)
+"""
 FILES = ("test_kills", "test_failover", "test_egress", "test_packs")
 
 
@@ -26,8 +32,9 @@ def test_each_lane_is_one_process(tmp_path: Path) -> None:
     for name in FILES:
         (tmp_path / f"{name}.py").write_text(TESTS)
     (tmp_path / "pytest.ini").touch()
+    (tmp_path / "conftest.py").write_text(HOOKS)
 
-    words = ["-q", "-n", "3", "-p", "support.lanes", "--import-mode=importlib", str(tmp_path)]
+    words = ["-q", "-n", "3", "--import-mode=importlib", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words],
         env=os.environ | {"PYTHONPATH": str(Path(support.lanes.__file__).parents[1])},
