@@ -88,7 +88,7 @@ def provider_key(harness_type: str, config: Mapping[str, object]) -> str:
     """Return the variable with the provider's key, which is its entry in the run's Secret.
 
     Args:
-        harness_type: Of the run.
+        harness_type: Harness type of the run.
         config: ``harness.config`` as written.
 
     Returns:
@@ -111,7 +111,7 @@ def forwarded_env(
     The key of the run's provider is not among them: it goes only to the gateway.
 
     Args:
-        harness_type: Of the run.
+        harness_type: Harness type of the run.
         names: Variables in ``harness.env``.
         config: ``harness.config``.
 

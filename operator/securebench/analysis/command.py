@@ -199,7 +199,7 @@ class MlflowTarget(NamedTuple):
     """Where a run goes in MLflow.
 
     Attributes:
-        uri: Of the tracking server.
+        uri: URI of the tracking server.
         experiment: Name; empty for the run's benchmark id.
         has_artifacts: Whether records and summary are uploaded too.
     """

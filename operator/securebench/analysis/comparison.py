@@ -58,7 +58,8 @@ class Comparison:
         changed_rows: Tasks that are left out because their row differs.
         warnings: Why the two may not be comparable.
         compared: With how many candidates the baseline is compared at once.
-        p_value: Of the difference, corrected for that number (Holm); None without a common task.
+        p_value: P value of the difference, corrected for that number (Holm); None without a common
+            task.
     """
 
     baseline: ResultSet
@@ -192,7 +193,7 @@ def look_conclusion(name: str, found: Course) -> str:
     """Say in one sentence whether the looks at a comparison decide it.
 
     Args:
-        name: Of the candidate.
+        name: Name of the candidate.
         found: Its looks so far.
     """
     if not found.taken:

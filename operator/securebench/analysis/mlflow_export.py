@@ -42,7 +42,7 @@ class Logged(NamedTuple):
     """What was done.
 
     Attributes:
-        run_id: Of MLflow's run.
+        run_id: ID of MLflow's run.
         experiment: Its name.
         is_new: Whether it was made; otherwise it was updated.
         notices: What MLflow did not take.
@@ -60,8 +60,8 @@ def log_run(
     """Make or update the MLflow run of a run.
 
     Args:
-        results: Of the run.
-        uri: Of the tracking server.
+        results: Results of the run.
+        uri: URI of the tracking server.
         experiment: Name, made where there is none; empty for the run's benchmark id.
         with_artifacts: Whether records and summary are uploaded.
 

@@ -78,7 +78,7 @@ class Overview:
         reasons: Attempts that did not pass by reason, the most frequent first.
         seconds: Durations of the attempts that were launched; None without any.
         tokens: Sums; None without a provider.
-        cost: Of all attempts; None without a price table.
+        cost: Cost of all attempts; None without a price table.
         slowest: The slowest attempts.
         flakiest: Tasks of which some attempts passed and some failed, the most divided first.
     """

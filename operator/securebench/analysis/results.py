@@ -41,8 +41,8 @@ class Entry:
         details: More about that, on one line.
         launches: Pods that were begun for it.
         seconds: From the first launch to the record; 0 without a launch.
-        difficulty: Of the task; empty if unknown.
-        tags: Of the task.
+        difficulty: Difficulty of the task; empty if unknown.
+        tags: Tags of the task.
         row: Digest of the task's row; empty if unknown.
         images: Resolved images of its Pods by role.
         memory_kills: Processes of it that were killed at the memory limit.
@@ -84,7 +84,7 @@ class Provenance:
     """What the scores of a run rest on: each value with the number of records that have it.
 
     Attributes:
-        digests: Of pack, harness, verifier and images, by name.
+        digests: Digests of pack, harness, verifier and images, by name.
         decisive: Digests that a fair comparison shares.
         labels: Conditions of isolation and grading, by name (records.md).
         agents: Type, model and version of the harness, as configured, by these names.
@@ -105,10 +105,10 @@ class ResultSet:
         path: Its ``candidates.jsonl``.
         damaged: Lines that are no records.
         has_ended: Whether its folder has a summary, which is written at the end of a run.
-        prices: Of models, for the cost.
+        prices: Prices of models, for the cost.
         launches: Attempts with their launches, as far as the folder has them.
         lost_launches: How many launches the cluster or the provider lost, by reason.
-        uid: Of the BenchmarkRun; empty for a folder, which does not say it.
+        uid: UID of the BenchmarkRun; empty for a folder, which does not say it.
     """
 
     name: str
@@ -157,7 +157,7 @@ def read_results(folder: Path, name: str, prices: Prices | None = None) -> Resul
     Args:
         folder: As ``run`` and ``results`` write it.
         name: How the user called it.
-        prices: Of models; they take precedence over those in the folder's summary.
+        prices: Prices of models; they take precedence over those in the folder's summary.
 
     Raises:
         InvalidInputError: It has no record.

@@ -41,7 +41,7 @@ class OpenedEnvelope(NamedTuple):
 
     Attributes:
         statement: What it holds; nobody vouches for it where ``signed_by`` is empty.
-        key_ids: Of all its signatures, whether or not they hold.
+        key_ids: Key IDs of all its signatures, whether or not they hold.
         signed_by: Ids of the given keys whose signatures hold.
     """
 
@@ -68,7 +68,7 @@ def open_envelope(data: bytes, keys: tuple[Key, ...]) -> OpenedEnvelope:
 
     Args:
         data: The whole file.
-        keys: Of those whose signatures count.
+        keys: Keys whose signatures count.
 
     Raises:
         ValueError: It is none, or not in the form in which it is written: every byte counts.

@@ -70,7 +70,7 @@ def read_files(files: RunFiles, uid: str) -> FileFacts:
     """Read all of a run's files once; what is wrong with one becomes a finding.
 
     Args:
-        files: Of the run.
+        files: Files of the run.
         uid: Whose journal it is where no binding says so.
     """
     facts = FileFacts()
@@ -97,7 +97,7 @@ def file_findings(
 
     Args:
         facts: What was read.
-        predicate: Of the statement.
+        predicate: Predicate of the statement.
         told: Digests of the statement, by file.
         optional: Files that may be missing.
     """

@@ -34,7 +34,7 @@ class CheckedRun(NamedTuple):
     Attributes:
         findings: What does not hold; empty where everything does.
         notes: What a reader should know besides, in sentences.
-        predicate: Of the statement; empty where that could not be read.
+        predicate: Predicate of the statement; empty where that could not be read.
         signed_by: Ids of the given keys that signed it.
     """
 

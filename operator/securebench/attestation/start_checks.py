@@ -21,7 +21,7 @@ def start_findings(starts: StartList, predicate: Raw, binding: Raw) -> Iterator[
 
     Args:
         starts: The list, which may have grown since.
-        predicate: Of the statement.
+        predicate: Predicate of the statement.
         binding: ``run.json``.
     """
     yield from bounded(Mismatch(STARTS, "", fault) for fault in starts.faults)

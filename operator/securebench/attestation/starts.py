@@ -56,9 +56,9 @@ class RunStart(StartedRun):
 
     Attributes:
         resumed_uid: The run that it resumes; empty for none.
-        epoch: Of the leader that started it; 0 in an imported line.
+        epoch: Epoch of the leader that started it; 0 in an imported line.
         operator_version: Its version; empty in an imported line.
-        key_id: Of the operator's signing key at that time; empty for none.
+        key_id: Key ID of the operator's signing key at that time; empty for none.
         is_imported: Whether the run is older than the list and was taken over from the index.
         fault: What was wrong with the lines before when this one was written; empty for nothing.
     """

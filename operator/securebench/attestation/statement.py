@@ -65,7 +65,7 @@ def evaluator_fields(version: str) -> Fields:
     """Return who made the results and how sure that is.
 
     Args:
-        version: Of the operator that ended the run.
+        version: Version of the operator that ended the run.
     """
     return {
         "evaluator": {"id": EVALUATOR, "version": {"securebench": version}},

@@ -31,7 +31,7 @@ class Trust(NamedTuple):
     """What a check may rely on.
 
     Attributes:
-        keys: Of operators whose signatures count.
+        keys: Keys of operators whose signatures count.
         is_signature_needed: False: files are only checked against each other.
         uid: The run that was asked for; empty: any.
     """
@@ -45,7 +45,7 @@ def verify_run(files: RunFiles, trust: Trust) -> CheckedRun:
     """Check a run: signature, digests, records, launches, journal, starts.
 
     Args:
-        files: Of the run, as ``securebench verify --output-dir`` leaves them.
+        files: Files of the run, as ``securebench verify --output-dir`` leaves them.
         trust: What the check may rely on.
     """
     content = files.lines(STATEMENT)

@@ -37,7 +37,7 @@ class PrintedEntry(NamedTuple):
     """One entry as it stands in the file.
 
     Attributes:
-        number: Of the line, from 1.
+        number: Number of the line, from 1.
         kind: Type of the entry.
         body: Its fields as JSON values.
     """

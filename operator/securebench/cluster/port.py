@@ -52,7 +52,7 @@ class Listing(NamedTuple):
 
     Args:
         items: Objects of one snapshot, in the API server's order.
-        resource_version: Of the snapshot; a watch from here misses no change.
+        resource_version: Resource version of the snapshot; a watch from here misses no change.
     """
 
     items: tuple[Raw, ...]

@@ -39,7 +39,7 @@ class Additions:
     """What is appended to a Dockerfile.
 
     Args:
-        variables: Of the compose file or the task configuration.
+        variables: Variables of the compose file or the task configuration.
         apt: Debian packages that the test script installs.
         pip: Python packages that it installs.
         needs_python: Whether tests need a python3 that the image may lack.

@@ -32,7 +32,7 @@ class TaskFolder:
     """What a task folder says.
 
     Args:
-        name: Of the folder; the row's id.
+        name: Name of the folder; the row's id.
         labels: Difficulty, category and tags.
         image: Ready image of a task without a Dockerfile, or None.
         solution: Reference solution as a shell script, or None.

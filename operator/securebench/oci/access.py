@@ -55,7 +55,7 @@ class RegistryAccess:
         """Return whether it may send us to another host.
 
         Args:
-            scheme: Of the URL.
+            scheme: Scheme of the URL.
             host: As in the URL, with the port unless that is the default.
         """
         if scheme != "https" and not (self.plain_http and scheme == "http"):

@@ -39,7 +39,7 @@ class AuditResult:
 
     Attributes:
         pack_digest: ``sha256:…`` of contract 15.6 of what was audited.
-        verifier_version: Of the verifiers that judged its runs.
+        verifier_version: Version of the verifiers that judged its runs.
         result: ``passed`` or ``failed``.
         time: When it ended, RFC 3339, UTC.
         tasks: Rows that were looked at.

@@ -28,7 +28,7 @@ class MemberSpec:
 
     Attributes:
         name: Unique among the members.
-        family: Of the task.
+        family: Family of the task.
         candidate: File with the sealed text.
         hidden: Folder with the task's hidden values.
     """

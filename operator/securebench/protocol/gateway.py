@@ -36,7 +36,7 @@ class GatewayLimits:
         connections: Open at once, of one launch.
         all_connections: Open at once, of the run.
         connections_per_second: New ones of one launch, sustained; four times as many in a burst.
-        bytes: Of one launch, both ways together.
+        bytes: Bytes of one launch, both ways together.
         request_bytes: Body of one request to the provider.
         log_lines: Kept of one launch; more are counted, not written.
     """
@@ -56,7 +56,7 @@ class ProviderConfig:
     """The model provider of a run.
 
     Attributes:
-        name: Of its API: ``openai``, ``openai_chat`` or ``anthropic``.
+        name: Name of its API: ``openai``, ``openai_chat`` or ``anthropic``.
         host: The only host that requests are sent to.
         key_file: Absolute path of the file with the key; empty: requests have no key.
         allow_external_tools: Whether hosted tools are let through.
@@ -88,9 +88,9 @@ class GatewayConfig:
 
     Attributes:
         pod_prefix: Names of the run's harness Pods begin with it.
-        namespace: Of the run.
-        service_account: Of the harness Pods.
-        audience: Of the launch tokens.
+        namespace: Namespace of the run.
+        service_account: Service account of the harness Pods.
+        audience: Audience of the launch tokens.
         domains: Configured ``allowed_domains``, normalized; empty: the proxy route is closed.
         provider: Present if the harness works with a model.
         limits: Bounds.
@@ -153,7 +153,7 @@ class LaunchReport:
     Attributes:
         pod: Name of the harness Pod.
         pod_uid: Its uid.
-        address: Of the Pod, as the gateway saw it first; its token is good from there only.
+        address: Address of the Pod, as the gateway saw it first; its token is good from there only.
         closed: Whether the sidecar said that the harness has ended; then the numbers are final.
         requests: Connections and requests of the proxy route that were allowed.
         blocked: Those that were refused, cut for a wrong server name included.

@@ -88,8 +88,8 @@ class StreamsSpec:
 
     Attributes:
         folder: Absolute folder for it, or empty: nothing is kept.
-        head_bytes: Of the beginning of each stream.
-        tail_bytes: Of the end of each stream that is longer.
+        head_bytes: Most bytes of the beginning of each stream.
+        tail_bytes: Most bytes of the end of each stream that is longer.
     """
 
     folder: str
@@ -118,11 +118,11 @@ class RepositorySpec:
         workdir: Absolute folder of the checkout.
         scratch: Absolute folder for a git directory of supervise's own.
         base_commit: Full hash, to which the checkout must be.
-        timeout_seconds: Of each step.
-        setup_patch: Of the author, applied first.
+        timeout_seconds: Time limit of each step.
+        setup_patch: Patch of the author, applied first.
         candidate: File with the patch of the candidate.
         declared: File that says what this patch changes.
-        test_patch: Of the author, applied last.
+        test_patch: Patch of the author, applied last.
         control: Test that must fail, applied with it.
         compile: Precheck to which the tests of ``test_patch`` are added.
     """
@@ -146,8 +146,8 @@ class DiffSpec:
     Attributes:
         workdir: Absolute folder of the checkout.
         scratch: Absolute folder for a git directory of supervise's own.
-        timeout_seconds: Of each step.
-        bytes: Of the patch; one more is kept of a longer one.
+        timeout_seconds: Time limit of each step.
+        bytes: Most bytes of the patch; one more is kept of a longer one.
     """
 
     workdir: str
@@ -165,7 +165,7 @@ class RunSpec:
         temporary: Absolute folder for everybody's temporary files, or empty.
         probes: ``host:port`` of each address that must be closed.
         probe_timeout_seconds: How long that is waited for.
-        max_processes: Of the user; 0 for no limit.
+        max_processes: Most processes of the user; 0 for no limit.
         verdict: Whether the last phase's exit code is the verdict.
         lanes: Compared with their digests first.
         candidate: Unpacked before the phases, or None.
@@ -279,7 +279,7 @@ class EgressSpec:
     """``egress-proxy``: the sidecar of a harness Pod.
 
     Attributes:
-        gateway: Of the run.
+        gateway: Gateway of the run.
         token: Absolute path of the file with the launch's token.
         listen: Port on the loopback by route (``protocol.sidecar.Route``).
         connections: Open at once.

@@ -152,7 +152,7 @@ def with_descriptions(schema: Schema, meanings: Mapping[str, Meaning], place: st
     """Return an object's schema with the meanings of its keys.
 
     Args:
-        schema: Of an object.
+        schema: Schema of an object.
         meanings: By dotted path.
         place: Path of the object; empty for the root.
     """

@@ -24,7 +24,7 @@ def field_rows(schema: Schema, place: str = "") -> Iterator[FieldRow]:
     """Yield the keys of an object and of objects in it, in the order of the schema.
 
     Args:
-        schema: Of an object; of two forms the keys of both.
+        schema: Schema of an object; of two forms the keys of both.
         place: Path of the object; empty for the root.
     """
     required = cast("Collection[str]", schema.get("required", ()))

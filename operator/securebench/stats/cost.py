@@ -33,9 +33,9 @@ class Price(NamedTuple):
     """Prices of a model, in micro-dollars per million tokens.
 
     Args:
-        input: Of input that did not come from the provider's cache.
-        cached_input: Of input from the cache.
-        output: Of output.
+        input: Price of input that did not come from the provider's cache.
+        cached_input: Price of input from the cache.
+        output: Price of output.
     """
 
     input: int
@@ -48,7 +48,7 @@ class Use(NamedTuple):
 
     Args:
         models: That it asked; empty if unknown.
-        tokens: Of all of them together.
+        tokens: Sum of all of them together.
     """
 
     models: tuple[str, ...]
@@ -59,7 +59,7 @@ class Cost(NamedTuple):
     """The cost of attempts.
 
     Args:
-        micro_dollars: Of what has a price.
+        micro_dollars: Cost of what has a price.
         unpriced: Tokens that have none, by model, or by models that share them.
     """
 

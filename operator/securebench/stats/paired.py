@@ -117,7 +117,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Return the p-values of several tests, corrected so that one false alarm in all is rare.
 
     Args:
-        p_values: Of the tests, in any order.
+        p_values: P values of the tests, in any order.
 
     Returns:
         The corrected ones in the same order, each at most 1.

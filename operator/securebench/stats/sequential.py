@@ -77,9 +77,9 @@ def look_tasks(number: int, looks: int, tasks: int) -> int:
     """Return how many tasks a look needs.
 
     Args:
-        number: Of the look, from 1.
+        number: Number of the look, from 1.
         looks: How many are planned.
-        tasks: Of the whole comparison.
+        tasks: Tasks of the whole comparison.
     """
     return ceil(tasks * number / looks)
 

@@ -62,7 +62,7 @@ class JudgedCell(NamedTuple):
 
     Args:
         cell: Its name.
-        results: Of its run; a text says why there are none.
+        results: Results of its run; a text says why there are none.
         baseline: What it is compared with; a text says why there is none, None: nothing is named.
         tries: Runs that were ever started with its digests.
         is_first: Whether it is compared with the last good result of its own suite, which has none
@@ -105,8 +105,8 @@ class GateReport(NamedTuple):
 
     Args:
         status: False if one has failed, Unknown if one cannot be decided.
-        reason: Of the condition.
-        message: Of the condition.
+        reason: Reason of the condition.
+        message: Message of the condition.
     """
 
     status: ConditionStatus
@@ -147,7 +147,7 @@ def judge(gates: Gates, cells: Sequence[JudgedCell]) -> GateReport:
     """Return what the gates say of a round that has ended.
 
     Args:
-        gates: Of the suite.
+        gates: Gates of the suite.
         cells: All of the round.
     """
     verdicts = list(_verdicts(gates, cells))

@@ -77,9 +77,9 @@ class PlannedRun:
     """The run of a cell.
 
     Attributes:
-        cell: Of the matrix.
-        name: Of its BenchmarkRun.
-        spec: Of its BenchmarkRun, with the digest of its pack.
+        cell: Cell of the matrix.
+        name: Name of its BenchmarkRun.
+        spec: Spec of its BenchmarkRun, with the digest of its pack.
         audit: Whether it examines the pack.
         answers: Digest of the reference answers that it hands in; empty for all but an oracle.
     """
@@ -177,7 +177,7 @@ def cell_fields(
     """Return what the score of a suite's run depends on; its run id is a part.
 
     Args:
-        spec: Of the run, with the digest of its pack.
+        spec: Spec of the run, with the digest of its pack.
         installation: Settings that count.
         answers: Digest of the reference answers that it hands in, or empty.
 

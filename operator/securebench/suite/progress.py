@@ -38,8 +38,8 @@ class SeenRun:
         spec: Its spec.
         reason: Why it ended; empty while it goes on.
         succeeded: Whether it is complete.
-        message: Of its condition ``Succeeded``.
-        pass_rate: Of its status; empty without one.
+        message: Message of its condition ``Succeeded``.
+        pass_rate: Pass rate of its status; empty without one.
     """
 
     name: str
@@ -62,9 +62,9 @@ class PastRun(NamedTuple):
     """A run that was begun, as the index of the volume has it.
 
     Args:
-        name: Of its BenchmarkRun.
-        uid: Of its BenchmarkRun.
-        run_id: Of its records.
+        name: Name of its BenchmarkRun.
+        uid: UID of its BenchmarkRun.
+        run_id: Run ID of its records.
         pack_digest: Contract 15.6.
         harness_digest: Contract 15.6.
         verifier_version: Contract 15.6.
@@ -90,7 +90,7 @@ class CellProgress:
         cell: Its name.
         state: How far its run is.
         run: Name of its run; empty for a cell that cannot run.
-        uid: Of the run once it is there; names its results on the volume.
+        uid: UID of the run once it is there; names its results on the volume.
         reason: Why the run ended.
         message: Why the cell cannot run, or failed.
         tries: How often it was started with the same digests; 0 if never.
@@ -258,7 +258,7 @@ def to_delete(
 
     Args:
         plan: The current round, of which none goes.
-        runs: Of the suite.
+        runs: Runs of the suite.
         successful: How many complete ones of a cell stay.
         failed: How many others.
     """

@@ -38,9 +38,9 @@ class Findings:
     """What a pass over a suite has found.
 
     Attributes:
-        spec: Of the suite.
+        spec: Spec of the suite.
         state: What it remembers.
-        times: Of its schedule; None without one.
+        times: Times of its schedule; None without one.
         cells: How far the current round is.
         gates: What the gates say; None without gates.
     """
@@ -58,9 +58,9 @@ def suite_status(
     """Return the whole status.
 
     Args:
-        findings: Of this pass.
+        findings: Findings of this pass.
         conditions: As they were.
-        generation: Of the spec.
+        generation: Generation of the spec.
         now: Seconds since the epoch.
     """
     number = counts(findings.cells)
@@ -86,7 +86,7 @@ def refused_status(
         reason: Why: the spec is not valid, or the operator cannot work on it now.
         message: One line for each problem.
         conditions: As they were.
-        generation: Of the spec.
+        generation: Generation of the spec.
         now: Seconds since the epoch.
     """
     is_over = reason is Reason.INVALID_SPEC

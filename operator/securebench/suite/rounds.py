@@ -20,7 +20,7 @@ class GoodResult:
 
     Attributes:
         run: Name of the run.
-        uid: Of the run.
+        uid: UID of the run.
         sha256: Digest of its records.
     """
 
@@ -78,9 +78,9 @@ def opening(
     """Return the round that begins now, or None.
 
     Args:
-        spec: Of the suite.
+        spec: Spec of the suite.
         state: What it remembers.
-        times: Of its schedule; None without one.
+        times: Times of its schedule; None without one.
         cells: How far the current round is.
         rerun: Value of the annotation; without it, that of the current round goes on to count, so
             that its removal runs nothing.

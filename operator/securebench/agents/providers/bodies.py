@@ -151,7 +151,7 @@ def permitted_fields(
     """Keep the allowed fields; others that have a value are noted as stripped.
 
     Args:
-        body: Of the request.
+        body: Body of the request.
         known: Names of allowed fields.
         refused: Fields that cause a refusal, with their effect.
         findings: Updated in place.

@@ -50,7 +50,7 @@ def check_trial(
         rule: The rule.
         subject: The pack.
         candidates: By id of the tasks that the rule is about; None where a task has none.
-        records: Of the run.
+        records: Records of the run.
     """
     tried = [task for task in subject.tasks if candidates.get(task.id) is not None]
     without = [name for name, candidate in candidates.items() if candidate is None]

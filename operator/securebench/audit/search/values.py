@@ -45,7 +45,7 @@ class HiddenValue:
         name: Where the pack has it; this is what messages show.
         content: Without blanks at its ends.
         is_answer: An answer to a question; its plain form may be part of the question.
-        file_name: Of a file beside the check; empty for everything else.
+        file_name: File name of a file beside the check; empty for everything else.
     """
 
     name: str
@@ -62,7 +62,7 @@ class HiddenValue:
 
         Args:
             task: The task of the value.
-            path: Of the file, in the agent's workspace or image.
+            path: Path of the file, in the agent's workspace or image.
         """
         name = PurePosixPath(path).name
         if not self.file_name or name != self.file_name:

@@ -66,7 +66,7 @@ def write_answer(answer: ReferenceAnswer, lanes_dir: Path) -> str:
     """Write a reference answer beside the lanes of its task and make it durable.
 
     Args:
-        answer: Of the task.
+        answer: Answer of the task.
         lanes_dir: Gets the folder ``oracle`` with one file, named by the form of the answer.
 
     Returns:

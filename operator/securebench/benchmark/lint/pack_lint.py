@@ -123,7 +123,7 @@ def lint_harness(
 
     Args:
         env_names: ``harness.env``.
-        artifact_path: Of a command harness, or None.
+        artifact_path: Artifact path of a command harness, or None.
         takes_checkout: Whether the difference of a checkout is its candidate.
         task_types: Families of the pack's tasks.
         path: Tester YAML as the user named it.

@@ -65,7 +65,7 @@ def reference_answers(
     """Check a pack's reference answers and return them.
 
     Args:
-        content: Of the file; None where the pack has none.
+        content: Content of the file; None where the pack has none.
         tasks: Compiled rows.
         wanted: Ids of the tasks that need an answer.
         is_whole: Whether the rows are all of the pack; else ids without a row are no error.

@@ -342,7 +342,7 @@ def row_error(context: str, problem: str, *, path: str | None, line: int | None)
         context: Begins the message and names the row.
         problem: The rest; the same defect has the same text in every row.
         path: Task file as the user named it.
-        line: Of the row.
+        line: Line of the row.
     """
     return PackError(f"{context}{problem}", path=path, line=line, problem=problem)
 

@@ -41,7 +41,7 @@ class SchemaDefect(NamedTuple):
     Attributes:
         path: Keys and positions from the root; of a missing, misspelt or unknown key its own, of
             several unknown ones the first.
-        keyword: Of JSON Schema, or ``MISSPELT``.
+        keyword: Keyword of JSON Schema, or ``MISSPELT``.
         words: What is to be said behind the place's name; of unknown keys "field(s): a, b" with
             the nearest known ones; of a misspelt key the known one alone.
     """
@@ -59,7 +59,7 @@ class SchemaDefect(NamedTuple):
         """Return the message about a value of that name.
 
         Args:
-            name: Of the value.
+            name: Name of the value.
             unknown: What goes before "field(s)" where keys are unknown.
         """
         path = self.path[:-1] if self.keyword in {MISSPELT, UNKNOWN} else self.path

@@ -24,7 +24,7 @@ class RegradeOptions(NamedTuple):
     """How a run is graded again.
 
     Args:
-        name: Of the new BenchmarkRun; empty: made from that of the earlier one.
+        name: Name of the new BenchmarkRun; empty: made from that of the earlier one.
         pack: Folder of the pack on the results volume; empty: the pack of the earlier run.
         is_awaited: Whether to follow it to its end.
     """
@@ -76,8 +76,8 @@ def regrade_spec(earlier: Raw, folder: str = "") -> Raw:
 
     Args:
         earlier: The BenchmarkRun before it.
-        folder: Of the pack on the results volume; empty: the earlier pack as it is now, whatever
-            digest it had.
+        folder: Folder of the pack on the results volume; empty: the earlier pack as it is now,
+            whatever digest it had.
     """
     kept = object_at(earlier, "spec").items()
     spec = {key: value for key, value in kept if key not in _NOT_TAKEN_OVER}

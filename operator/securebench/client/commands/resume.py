@@ -74,10 +74,10 @@ async def create_like(
 
     Args:
         cluster: The namespace.
-        name: Of the new run.
-        spec: Of the new run.
+        name: Name of the new run.
+        spec: Spec of the new run.
         earlier: The BenchmarkRun before it.
-        sections: Of the spec whose ``secretRef`` it needs.
+        sections: Sections of the spec whose ``secretRef`` it needs.
 
     Raises:
         InvalidInputError: A Secret is gone.

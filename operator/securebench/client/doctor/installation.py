@@ -35,7 +35,7 @@ class Installation:
     Attributes:
         pod: Name of the operator's Pod that the user gave, or None.
         operator_name: The same, or the name in a release that is called as the chart.
-        viewers_name: Of the Pod that serves published results.
+        viewers_name: Name of the Pod that serves published results.
         execute_in: Returns how commands run in the operator container of a Pod.
     """
 

@@ -112,7 +112,7 @@ class CreateRetries:
         """Note that authorization or admission refused an object.
 
         Args:
-            name: Of the object, by which later refusals of it are found.
+            name: Name of the object, by which later refusals of it are found.
             what: Its kind and name.
             error: The server's answer.
 
@@ -134,7 +134,7 @@ class CreateRetries:
         """Create an object, and record the outcome.
 
         Args:
-            name: Of the object.
+            name: Name of the object.
             what: Its kind and name.
             create: Creates it or finds it.
 

@@ -23,8 +23,8 @@ class ProviderWatch:
 
     Args:
         store: The run's folder.
-        run_uid: Of the run.
-        host: Of its model provider.
+        run_uid: UID of the run.
+        host: Host of its model provider.
         on_change: Called when the file has changed.
     """
 

@@ -19,7 +19,7 @@ async def resumed_run(context: Context, spec: BenchmarkRunSpec) -> IndexEntry | 
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
-        spec: Of the new run.
+        spec: Spec of the new run.
 
     Raises:
         SpecError: There is no such run, its results are gone, it has not ended, or it is a regrade.
@@ -42,7 +42,7 @@ async def regraded_run(context: Context, spec: BenchmarkRunSpec) -> IndexEntry |
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
-        spec: Of the new run.
+        spec: Spec of the new run.
 
     Raises:
         SpecError: There is no such run, its results are gone, or it has not ended.

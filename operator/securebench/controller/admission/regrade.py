@@ -36,11 +36,11 @@ def check_regrade(
     """Refuse a regrade whose candidates were made under other conditions. Blocks.
 
     Args:
-        root: Of the volume.
+        root: Root of the volume.
         earlier: The run that is graded again.
         binding: What that is bound to.
-        plan: Of the regrade.
-        pack: Of the regrade.
+        plan: Plan of the regrade.
+        pack: Pack of the regrade.
 
     Raises:
         SpecError: Harness or attempts differ, a task is another one or shows its agent other data,

@@ -16,7 +16,7 @@ async def check_secrets(cluster: Cluster, spec: BenchmarkRunSpec) -> None:
 
     Args:
         cluster: The run's namespace.
-        spec: Of the run.
+        spec: Spec of the run.
 
     Raises:
         SecretMissingError: One is absent or lacks its label; which of both is not told.

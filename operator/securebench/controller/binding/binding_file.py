@@ -31,7 +31,7 @@ def new_binding(
 
     Args:
         run: The BenchmarkRun.
-        plan: Of the run.
+        plan: Plan of the run.
         entry: Its line of the index.
         resumed: That of the run that it resumes, or None.
     """

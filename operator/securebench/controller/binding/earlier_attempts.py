@@ -45,8 +45,8 @@ class EarlierAttempt:
         record_sha256: Hex digest of its record's line; empty without one.
         production: What its harness left last, or None.
         at: When that was captured, seconds since the epoch, or 0.
-        usage: Of the model provider, by all its launches.
-        network: Of the run that produced its candidate.
+        usage: Usage of the model provider, by all its launches.
+        network: Network of the run that produced its candidate.
     """
 
     run_uid: str

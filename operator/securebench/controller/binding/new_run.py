@@ -58,7 +58,7 @@ def bind_new_run(
     Args:
         context: Shared parts of the operator: client, settings, clock.
         run: The BenchmarkRun.
-        spec: Of the run.
+        spec: Spec of the run.
         sources: What it is bound from.
 
     Raises:

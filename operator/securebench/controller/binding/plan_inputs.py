@@ -39,8 +39,8 @@ class PinnedInputs:
         bounds: Contract 15.7.
         audit: Whether the run examines a pack.
         answers: Content of the pack's reference answers, for an oracle.
-        agent_version: Of the tool of a model provider; empty: none was chosen yet. What a run
-            continues began with counts too, so that ``latest`` means one version throughout.
+        agent_version: Version of the tool of a model provider; empty: none was chosen yet. What a
+            run continues began with counts too, so that ``latest`` means one version throughout.
         kept: Tasks whose records come from an earlier run.
         pack_audit: What the newest audit of the pack said when the run began; ``none`` for runs of
             operators that did not ask.
@@ -71,7 +71,7 @@ def bound_plan(
     Args:
         context: Shared parts of the operator: client, settings, clock.
         run: The BenchmarkRun.
-        spec: Of the run.
+        spec: Spec of the run.
         pack: Its frozen pack.
         pinned: What its first start pinned.
 

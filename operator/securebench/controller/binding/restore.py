@@ -26,7 +26,7 @@ def restore_run(
     Args:
         context: Shared parts of the operator: client, settings, clock.
         run: The BenchmarkRun.
-        spec: Of the run.
+        spec: Spec of the run.
         store: Its folder, which has the binding.
 
     Raises:

@@ -55,7 +55,7 @@ def kept_entries(root: Path, uid: str) -> tuple[Kept, ...]:
     """Return what a resumed run takes over: attempts with a result, in the journal's order.
 
     Args:
-        root: Of the volume.
+        root: Root of the volume.
         uid: The earlier run.
 
     Raises:
@@ -73,7 +73,7 @@ def copy_records(root: Path, uid: str, kept: Collection[Kept]) -> None:
     """Copy the records that a resumed run takes over into its folder.
 
     Args:
-        root: Of the volume.
+        root: Root of the volume.
         uid: The new run.
         kept: What it takes over.
 
@@ -94,10 +94,10 @@ def take_over(
     """Copy candidates and records into the folder of a regrade; may be repeated.
 
     Args:
-        store: Of the regrade, which is not bound yet.
+        store: Store of the regrade, which is not bound yet.
         earlier: The run that it grades again.
-        plan: Of the regrade.
-        pack: Of the regrade.
+        plan: Plan of the regrade.
+        pack: Pack of the regrade.
 
     Returns:
         The first entries of its journal, in pack order. An attempt that left neither candidate nor

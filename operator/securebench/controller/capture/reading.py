@@ -42,7 +42,7 @@ class OutputProcessor:
     """Reads and journals the output of one run's launches.
 
     Args:
-        budget: Of the whole operator.
+        budget: Budget of the whole operator.
         plan: The run.
         ledger: Its journal and records.
         clock: The wall clock.

@@ -16,7 +16,7 @@ def journal_entries(folder: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
     """Yield the whole lines of a run's journal, which may be written meanwhile.
 
     Args:
-        folder: Of the run.
+        folder: Folder of the run.
 
     Raises:
         JournalCorruptError: A file that others continue is missing or damaged.

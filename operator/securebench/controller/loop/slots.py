@@ -102,7 +102,7 @@ class SlotAdmission:
     """Admits one run: waits for a slot and gives it back.
 
     Args:
-        slots: Of this operator.
+        slots: Slots of this operator.
         uid: The run.
         spec: The latest one of the run.
         publisher: Says why the run waits.

@@ -35,7 +35,7 @@ class UnplannedEnd:
         context: Shared parts of the operator: client, settings, clock.
         run: The BenchmarkRun.
         store: Its folder on the volume.
-        publisher: Of its status.
+        publisher: Publisher of its status.
     """
 
     def __init__(

@@ -123,8 +123,8 @@ def operator_probes(turns: LastSeen, answers: LastSeen) -> Mapping[str, Problem]
     """Return what the kubelet's probes ask, by path.
 
     Args:
-        turns: Of the event loop.
-        answers: Of the API server.
+        turns: Turns of the event loop.
+        answers: Answers of the API server.
     """
     return {LIVE_PATH: turns.problem, READY_PATH: answers.problem}
 

@@ -34,7 +34,7 @@ def serve(name: str, port: int, application: WSGIApplication) -> BaseServer:
     Further connections wait in the kernel's short queue; beyond it they are not accepted.
 
     Args:
-        name: Of the thread.
+        name: Name of the thread.
         port: 0 for any free one.
         application: What answers.
 

@@ -170,7 +170,7 @@ def series(count: int, at: float) -> Raw:
 
     Args:
         count: Occurrences so far, the first one included.
-        at: Of the last one, seconds since the epoch.
+        at: Time of the last one, seconds since the epoch.
     """
     return {"series": {"count": count, "lastObservedTime": micro_time(at)}}
 

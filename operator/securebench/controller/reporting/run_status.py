@@ -61,7 +61,7 @@ class StatusInputs:
     """What a status needs besides plan and history.
 
     Attributes:
-        generation: Of the observed spec.
+        generation: Generation of the observed spec.
         findings: Conditions to set; ``Succeeded`` is always among them.
         now: Seconds since the epoch.
         estimates: What the run's verdicts say; pass@k once the run is over, before it would rest on
@@ -141,7 +141,7 @@ def with_generation(status: Mapping[str, object], generation: int) -> dict[str, 
 
     Args:
         status: ``{"status": {...}}`` as it was written when the run ended.
-        generation: Of the observed spec.
+        generation: Generation of the observed spec.
     """
     body = status["status"]
     if not isinstance(body, Mapping):

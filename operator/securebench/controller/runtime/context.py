@@ -24,7 +24,7 @@ class Context:
         cluster: Its namespace, as the leader sees it.
         settings: As the chart wrote them.
         clock: The wall clock.
-        rate: Of Pod creation of the whole operator.
+        rate: Rate of Pod creation of the whole operator.
         capacity: What the runs have of what the operator bounds.
         node_name: Node that the operator runs on, or empty when unknown.
         targets: What no Pod of a run may reach.

@@ -13,7 +13,7 @@ class LatestSpec:
 
     Args:
         spec: As the API server has it.
-        generation: Of that spec.
+        generation: Generation of that spec.
     """
 
     def __init__(self, spec: Mapping[str, object], generation: int) -> None:

@@ -61,8 +61,8 @@ class LoopTasks:
         """Begin the loop of an object, unless it goes on.
 
         Args:
-            uid: Of the object.
-            name: Of the object, for logs.
+            uid: UID of the object.
+            name: Name of the object, for logs.
             loop: Is called again after a failure.
         """
         known = self._started.get(uid)

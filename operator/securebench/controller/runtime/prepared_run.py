@@ -23,11 +23,11 @@ class RunObject:
         name: Its name.
         uid: Its uid.
         namespace: Its namespace.
-        generation: Of the spec.
+        generation: Generation of the spec.
         spec: As the API server has it.
         audit: Whether its label says that it examines a pack.
         queue: What its label says of the queue of its Pods, or empty.
-        conditions: Of its status as it was seen; only their transition times are used.
+        conditions: Conditions of its status as it was seen; only their transition times are used.
         status: As it was seen: what it says already is not written again.
     """
 

@@ -53,7 +53,7 @@ class RetryQueue(Generic[K]):
         """Take in that a try failed.
 
         Args:
-            key: Of what was tried.
+            key: Key of what was tried.
             at_least_seconds: The server's own wish, or None.
 
         Returns:

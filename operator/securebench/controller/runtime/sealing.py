@@ -32,7 +32,7 @@ class Totals(NamedTuple):
     """What a summary says of all launches of a run.
 
     Attributes:
-        usage: Of the model provider; None for a run without one.
+        usage: Usage of the model provider; None for a run without one.
         losses: Number of launches that were lost, by reason.
         regrade: What it says of the run that was graded again; None for a run that is no regrade.
     """
@@ -50,7 +50,7 @@ class EndedRun:
         index: Its line of the index.
         records: Its finished attempts with the digests of their records, in pack order.
         finishes: How they ended, in the same order.
-        totals: Of its launches.
+        totals: Totals of its launches.
         is_audit: Whether it examines a pack: then nothing is published.
         record_bytes: Bound of one record.
     """
@@ -157,10 +157,10 @@ def write_summary(
 
     Args:
         store: The run's folder.
-        run_id: Of the summary.
+        run_id: Run ID of the summary.
         finishes: How each of the attempts ended.
         sha256: Hex digest of candidates.jsonl.
-        totals: Of the run's launches.
+        totals: Totals of the run's launches.
 
     Returns:
         What it says of the verdicts.

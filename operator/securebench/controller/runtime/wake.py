@@ -19,7 +19,7 @@ class Wake:
     """Waits for a change or a time.
 
     Args:
-        clock: Of this process.
+        clock: Clock of this process.
     """
 
     def __init__(self, clock: Clock) -> None:

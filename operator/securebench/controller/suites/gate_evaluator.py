@@ -33,7 +33,7 @@ class _Source(NamedTuple):
 
     Args:
         name: How the run is called in messages.
-        uid: Of the run.
+        uid: UID of the run.
         sha256: Hex digest of its records.
     """
 
@@ -69,7 +69,7 @@ class GateEvaluator:
         """Return what the gates say; None without gates.
 
         Args:
-            spec: Of the suite.
+            spec: Spec of the suite.
             wanted: Its cells.
             cells: How far they are.
 

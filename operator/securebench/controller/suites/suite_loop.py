@@ -70,8 +70,8 @@ class _Suite(NamedTuple):
 
     Args:
         object: As the API server has it.
-        spec: Of it.
-        cells: Of the spec.
+        spec: Spec of it.
+        cells: Cells of the spec.
     """
 
     object: SuiteObject

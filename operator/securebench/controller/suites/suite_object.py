@@ -19,11 +19,11 @@ class SuiteObject:
     Attributes:
         identity: Its name, uid and queue.
         namespace: Its namespace.
-        generation: Of the spec.
+        generation: Generation of the spec.
         created_at: RFC 3339.
         spec: As the API server has it.
         rerun: Value of the annotation for a manual run; empty without it.
-        conditions: Of its status as it was seen.
+        conditions: Conditions of its status as it was seen.
         status: As it was seen.
     """
 

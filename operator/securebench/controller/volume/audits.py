@@ -21,7 +21,7 @@ def write_audit(root: Path, result: AuditResult) -> None:
     """Keep a result; it replaces an earlier one of this pack and these verifiers. Blocks.
 
     Args:
-        root: Of the results volume.
+        root: Root of the results volume.
         result: See AuditResult.
     """
     path = _path(root, result.pack_digest, result.verifier_version)
@@ -33,9 +33,9 @@ def pack_audit(root: Path, pack_digest: str, verifier_version: str) -> PackAudit
     """Return what the newest audit said of a pack. Blocks.
 
     Args:
-        root: Of the results volume.
+        root: Root of the results volume.
         pack_digest: ``sha256:…`` of contract 15.6.
-        verifier_version: Of the verifiers that will judge.
+        verifier_version: Version of the verifiers that will judge.
 
     Returns:
         ``none`` also where the file is damaged or tells of another pack.

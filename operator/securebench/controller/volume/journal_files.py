@@ -61,7 +61,7 @@ def journal_parts(folder: Path) -> Sequence[JournalPart]:
     """Return the files of a run's journal in their order, at least one.
 
     Args:
-        folder: Of the run.
+        folder: Folder of the run.
 
     Raises:
         JournalCorruptError: A file that others continue is missing or damaged.
@@ -110,7 +110,7 @@ def read_journal(folder: Path, run_uid: str) -> Replay:
     """Decode a run's journal.
 
     Args:
-        folder: Of the run.
+        folder: Folder of the run.
         run_uid: The run that it must belong to.
 
     Raises:
@@ -124,7 +124,7 @@ def open_journal(folder: Path, run_uid: str, lead: VolumeLead) -> Journal:
     """Open a run's journal as its only writer.
 
     Args:
-        folder: Of the run.
+        folder: Folder of the run.
         run_uid: The run.
         lead: Who writes.
 

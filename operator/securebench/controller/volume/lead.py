@@ -75,7 +75,7 @@ def take_volume(
 
     Args:
         root: Where the volume is mounted.
-        epoch: Of the Lease.
+        epoch: Epoch of the Lease.
         holder: Who leads.
         require: Raises unless the process still leads.
 

@@ -44,7 +44,7 @@ def read_run(root: Path, uid: str, sha256: str, read: Reader[T]) -> T:
 
     Args:
         root: Where the volume is mounted.
-        uid: Of the run.
+        uid: UID of the run.
         sha256: Hex digest that they must have.
         read: Is given one record for each line, None for a damaged one.
 

@@ -35,7 +35,7 @@ class SuiteStore:
 
     Args:
         root: Where the volume is mounted.
-        uid: Of the BenchmarkSuite.
+        uid: UID of the BenchmarkSuite.
         lead: Who writes; None only reads.
     """
 

@@ -96,7 +96,7 @@ class Dialer:
         Args:
             lookups: Limits the concurrent look-ups of one launch.
             host: Canonical name.
-            port: Of the target.
+            port: Port of the target.
             tls: Use TLS and require a valid certificate for the host.
             is_allowed: Whether an address may be connected to.
 

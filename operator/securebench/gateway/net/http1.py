@@ -119,7 +119,7 @@ class Exchange:
     Attributes:
         head: The parsed head of the request.
         trailers: After the body; complete when ``body`` has ended.
-        status: Of the final response (including 101) once it has begun, else None.
+        status: Status of the final response (including 101) once it has begun, else None.
     """
 
     def __init__(self, agent: AgentStream, head: RequestHead, received: _HeadBytes) -> None:

@@ -55,7 +55,7 @@ class RunGateway:
         Args:
             launch: Its limit on concurrent look-ups applies, so that launches share them fairly.
             host: Canonical name; the caller has checked the allow-list.
-            port: Of the target.
+            port: Port of the target.
 
         Raises:
             RefusedError: 403, an address of the name is not public.

@@ -29,7 +29,7 @@ class Identity:
 
     Attributes:
         pod: Name; a DNS-1123 label and therefore a safe file name.
-        uid: Of the Pod.
+        uid: UID of the Pod.
     """
 
     pod: str

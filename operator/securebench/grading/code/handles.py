@@ -213,7 +213,7 @@ def handle_type(peer: Any, name: str, bases: Sequence[type], specials: Iterable[
 
     Args:
         peer: The candidate's side: its ``request`` asks, its ``cannot`` fails the tests.
-        name: Of the class.
+        name: Name of the class.
         bases: Its own: classes of handles, and types that stand for themselves.
         specials: Its special methods, among ``__eq__`` and those of ``ABILITIES``.
     """

@@ -67,7 +67,7 @@ class ResourceDefinition(NamedTuple):
         kind: In CamelCase.
         plural: In lower case.
         short_name: For kubectl.
-        description: Of the object.
+        description: Description of the object.
         spec: Model of its spec.
         status: Model of its status.
         rules: CEL rules by model.

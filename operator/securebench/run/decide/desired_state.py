@@ -18,7 +18,7 @@ class DesiredState:
     """The spec of a run, as one generation has it.
 
     Attributes:
-        generation: Of the spec.
+        generation: Generation of the spec.
         is_suspended: Whether nothing new may begin; also known of an invalid spec.
         parsed: The spec, or why it is invalid.
     """
@@ -89,7 +89,7 @@ def desired_state(spec: Mapping[str, object], generation: int) -> DesiredState:
 
     Args:
         spec: The object's ``spec``.
-        generation: Of that spec.
+        generation: Generation of that spec.
     """
     parsed: BenchmarkRunSpec | InvalidInputError
     try:

@@ -25,7 +25,7 @@ class RefusedCreate:
     Attributes:
         message: What is refused, what happens and what to do, in one line.
         tries: Refusals so far.
-        waited_seconds: Of all pauses, the next one included; time in which the object was not
+        waited_seconds: Sum of all pauses, the next one included; time in which the object was not
             wanted, as of a run at rest, does not count.
         again_at: When it is tried again, monotonic seconds; None: not any more.
     """

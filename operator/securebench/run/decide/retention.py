@@ -32,7 +32,7 @@ class ResultsFolder(NamedTuple):
         ended_at: When it ended, in seconds since the epoch, or None.
         touched_at: When anything of it was written last, in seconds since the epoch.
         has_results: Whether more is left than how it ended.
-        run_id: Of its records, or empty where it never started.
+        run_id: Run ID of its records, or empty where it never started.
         is_going: Whether its removal was begun, and perhaps broken off.
     """
 

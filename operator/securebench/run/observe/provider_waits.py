@@ -24,7 +24,7 @@ class ObservedProvider:
     """What the gateway says of the run's model provider.
 
     Attributes:
-        host: Of the provider.
+        host: Host of the provider.
         launches: How many launches it makes wait.
         longest: Some of them, the longest wait first.
     """

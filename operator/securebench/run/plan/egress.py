@@ -32,7 +32,7 @@ def egress_plan(
     """Return the egress of a run's harness Pods, or None for no network at all.
 
     Args:
-        harness: Of the run.
+        harness: Harness of the run.
         spec: Names the Secret with the provider's key.
         listed: Providers inside the cluster that the administrator allows.
 

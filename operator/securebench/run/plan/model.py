@@ -89,8 +89,8 @@ class ClusterProvider:
 
     Attributes:
         host: DNS name of its Service.
-        port: Of the Service, as in the tester's URL.
-        namespace: Of its Pods.
+        port: Port of the Service, as in the tester's URL.
+        namespace: Namespace of its Pods.
         pod_port: Port of its Pods, which network policies are about.
     """
 
@@ -105,14 +105,14 @@ class ProviderPlan:
     """The model provider of a run.
 
     Attributes:
-        name: Of its API: ``openai``, ``openai_chat`` or ``anthropic``.
+        name: Name of its API: ``openai``, ``openai_chat`` or ``anthropic``.
         host: The provider's host.
         secret: Name of the Secret with its API key, mounted in the gateway only; empty: no key.
         key: Key of the API key in that Secret; empty: no key.
         allow_external_tools: Whether tools hosted by the provider may be used.
         max_requests: Budget per launch, or None.
         max_tokens: Budget per launch, or None.
-        port: Of the host.
+        port: Port of the host.
         base: Path of its base URL; None for the vendor's own.
         is_plain: Whether it is reached by HTTP without TLS.
         ca: Certificates that are trusted instead of the public authorities, or empty.
@@ -341,9 +341,9 @@ class EarlierRun:
     """The run whose sealed candidates a run verifies again.
 
     Attributes:
-        name: Of its BenchmarkRun.
-        uid: Of its BenchmarkRun.
-        run_id: Of its records.
+        name: Name of its BenchmarkRun.
+        uid: UID of its BenchmarkRun.
+        run_id: Run ID of its records.
     """
 
     name: str

@@ -41,7 +41,7 @@ class ScoreContext(NamedTuple):
 
     Args:
         installation: Settings of the operator.
-        run_id: Of the records.
+        run_id: Run ID of the records.
         pack_digest: Contract 15.6; None for a pack that was not read.
         audit: Whether the run examines the pack.
         answers: Digest of the reference answers that an oracle hands in, else empty.
@@ -65,16 +65,16 @@ class ScoreFields:
     neither may change from version to version.
 
     Attributes:
-        run_id: Of the records.
+        run_id: Run ID of the records.
         pack: Digest of the pack.
         harness: Digest of the harness.
         agent: Resolved version of the provider's CLI, as the harness's digest has ``latest`` as it
             is written; empty for a tester's own agent, None for a harness without an agent.
         verifier: Version of the verifier.
-        attempts: Of each task.
+        attempts: Attempts of each task.
         tasks: Which rows run.
         verification: The tester's policy for verifiers.
-        resources: Of the containers.
+        resources: Resources of the containers.
         isolation: What is required, and what may be open.
         limits: Contract 15.7.
         earlier_run: Run whose attempts or candidates it takes over; empty for none.

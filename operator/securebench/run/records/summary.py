@@ -113,9 +113,9 @@ def run_summary(
     """Aggregate the records of a run.
 
     Args:
-        run_id: Of the summary.
+        run_id: Run ID of the summary.
         records: One for each attempt.
-        usage: Of the model provider; None for a run without one.
+        usage: Usage of the model provider; None for a run without one.
         losses: Number of launches that were lost, by reason.
     """
     facts = list(records)

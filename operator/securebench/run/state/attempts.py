@@ -41,7 +41,7 @@ class DiffReport:
     """What supervise reported about the diff of a checkout; evidence, never a verdict.
 
     Attributes:
-        exit_code: Of git, or None if git itself did not fail.
+        exit_code: Exit code of git, or None if git itself did not fail.
         stderr: Git's stderr, or why there is no diff; bounded by supervise, otherwise unchecked.
         baseline: State of the checkout before the command: ``clean``, ``committed`` (it had
             changes, which count as part of the baseline) or empty.
@@ -338,7 +338,8 @@ class AttemptHistory:
         usage: Model provider usage of all its launches, including lost ones.
         reading: Whether the operator is reading its output.
         crash_suspicion: Whether its output is suspected of having crashed the operator.
-        network: Of the earlier run that sealed its candidate; None unless it was taken over.
+        network: Network of the earlier run that sealed its candidate; None unless it was taken
+            over.
     """
 
     key: AttemptKey

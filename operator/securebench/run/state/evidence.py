@@ -34,7 +34,7 @@ class ContainerEvidence:
         image_id: Resolved image with its digest, or empty if it never came.
         started_at: Seconds since the epoch, or None if it never started.
         finished_at: Its end, or None.
-        exit_code: Of its last end, or None.
+        exit_code: Exit code of its last end, or None.
         reason: The kubelet's reason of its end, or why it was waiting; else empty.
         message: The kubelet's words about a container that was waiting, truncated.
         restarts: How often it was started again.

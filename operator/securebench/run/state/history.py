@@ -31,7 +31,7 @@ class Continued:
     """The journal goes on in a file of the next leader, of which this is the first line.
 
     Attributes:
-        epoch: Of the leader.
+        epoch: Epoch of the leader.
         holder: Who that is: ``<Pod name>_<Pod uid>``.
         previous: Epoch in the name of the file that this one continues; 0: ``journal.jsonl``.
         size_bytes: How many bytes of that file count.
@@ -208,10 +208,10 @@ class CandidateKept:
     """A regrade took over a sealed candidate of an earlier run, to verify it again.
 
     Attributes:
-        production: Of the launch that sealed it; its files lie in this run's folder.
+        production: Production of the launch that sealed it; its files lie in this run's folder.
         at: When that launch was captured, seconds since the epoch, or 0.
         usage: Model provider usage of the attempt until then.
-        network: Of the run that produced it.
+        network: Network of the run that produced it.
         run_uid: The run that is graded again.
     """
 

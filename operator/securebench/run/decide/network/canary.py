@@ -60,7 +60,7 @@ class CanaryCheck:
         timeout_seconds: For the whole check, from the first Pod that may be made.
         may_have_user_namespaces: Whether a canary with a user namespace is tried first.
         must_have_user_namespaces: Whether there is no proof without one.
-        runtime_class: Of the run's Pods, or empty.
+        runtime_class: Runtime class of the run's Pods, or empty.
         must_be_sandboxed: Whether the administrator requires a sandbox of that class.
         is_node_allowed: Whether targets of the node may be reached all the same.
         has_gateway: Whether the run has a gateway, which the canary must reach.

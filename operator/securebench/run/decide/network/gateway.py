@@ -39,7 +39,7 @@ class ObservedGateway:
     """What the cluster shows of a run's gateway.
 
     Attributes:
-        name: Of the Service; a Pod's is this and its number.
+        name: Name of the Service; a Pod's is this and its number.
         pods: Gateway Pods by number.
         last_vanished: Number of the latest gateway Pod that is gone, 0 for none.
         service: The Service, or None.

@@ -22,7 +22,7 @@ class Repair(NamedTuple):
 
     Attributes:
         name: Its name.
-        edited_uid: Of the one that has to go first, or empty where there is none.
+        edited_uid: UID of the one that has to go first, or empty where there is none.
     """
 
     name: str

@@ -19,7 +19,7 @@ class EndReason(NamedTuple):
     """How a run ended, or why it has to be ended.
 
     Attributes:
-        reason: Of ``Succeeded``.
+        reason: Reason of ``Succeeded``.
         message: One plain sentence.
     """
 

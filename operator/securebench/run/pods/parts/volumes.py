@@ -50,7 +50,7 @@ def service_account_token(
     """Return a token of the Pod's service account for one audience; the kubelet renews it.
 
     Args:
-        name: Of the volume.
+        name: Name of the volume.
         file: Name of the token's file.
         audience: The only one that the token is good for.
         expiration_seconds: At least 600; the API server may give less.

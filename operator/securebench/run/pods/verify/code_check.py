@@ -75,7 +75,7 @@ class _CodePlace:
     """What a container has for itself.
 
     Attributes:
-        name: Of the container.
+        name: Name of the container.
         user: Its user and group.
         is_worker: Whether it has the candidate's code alone.
     """
@@ -145,7 +145,7 @@ def folder_digest(name: str, digest: str) -> str:
     """Return the tree digest of a folder that holds one file.
 
     Args:
-        name: Of the file.
+        name: Name of the file.
         digest: ``sha256:…`` of its content.
     """
     line = f"{name}\0{digest.removeprefix('sha256:')}\n"
