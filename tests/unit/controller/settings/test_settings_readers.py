@@ -76,10 +76,12 @@ class Reader(ast.NodeVisitor):
         self._bind(node.target, self._part(node.iter))
         self.generic_visit(node)
 
-    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> None:
+    def visit_GeneratorExp(self, node: ast.GeneratorExp | ast.ListComp) -> None:
         for generator in node.generators:
             self._bind(generator.target, self._part(generator.iter))
         self.generic_visit(node)
+
+    visit_ListComp = visit_GeneratorExp  # noqa: N815
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         part = self._part(node.value)
@@ -123,6 +125,7 @@ def reads(source: str) -> set[Read]:
         ("x = load_settings(e); b = x.bounds; b.text_bytes", {("Bounds", "text_bytes")}),
         ("a, b = self._settings, 1\na.data_root", {("Settings", "data_root")}),
         ("any(r.key for r in c.settings.pod_template.tolerations)", {("TolerationRule", "key")}),
+        ("[r.key for r in c.settings.pod_template.tolerations]", {("TolerationRule", "key")}),
         ("x = load_settings(e)\nx = other()\nx.data_root", set()),
     ],
 )

@@ -145,7 +145,7 @@ async def test_without_a_gateway_it_ends_and_says_so(tmp_path):
 async def test_the_specification_of_a_manifest_is_understood():
     plan = run_plan(text_task())
     both = replace(plan, egress=replace(PROVIDER, domains=("a.test",)))
-    *_, text = egress_sidecar(both)["command"]
+    *_, text = egress_sidecar(both, "127.0.0.1")["command"]
     nobody = {"gateway": {"host": "127.0.0.1", "port": free_port()}, "start_seconds": 0.1}
     async with sidecar(json.loads(text) | nobody) as program:
         code, _ = await ended(program)
