@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from threading import Event, Thread
 from typing import NamedTuple
 
 from securebench.benchmark.files.bundle import BundleLimits
+from securebench.cluster.port import Cluster, ObjectKind
 from securebench.core.digests import content_digest
 from securebench.oci.artifact import (
     HIDDEN_LAYER,
@@ -114,6 +116,18 @@ def settings_for(*servers: PackServer, **changes: object) -> dict[str, object]:
 def docker_config(host: str, user: str, password: str) -> bytes:
     """Return a .dockerconfigjson."""
     return json.dumps({"auths": {host: {"username": user, "password": password}}}).encode()
+
+
+def secret_data(server: PackServer) -> dict[str, object]:
+    """Return the content of the operator's Secret for a server."""
+    config = docker_config(server.host, "operator", "right")
+    return {"data": {".dockerconfigjson": base64.b64encode(config).decode()}}
+
+
+async def create_secret(cluster: Cluster, server: PackServer) -> None:
+    """Create the Secret ``packs``, which settings name."""
+    body = {"metadata": {"name": "packs"}, **secret_data(server)}
+    await cluster.create(ObjectKind.SECRET, body)
 
 
 @contextmanager

@@ -29,9 +29,10 @@ from support.pack_registry import (
     PackImage,
     PackServer,
     blob_path,
-    docker_config,
+    create_secret,
     pack_image,
     pack_server,
+    secret_data,
     settings_for,
 )
 
@@ -63,16 +64,6 @@ def world(tmp_path: Path, server: PackServer) -> Iterator[World]:
     ):
         known.runner.run(create_secret(known.cluster, server))
         yield known
-
-
-def secret_data(server: PackServer) -> dict[str, object]:
-    config = docker_config(server.host, "operator", "right")
-    return {"data": {".dockerconfigjson": base64.b64encode(config).decode()}}
-
-
-async def create_secret(cluster: FakeCluster, server: PackServer) -> None:
-    body = {"metadata": {"name": "packs"}, **secret_data(server)}
-    await cluster.create(ObjectKind.SECRET, body)
 
 
 def test_a_run_reaches_its_records(world: World, server: PackServer, image: PackImage) -> None:

@@ -151,7 +151,8 @@ class Registry:
         with connection_problem(f"registry {self._access.host}"):
             for _ in range(MAX_REDIRECTS + 2):
                 async with self._send(request) as response:
-                    if response.status == HTTPStatus.UNAUTHORIZED and is_first:
+                    is_refused = response.status == HTTPStatus.UNAUTHORIZED
+                    if is_refused and is_first and self._is_own(request.url):
                         is_first = False
                         await self._authorize(response)
                     elif response.status in _REDIRECTS and request.method in {"GET", "HEAD"}:
@@ -166,7 +167,7 @@ class Registry:
     @asynccontextmanager
     async def _send(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
         headers = {"Accept-Encoding": "identity", **request.headers}
-        if self._authorization and request.url.origin() == self._base.origin():
+        if self._authorization and self._is_own(request.url):
             headers["Authorization"] = self._authorization
         with ExitStack() as files:
             body: BinaryIO | bytes | None = (
@@ -194,6 +195,10 @@ class Registry:
             content = await _bounded(answer, MAX_MANIFEST_BYTES, str(self))
         self._authorization = f"Bearer {token_from(content)}"
 
+    def _is_own(self, url: URL) -> bool:
+        """Whether a URL is the registry's own; nobody else is given credentials."""
+        return url.origin() == self._base.origin()
+
     def _led_to(self, response: aiohttp.ClientResponse) -> URL:
         try:
             place = response.url.join(URL(response.headers.get("Location", "")))
@@ -204,7 +209,7 @@ class Registry:
     def _permitted(self, url: URL) -> URL:
         """Return where the registry sends us, if that is allowed."""
         place = _authority(url)
-        is_own = url.absolute and url.origin() == self._base.origin()
+        is_own = url.absolute and self._is_own(url)
         if "@" not in url.raw_authority and (is_own or self._access.may_lead_to(url.scheme, place)):
             return url
         raise PackError(

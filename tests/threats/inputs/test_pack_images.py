@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import tarfile
 from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ from support.pack_registry import (
     PackImage,
     PackServer,
     blob_path,
+    create_secret,
     image_with,
     pack_server,
     settings_for,
@@ -386,6 +388,55 @@ async def test_a_403_twin(
         assert "answers 401" in str(error)  # noqa: PT017 - the server wants a token for ever
 
     assert inside.asked != []
+
+
+BASIC = "Basic " + base64.b64encode(b"operator:right").decode()
+
+
+async def led_to_a_challenge(server: PackServer, inside: PackServer, image: PackImage) -> str:
+    """Offer a listed host behind a redirect, which asks for credentials itself."""
+    reference = redirect(server, inside, image)
+    challenge = f'Bearer realm="http://{inside.host}/token",service="s"'
+    inside.answers[image.manifest_path] = Answer(
+        status=HTTPStatus.UNAUTHORIZED, headers={"WWW-Authenticate": challenge}
+    )
+    inside.answers["/token?service=s"] = Answer(b'{"token": "t"}')
+    return reference
+
+
+async def asks_with_credentials(
+    root: Path, server: PackServer, inside: PackServer, reference: str
+) -> None:
+    listed = {"host": server.host, "plainHttp": True, "otherHosts": [inside.host]}
+    context = operator(root, pack_registries={"registries": [listed], "secret": "packs"})
+    await create_secret(context.cluster, server)
+    with pytest.raises(PackError, match="answers 401"):
+        await pulled_tasks(context, reference)
+
+
+async def test_a_403_attack_behind_a_redirect(
+    server: PackServer, inside: PackServer, image: PackImage, root: Path
+) -> None:
+    reference = await led_to_a_challenge(server, inside, image)
+
+    await asks_with_credentials(root, server, inside, reference)
+
+    assert [item.authorization for item in inside.asked] == [""]
+
+
+async def test_a_403_twin_behind_a_redirect(
+    server: PackServer,
+    inside: PackServer,
+    image: PackImage,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reference = await led_to_a_challenge(server, inside, image)
+    monkeypatch.setattr(Registry, "_is_own", lambda *_: True)
+
+    await asks_with_credentials(root, server, inside, reference)
+
+    assert BASIC in [item.authorization for item in inside.asked]
 
 
 async def test_a_403_honest(

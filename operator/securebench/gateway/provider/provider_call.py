@@ -110,9 +110,9 @@ class ProviderCall:
         finally:
             end = self._ended()
             self.failure, self.usage = end.failure, end.usage
-            self._note_wait(end)
             self._launch.update_relay(account.ended(self._launch.relay, end))
             self._reserve(-1)
+            self._note_wait(end)
 
     def _note_wait(self, end: account.UsageEnd) -> None:
         """Note whether the agent now waits until it asks again."""

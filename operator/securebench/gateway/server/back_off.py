@@ -89,9 +89,9 @@ def retry_seconds(value: str, now: float) -> float | None:
     else:
         try:
             date = parsedate_to_datetime(text)
-        except ValueError:
+            seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now
+        except (ValueError, OverflowError):
             return None
-        seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now
     return min(max(seconds, 0.0), LONGEST_SECONDS)
 
 

@@ -103,6 +103,8 @@ PAUSES = {
     "negative": ("-1", None),
     "digits that are not ASCII": ("\u0663", None),
     "a year that is none": ("Thu, 01 Jan 99999 00:00:00 GMT", None),
+    "a zone that is none": ("Mon, 01 Jan 2024 00:00:00 +" + "9" * 20, None),
+    "the beginning of time": ("Mon, 01 Jan 0001 00:00:00 +2359", 0.0),
     "anything": ("soon", None),
 }
 

@@ -1,0 +1,19 @@
+"""No value of Retry-After that a provider sends stops a call's accounting."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securebench.gateway.server.back_off import LONGEST_SECONDS, retry_seconds
+
+DATES = st.from_regex(
+    r"[A-Z][a-z]{2}, [0-9]{1,3} (Jan|Dec) [0-9]{1,6} [0-9]{1,3}:[0-9]{2}:[0-9]{2} [+-]?[0-9]{0,22}",
+    fullmatch=True,
+)
+
+
+@given(value=st.one_of(DATES, st.text()), now=st.floats(0, 1e11))
+def test_a_pause_is_none_or_bounded(value: str, now: float) -> None:
+    pause = retry_seconds(value, now)
+    assert pause is None or 0 <= pause <= LONGEST_SECONDS
