@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securebench.gateway.server.back_off import LONGEST_SECONDS, retry_seconds
+from securebench.gateway.server.back_off import MAX_RETRY_AFTER_SECONDS, retry_seconds
 
 DATES = st.from_regex(
     r"[A-Z][a-z]{2}, [0-9]{1,3} (Jan|Dec) [0-9]{1,6} [0-9]{1,3}:[0-9]{2}:[0-9]{2} [+-]?[0-9]{0,22}",
@@ -16,4 +16,4 @@ DATES = st.from_regex(
 @given(value=st.one_of(DATES, st.text()), now=st.floats(0, 1e11))
 def test_a_pause_is_none_or_bounded(value: str, now: float) -> None:
     pause = retry_seconds(value, now)
-    assert pause is None or 0 <= pause <= LONGEST_SECONDS
+    assert pause is None or 0 <= pause <= MAX_RETRY_AFTER_SECONDS

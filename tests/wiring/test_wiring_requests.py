@@ -14,7 +14,7 @@ from support.build import pod_status, probe_done, question, running, write_pack
 from support.operator_world import World, opened
 
 POD_SECONDS = 4.5
-LOOK_SECONDS = 0.25
+RECHECK_SECONDS = 0.25
 LONGEST_SECONDS = 3000
 OPEN = {"dns": "open"}
 CLOSED = {"dns": "closed"}
@@ -41,7 +41,7 @@ class Node:
             assert self.world.clock.now() < began + LONGEST_SECONDS
             for name in sorted(self.cluster.objects(ObjectKind.POD)):
                 self._end(name)
-            self.world.wait(LOOK_SECONDS)
+            self.world.wait(RECHECK_SECONDS)
         assert self.world.condition()["reason"] == "Completed"
         counts = Counter(
             {f"{verb} {kind}": count for (verb, kind), count in self.cluster.requests.items()}

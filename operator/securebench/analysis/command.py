@@ -23,7 +23,7 @@ from securebench.analysis.comparison import (
     compare_all,
     compare_in_looks,
     conclusion,
-    look_conclusion,
+    sequential_conclusion,
 )
 from securebench.analysis.export import ExportFormat, as_csv, as_openmetrics, write_parquet
 from securebench.analysis.results import ResultSet, read_results
@@ -304,7 +304,7 @@ def _print(comparison: Comparison, form: CompareOutput, found: Course | None) ->
         print_line(_score_line(run, score))
     print_line(conclusion(comparison))
     if found is not None:
-        print_line(look_conclusion(comparison.candidate.name, found))
+        print_line(sequential_conclusion(comparison.candidate.name, found))
     if left_out := _left_out(comparison):
         print_line(left_out)
     if comparison.flips:

@@ -189,7 +189,7 @@ def conclusion(comparison: Comparison) -> str:
     )
 
 
-def look_conclusion(name: str, found: Course) -> str:
+def sequential_conclusion(name: str, found: Course) -> str:
     """Say in one sentence whether the looks at a comparison decide it.
 
     Args:

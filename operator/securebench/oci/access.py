@@ -51,7 +51,7 @@ class RegistryAccess:
         """Scheme of its URLs."""
         return "http" if self.plain_http else "https"
 
-    def may_lead_to(self, scheme: str, host: str) -> bool:
+    def allows_redirect_to(self, scheme: str, host: str) -> bool:
         """Return whether it may send us to another host.
 
         Args:

@@ -1,4 +1,4 @@
-"""What failed requests to a registry mean, in one line each."""
+"""Maps failed registry requests to errors."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ async def push_pack(registry: Registry, reference: ImageReference, built: BuiltP
 
     Raises:
         PackError: The registry refuses it.
-        RegistryUnavailableError: Worth repeating.
+        RegistryUnavailableError: Transient; may be retried.
     """
     contents: dict[Descriptor, Path | bytes] = {CONFIG: EMPTY, **built.layers}
     for blob, content in contents.items():

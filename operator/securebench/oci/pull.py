@@ -29,7 +29,7 @@ async def pull_pack(
         PackError: It is no pack, not the one that was named, too large, or an entry of it is
             refused.
         PackMissingError: The registry does not have it (yet).
-        RegistryUnavailableError: Worth repeating.
+        RegistryUnavailableError: Transient; may be retried.
         OSError: The disk did not do what was asked.
     """
     content = await registry.manifest(reference.digest or reference.tag)

@@ -71,7 +71,7 @@ class Registry:
 
         Raises:
             PackError: There is none, or another one.
-            RegistryUnavailableError: Worth repeating.
+            RegistryUnavailableError: Transient; may be retried.
         """
         request = _Request("GET", self._base / "manifests" / reference, {"Accept": MANIFEST_TYPE})
         async with self._ask(request) as response:
@@ -88,7 +88,7 @@ class Registry:
 
         Raises:
             PackError: There is none, or it is another one.
-            RegistryUnavailableError: Worth repeating.
+            RegistryUnavailableError: Transient; may be retried.
             OSError: The disk did not take it.
         """
         total, size_bytes = hashlib.sha256(), 0
@@ -121,11 +121,11 @@ class Registry:
 
         Raises:
             PackError: The registry refuses it.
-            RegistryUnavailableError: Worth repeating.
+            RegistryUnavailableError: Transient; may be retried.
         """
         begin = _Request("POST", self._base / "blobs" / "uploads" / "")
         async with self._ask(begin, accepted=(HTTPStatus.ACCEPTED,)) as response:
-            place = self._led_to(response)
+            place = self._redirect_target(response)
         headers = {"Content-Type": "application/octet-stream"}
         put = _Request("PUT", place.update_query(digest=blob.digest), headers, content)
         async with self._ask(put, accepted=(HTTPStatus.CREATED,)):
@@ -156,7 +156,7 @@ class Registry:
                         is_first = False
                         await self._authorize(response)
                     elif response.status in _REDIRECTS and request.method in {"GET", "HEAD"}:
-                        request = request._replace(url=self._led_to(response))
+                        request = request._replace(url=self._redirect_target(response))
                     elif response.status in accepted:
                         yield response
                         return
@@ -187,7 +187,7 @@ class Registry:
         if not challenge.lower().startswith(BEARER):
             self._authorization = basic
             return
-        url = self._permitted(token_url(challenge))
+        url = self._allowed_url(token_url(challenge))
         headers = {"Authorization": basic} if basic else {}
         async with self._session.get(url, headers=headers, allow_redirects=False) as answer:
             if answer.status != HTTPStatus.OK:
@@ -199,18 +199,20 @@ class Registry:
         """Whether a URL is the registry's own; nobody else is given credentials."""
         return url.origin() == self._base.origin()
 
-    def _led_to(self, response: aiohttp.ClientResponse) -> URL:
+    def _redirect_target(self, response: aiohttp.ClientResponse) -> URL:
         try:
             place = response.url.join(URL(response.headers.get("Location", "")))
         except ValueError:
             raise PackError(f"{self} leads to a place that is no URL") from None
-        return self._permitted(place)
+        return self._allowed_url(place)
 
-    def _permitted(self, url: URL) -> URL:
+    def _allowed_url(self, url: URL) -> URL:
         """Return where the registry sends us, if that is allowed."""
         place = _authority(url)
         is_own = url.absolute and self._is_own(url)
-        if "@" not in url.raw_authority and (is_own or self._access.may_lead_to(url.scheme, place)):
+        if "@" not in url.raw_authority and (
+            is_own or self._access.allows_redirect_to(url.scheme, place)
+        ):
             return url
         raise PackError(
             f"{self} leads to {url.scheme}://{place}, which is not among its otherHosts"

@@ -15,7 +15,7 @@ BEARER = "bearer "
 
 
 def token_url(challenge: str) -> URL:
-    """Return where the token of a challenge is to be had.
+    """Return the URL of the token service named in a challenge.
 
     Args:
         challenge: Value of the header WWW-Authenticate, which begins with Bearer.

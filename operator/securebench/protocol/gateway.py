@@ -178,7 +178,7 @@ class LaunchReport:
 WAITS_FILE: Final = "waits.json"
 """In the run's gateway folder; written by the gateway when it starts and at each change."""
 
-LISTED_WAITS: Final = 20
+MAX_LISTED_WAITS: Final = 20
 """Launches that the file names at most; it counts all of them."""
 
 
@@ -205,7 +205,7 @@ class ProviderWaits:
 
     Attributes:
         launches: How many there are.
-        longest: Those that have waited for longest, at most LISTED_WAITS, in this order.
+        longest: Those that have waited for longest, at most MAX_LISTED_WAITS, in this order.
     """
 
     launches: int = 0

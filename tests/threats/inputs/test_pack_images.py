@@ -378,7 +378,7 @@ async def test_a_403_twin(
     way: str,
 ) -> None:
     reference = WAYS[way](server, inside, image)
-    monkeypatch.setattr(RegistryAccess, "may_lead_to", lambda *_: True)
+    monkeypatch.setattr(RegistryAccess, "allows_redirect_to", lambda *_: True)
     anything = lambda found, _: RegistryAccess(found.host, plain_http=True)  # noqa: E731
     monkeypatch.setattr(pack_image, "listed_access", anything)
 

@@ -5,7 +5,7 @@ from securebench.analysis.comparison import (
     compare_all,
     compare_in_looks,
     conclusion,
-    look_conclusion,
+    sequential_conclusion,
 )
 from securebench.analysis.results import read_results
 from support.result_folders import result_folder, result_line
@@ -156,7 +156,7 @@ def looked(folder, old, new, looks, *, has_ended=False):
     """Return what is said of a candidate that has done the first tasks of a baseline."""
     baseline = results(folder, "old", *tasks(old))
     made = read_results(result_folder(folder / "new", tasks(new), has_ended=has_ended), "new")
-    return look_conclusion("new", compare_in_looks(baseline, made, looks))
+    return sequential_conclusion("new", compare_in_looks(baseline, made, looks))
 
 
 LOOKS = {

@@ -45,11 +45,13 @@ def test_only_what_is_listed_is_asked(place, want):
 
 def test_where_a_registry_may_lead():
     listed = RegistryAccess(HOST, other_hosts=frozenset({"tokens.example.org"}))
-    assert listed.may_lead_to("https", "tokens.example.org")
-    assert not listed.may_lead_to("http", "tokens.example.org")
-    assert not listed.may_lead_to("https", "tokens.example.org:8443")
-    assert not listed.may_lead_to("https", "169.254.169.254")
-    assert RegistryAccess(HOST, other_hosts=None).may_lead_to("https", "anywhere.example.org")
+    assert listed.allows_redirect_to("https", "tokens.example.org")
+    assert not listed.allows_redirect_to("http", "tokens.example.org")
+    assert not listed.allows_redirect_to("https", "tokens.example.org:8443")
+    assert not listed.allows_redirect_to("https", "169.254.169.254")
+    assert RegistryAccess(HOST, other_hosts=None).allows_redirect_to(
+        "https", "anywhere.example.org"
+    )
 
 
 def config(**auths):

@@ -15,7 +15,7 @@ from securebench.run.observe.provider_waits import ObservedProvider, observed_pr
 logger = logging.getLogger(__name__)
 
 READ_SECONDS = 1.0
-"""Between two reads of the gateway's one file; a volume that is shared tells of no change."""
+"""Polling interval; a shared volume gives no change notifications."""
 
 
 class ProviderWatch:

@@ -76,7 +76,7 @@ async def fetch_pack(context: Context, pack: Pack) -> Mapping[str, bytes] | None
     access = listed_access(reference, _accesses(registries))
     folder = image_folder(context.settings.data_root, pack.image)
     async with context.pulls.of(folder.name):
-        if await asyncio.to_thread(_is_whole, folder):
+        if await asyncio.to_thread(_is_intact, folder):
             return None
         credentials = await _credentials(context, reference)
         try:
@@ -153,7 +153,7 @@ async def _pull(
     credentials: RegistryLogin | None,
 ) -> None:
     root, bounds = context.settings.data_root, context.settings.bounds
-    await asyncio.to_thread(_make_room, root)
+    await asyncio.to_thread(_evict_unused, root)
     with TemporaryDirectory(dir=root / IMAGES, prefix=".incoming-") as scratch:
         new = Path(scratch, "new")
         await asyncio.to_thread(new.mkdir)
@@ -161,10 +161,10 @@ async def _pull(
             registry = Registry(session, access, reference.repository, credentials)
             limits = BundleLimits(bounds.pack_files, bounds.pack_bytes)
             await pull_pack(registry, reference, new / IMAGE_PACK, limits)
-        await asyncio.to_thread(_keep, new, image_folder(root, str(reference)))
+        await asyncio.to_thread(_install, new, image_folder(root, str(reference)))
 
 
-def _make_room(root: Path) -> None:
+def _evict_unused(root: Path) -> None:
     """Remove what no run used lately: a bound run reads its frozen copy."""
     make_folder(root / IMAGES)
     for folder in (root / IMAGES).iterdir():
@@ -172,13 +172,13 @@ def _make_room(root: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _keep(new: Path, folder: Path) -> None:
+def _install(new: Path, folder: Path) -> None:
     replace_file(new / CONTENT_DIGEST, tree_digest(new / IMAGE_PACK).encode())
     shutil.rmtree(folder, ignore_errors=True)
     new.rename(folder)
 
 
-def _is_whole(folder: Path) -> bool:
+def _is_intact(folder: Path) -> bool:
     """Return whether an image was pulled and all of it is on the disk still."""
     try:
         want = (folder / CONTENT_DIGEST).read_text(encoding="utf-8")

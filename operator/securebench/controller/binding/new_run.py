@@ -83,7 +83,7 @@ def bind_new_run(
         kept = take_over(store, sources.regraded, plan, pack)
     if pinned.answers is not None:
         write_answers(store, pinned.answers)
-    entry = _listed(context, store, plan, resumed)
+    entry = _register_start(context, store, plan, resumed)
     store.create(new_binding(run, plan, entry, resumed))
     return PreparedRun(plan, store, pack, entry, kept, answers.by_id)
 
@@ -120,7 +120,7 @@ def _pack_limits(context: Context) -> BundleLimits:
     return BundleLimits(bounds.pack_files, bounds.pack_bytes)
 
 
-def _listed(
+def _register_start(
     context: Context, store: RunStore, plan: RunPlan, resumed: IndexEntry | None
 ) -> IndexEntry:
     """Write a run into the list of starts and the index; return its line of the index."""

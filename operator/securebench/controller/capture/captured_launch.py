@@ -92,8 +92,8 @@ def capture(
         The result, or the loss of the launch when what it left does not hold together.
     """
     entry = _captured(store, task, job, now, gateway_since, exposed)
-    is_told_elsewhere = job.batch not in {None, job.launch}
-    return replace(entry, evidence=None if is_told_elsewhere else launch_evidence(job.view))
+    has_evidence_elsewhere = job.batch not in {None, job.launch}
+    return replace(entry, evidence=None if has_evidence_elsewhere else launch_evidence(job.view))
 
 
 def _captured(

@@ -10,7 +10,7 @@ from securebench.controller.runtime.latest_spec import LatestSpec
 from securebench.controller.runtime.wake import wait_until_set
 from securebench.core.clock import Clock
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.reporting.wait_reason import SUSPENDED_WORDS
+from securebench.run.decide.reporting.wait_reason import SUSPENDED_MESSAGE
 
 ENDING_SLOTS = 4
 """Slots beyond the bound for runs that only have to be ended, so that a cancelled run never waits
@@ -152,7 +152,7 @@ class SlotAdmission:
         is_ending = desired.is_ending(started_at, self._clock.now())
         if not is_active and desired.is_suspended and not is_ending:
             self.leave()
-            await self._publisher.announce(Reason.SUSPENDED, SUSPENDED_WORDS)
+            await self._publisher.announce(Reason.SUSPENDED, SUSPENDED_MESSAGE)
         elif self._slots.try_acquire(
             self._uid, changed.set, is_ending=is_ending, is_active=is_active
         ):

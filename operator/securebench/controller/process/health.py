@@ -194,7 +194,7 @@ async def heartbeat(cluster: Cluster, settings: Settings, clock: Clock) -> None:
 
 
 async def observe_loop(turns: LastSeen) -> None:
-    """Note for ever that the event loop turns, and how late it is."""
+    """Measure the lag of the event loop until cancelled."""
     loop = asyncio.get_running_loop()
     while True:
         turns.happened()
@@ -204,7 +204,7 @@ async def observe_loop(turns: LastSeen) -> None:
 
 
 async def note_loops(runs: Supervisor, suites: SuiteSupervisor) -> None:
-    """Show for ever how many runs and suites there are."""
+    """Update the gauges of runs and suites until cancelled."""
     while True:
         ACTIVE_RUNS.set(runs.active)
         QUEUED_RUNS.set(runs.queued)

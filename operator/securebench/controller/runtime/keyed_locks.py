@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 
 
 class KeyedLocks:
-    """Locks that exist as long as somebody holds or awaits them."""
+    """Locks that are freed once nobody holds or awaits them."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()

@@ -43,7 +43,7 @@ class LatestSpec:
 
     @contextlib.contextmanager
     def notifying(self, listener: Callable[[], None]) -> Iterator[None]:
-        """Have a function called for every newer spec, until the block is left."""
+        """Call a function for every newer spec inside the block."""
         self._listeners.append(listener)
         try:
             yield

@@ -38,11 +38,11 @@ class RetryQueue(Generic[K]):
         return self._due.keys()
 
     def add(self, key: K) -> None:
-        """Name something that may be tried at once; one that waits goes on waiting."""
+        """Add a key that is due immediately; a key that is backing off keeps its due time."""
         self._due.setdefault(key, -math.inf)
 
     def begin(self, key: K) -> None:
-        """Take in that a try begins; its failures so far still count."""
+        """Record the start of a try; earlier failures still count."""
         self._due[key] = -math.inf
 
     def wait(self, key: K, seconds: float) -> None:
@@ -50,11 +50,11 @@ class RetryQueue(Generic[K]):
         self._due[key] = self._monotonic() + seconds
 
     def retry(self, key: K, at_least_seconds: float | None = None) -> float:
-        """Take in that a try failed.
+        """Record a failed try.
 
         Args:
             key: Key of what was tried.
-            at_least_seconds: The server's own wish, or None.
+            at_least_seconds: Retry-After from the server, or None.
 
         Returns:
             The pause before the next try, in seconds.
@@ -66,7 +66,7 @@ class RetryQueue(Generic[K]):
         return pause
 
     def forget(self, key: K) -> None:
-        """Take in that something is done, or not wanted any more."""
+        """Remove a key that succeeded or is no longer wanted."""
         self._due.pop(key, None)
         self._failures.pop(key, None)
 

@@ -167,7 +167,7 @@ class SuiteLoop:
         """Look at everything once; return the times of the schedule, or None without one."""
         spec = BenchmarkSuiteSpec.parse(suite.spec)
         known = _Suite(suite, spec, cells(spec))
-        state = await asyncio.to_thread(self._store.read) or await self._fresh(suite)
+        state = await asyncio.to_thread(self._store.read) or await self._initial_state(suite)
         now = self._clock.now()
         times = schedule_times(spec, state.handled, now) if spec.schedule is not None else None
         observed = await self._runs.observe()
@@ -186,7 +186,7 @@ class SuiteLoop:
         await self._publisher.publish(suite, Findings(spec, state, times, found, report))
         return times
 
-    async def _fresh(self, suite: SuiteObject) -> SuiteState:
+    async def _initial_state(self, suite: SuiteObject) -> SuiteState:
         """Write down that nothing of the suite has run; what its annotation says is no news."""
         created = min(seconds_since_epoch(suite.created_at), self._clock.now())
         state = SuiteState(handled=created, trigger=Trigger(suite.rerun))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from securebench.controller.volume.store import RunStore
 from securebench.core.sizes import KIB
 from securebench.protocol.gateway import (
-    LISTED_WAITS,
+    MAX_LISTED_WAITS,
     WAITS_FILE,
     ProviderWait,
     ProviderWaits,
@@ -31,7 +31,7 @@ def read_waits(store: RunStore) -> ProviderWaits:
         waits = decode(ProviderWaits, text if len(text) <= WAITS_BYTES else b"")
     except (FileNotFoundError, ValueError):
         return ProviderWaits()
-    is_sound = len(waits.longest) <= min(LISTED_WAITS, waits.launches)
+    is_sound = len(waits.longest) <= min(MAX_LISTED_WAITS, waits.launches)
     return waits if is_sound and all(map(_is_sound, waits.longest)) else ProviderWaits()
 
 

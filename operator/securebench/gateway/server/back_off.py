@@ -13,11 +13,11 @@ from operator import attrgetter
 from typing import Final
 
 from securebench.core.clock import Clock
-from securebench.protocol.gateway import LISTED_WAITS, ProviderWait, ProviderWaits
+from securebench.protocol.gateway import MAX_LISTED_WAITS, ProviderWait, ProviderWaits
 
-LONGEST_SECONDS: Final = 24 * 3600.0
-"""A Retry-After beyond this counts as this."""
-FORGOTTEN_SECONDS: Final = 300.0
+MAX_RETRY_AFTER_SECONDS: Final = 24 * 3600.0
+"""Upper bound of a Retry-After."""
+STALE_AFTER_SECONDS: Final = 300.0
 """A launch that has not asked again for so long, beyond Retry-After, may have ended unseen."""
 
 
@@ -67,7 +67,7 @@ class BackOff:
         wait = self._wait
         if wait is None or self._is_answered:
             return None
-        is_told = self._clock.now() < max(self._failed_at, wait.until or 0.0) + FORGOTTEN_SECONDS
+        is_told = self._clock.now() < max(self._failed_at, wait.until or 0.0) + STALE_AFTER_SECONDS
         return wait if is_told else None
 
     def _answered(self) -> None:
@@ -92,11 +92,11 @@ def retry_seconds(value: str, now: float) -> float | None:
             seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now
         except (ValueError, OverflowError):
             return None
-    return min(max(seconds, 0.0), LONGEST_SECONDS)
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER_SECONDS)
 
 
 def waits_of(launches: Iterable[BackOff]) -> ProviderWaits:
     """Return the launches that wait, the longest first."""
     found = [wait for launch in launches if (wait := launch.wait()) is not None]
     found.sort(key=attrgetter("since", "pod"))
-    return ProviderWaits(len(found), tuple(found[:LISTED_WAITS]))
+    return ProviderWaits(len(found), tuple(found[:MAX_LISTED_WAITS]))

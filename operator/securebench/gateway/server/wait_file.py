@@ -16,8 +16,8 @@ logger = logging.getLogger(__name__)
 
 WRITE_SECONDS: Final = 1.0
 """Minimum time between two writes."""
-LOOK_SECONDS: Final = 60.0
-"""Without a change the file is looked at so often, for launches that ended unseen."""
+RECHECK_SECONDS: Final = 60.0
+"""Interval of rechecks without a change, for launches that ended unnoticed."""
 
 
 class WaitFile:
@@ -51,7 +51,7 @@ class WaitFile:
         """Write the file soon after each change, until cancelled."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(RECHECK_SECONDS):
                     await self._launches.waits_changed.wait()
             await self.write()
             await asyncio.sleep(WRITE_SECONDS)

@@ -206,7 +206,7 @@ class Limits(ApiModel):
     """Resource limits of a container."""
 
     cpu: Quantity | None = None
-    """Cores; unlimited by default."""
+    """Cores; by default 4, or the request if that is higher."""
     memory: Quantity = DEFAULT_MEMORY_LIMIT
     """Bytes; a container that exceeds them is killed (outcome resource)."""
 

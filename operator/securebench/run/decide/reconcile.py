@@ -19,7 +19,7 @@ from securebench.run.decide.network.canary import ObservedCanary
 from securebench.run.decide.network.network_step import NetworkState, NetworkStep, network_step
 from securebench.run.decide.reporting.verdict import EndReason, end_reason, run_failure
 from securebench.run.decide.reporting.wait_reason import (
-    YIELDING_WORDS,
+    YIELDING_MESSAGE,
     Throttled,
     WaitReason,
     gated_wait_reason,
@@ -122,7 +122,7 @@ def _wait_reason(
         throttled = Throttled(limit_message, controls.headroom.held_since)
     is_idle, has_results = not cache.live, observed.history.has_results
     held = throttled_wait_reason(throttled, observed.now, is_idle=is_idle, has_results=has_results)
-    return held or (WaitReason(Reason.RUNNING, YIELDING_WORDS) if controls.is_yielding else None)
+    return held or (WaitReason(Reason.RUNNING, YIELDING_MESSAGE) if controls.is_yielding else None)
 
 
 def _wake_at(

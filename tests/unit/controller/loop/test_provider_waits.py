@@ -3,7 +3,7 @@
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.protocol.gateway import LISTED_WAITS, ProviderWait, ProviderWaits, encode
+from securebench.protocol.gateway import MAX_LISTED_WAITS, ProviderWait, ProviderWaits, encode
 from support.agent_world import CODEX, CODEX_OVERLAYS, AgentWorld
 from support.build import pod_status, running
 from support.operator_world import opened
@@ -77,7 +77,7 @@ SENSELESS = {
     "an unknown field": b'{"launches": 1, "longest": [], "more": 1}',
     "more than it counts": encode(ProviderWaits(0, (ProviderWait("p", 1.0),))),
     "more than it may name": encode(
-        ProviderWaits(99, tuple(ProviderWait("p", 1.0) for _ in range(LISTED_WAITS + 1)))
+        ProviderWaits(99, tuple(ProviderWait("p", 1.0) for _ in range(MAX_LISTED_WAITS + 1)))
     ),
     "too long": encode(ProviderWaits(1, (ProviderWait("p", 1.0),))) + b" " * 20_000,
     "an endless time": b'{"launches": 1, "longest": [{"pod": "p", "since": 1, "until": 1e999}]}',

@@ -7,8 +7,8 @@ import pytest
 from securebench.core.clock import rfc3339
 from securebench.gateway.server import wait_file
 from securebench.gateway.server.back_off import (
-    FORGOTTEN_SECONDS,
-    LONGEST_SECONDS,
+    MAX_RETRY_AFTER_SECONDS,
+    STALE_AFTER_SECONDS,
     BackOff,
     retry_seconds,
     waits_of,
@@ -16,7 +16,7 @@ from securebench.gateway.server.back_off import (
 from securebench.gateway.server.launch import Identity
 from securebench.gateway.server.registry import Launches
 from securebench.gateway.server.wait_file import WaitFile
-from securebench.protocol.gateway import LISTED_WAITS, ProviderWait, ProviderWaits, decode
+from securebench.protocol.gateway import MAX_LISTED_WAITS, ProviderWait, ProviderWaits, decode
 from support.build import NOW, FakeClock
 from support.gateways import POD, POD_UID, PROVIDER, config
 from support.relays import until
@@ -83,7 +83,7 @@ def test_only_changes_are_told(launch, changes):
 @pytest.mark.parametrize("pause", [0, 60])
 def test_a_launch_that_asks_no_more_is_forgotten(launch, clock, pause):
     launch.call_failed(429, str(pause))
-    clock.advance(pause + FORGOTTEN_SECONDS - 1)
+    clock.advance(pause + STALE_AFTER_SECONDS - 1)
     assert launch.wait() is not None
     clock.advance(1)
     assert launch.wait() is None
@@ -96,8 +96,8 @@ PAUSES = {
     "a date of another zone": ("Thu, 01 Jan 2026 01:01:00 +0100", 60.0),
     "a date of no zone": ("Thu, 01 Jan 2026 00:01:00 -0000", 60.0),
     "a date that is past": ("Wed, 31 Dec 2025 00:00:00 GMT", 0.0),
-    "for ever": ("9" * 400, LONGEST_SECONDS),
-    "the end of time": ("Fri, 31 Dec 9999 23:59:59 GMT", LONGEST_SECONDS),
+    "for ever": ("9" * 400, MAX_RETRY_AFTER_SECONDS),
+    "the end of time": ("Fri, 31 Dec 9999 23:59:59 GMT", MAX_RETRY_AFTER_SECONDS),
     "nothing": ("", None),
     "a fraction": ("1.5", None),
     "negative": ("-1", None),
@@ -126,7 +126,7 @@ def test_all_are_counted_and_the_longest_are_named(clock):
     waits = waits_of(launches)
     assert waits.launches == 29
     assert [wait.pod for wait in waits.longest] == [
-        f"pod-{number}" for number in range(28, 28 - LISTED_WAITS, -1)
+        f"pod-{number}" for number in range(28, 28 - MAX_LISTED_WAITS, -1)
     ]
 
 

@@ -14,10 +14,10 @@ from securebench.run.decide.network.network_step import NetworkState
 from securebench.run.decide.network.policies import Repair
 from securebench.run.decide.reporting.verdict import EndReason
 from securebench.run.decide.reporting.wait_reason import (
-    GATEWAY_WORDS,
-    PARKED_WORDS,
-    SUSPENDED_WORDS,
-    YIELDING_WORDS,
+    GATEWAY_MESSAGE,
+    PARKED_MESSAGE,
+    SUSPENDED_MESSAGE,
+    YIELDING_MESSAGE,
     ObservedWrites,
     WaitReason,
 )
@@ -122,16 +122,16 @@ PARKED: dict[str, tuple[list[Any], dict[str, Any], bool]] = {
 def test_a_suspended_run_rests_when_nothing_is_under_way(name: str) -> None:
     histories, given, want = PARKED[name]
     parked = decide(*histories, **{"halt": Halt.SUSPENDED, **given}).parked
-    assert parked == (WaitReason(Reason.SUSPENDED, SUSPENDED_WORDS) if want else None)
+    assert parked == (WaitReason(Reason.SUSPENDED, SUSPENDED_MESSAGE) if want else None)
 
 
 def test_a_run_whose_turn_is_over_says_so_until_it_rests() -> None:
     yields: dict[str, Any] = {"halt": Halt.SUSPENDED, "is_yielding": True}
     decision = decide(live(HARNESS), views=[view_of(HARNESS, RUNNING)], **yields)
-    assert decision.wait_reason == WaitReason(Reason.RUNNING, YIELDING_WORDS)
+    assert decision.wait_reason == WaitReason(Reason.RUNNING, YIELDING_MESSAGE)
     assert decision.parked is None
     parked = decide(finished(0), fresh(1), **yields).parked
-    assert parked == WaitReason(Reason.QUEUED, PARKED_WORDS)
+    assert parked == WaitReason(Reason.QUEUED, PARKED_MESSAGE)
 
 
 def test_the_first_of_several_causes_is_that_of_the_records_too() -> None:
@@ -174,7 +174,7 @@ OBSTACLES: dict[str, tuple[list[Any], dict[str, Any], WaitReason | None]] = {
     "a gateway that is being made": (
         [fresh(0)],
         {"network": NetworkState(gateway=NO_GATEWAY)},
-        WaitReason(Reason.GATEWAY_STARTING, GATEWAY_WORDS),
+        WaitReason(Reason.GATEWAY_STARTING, GATEWAY_MESSAGE),
     ),
     "a launch that was lost": (
         [LOST],

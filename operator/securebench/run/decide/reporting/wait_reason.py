@@ -31,16 +31,16 @@ REPORT_DELAY_SECONDS = 3.0
 """A wait between tasks, or while others run, is reported after this long; rejections, losses and
 waits before the first task are reported at once."""
 
-SUSPENDED_WORDS = "spec.suspend is true: nothing of the run is under way"
+SUSPENDED_MESSAGE = "spec.suspend is true: nothing of the run is under way"
 
-PARKED_WORDS = "waiting for a slot: other runs have their turn (settings.turnSeconds)"
+PARKED_MESSAGE = "waiting for a slot: other runs have their turn (settings.turnSeconds)"
 
-YIELDING_WORDS = (
+YIELDING_MESSAGE = (
     "its turn is over and other runs are Queued: launches that are under way end, then it queues "
     "again (settings.turnSeconds)"
 )
 
-GATEWAY_WORDS = "the run's gateway is being made"
+GATEWAY_MESSAGE = "the run's gateway is being made"
 
 
 class WaitReason(NamedTuple):
@@ -131,8 +131,8 @@ def parked_wait_reason(*, is_yielding: bool) -> WaitReason:
         is_yielding: Whether it rests only because its turn is over.
     """
     if is_yielding:
-        return WaitReason(Reason.QUEUED, PARKED_WORDS)
-    return WaitReason(Reason.SUSPENDED, SUSPENDED_WORDS)
+        return WaitReason(Reason.QUEUED, PARKED_MESSAGE)
+    return WaitReason(Reason.SUSPENDED, SUSPENDED_MESSAGE)
 
 
 def _task_wait_reason(
@@ -239,7 +239,7 @@ def _network_wait_reason(
         return WaitReason(Reason.STARTING, trouble) if trouble else None
     is_first, words = network.found is None, network.gateway_memory.trouble
     if not network.is_gateway_ready and (words or is_first):
-        return WaitReason(Reason.GATEWAY_STARTING, words or GATEWAY_WORDS)
+        return WaitReason(Reason.GATEWAY_STARTING, words or GATEWAY_MESSAGE)
     if is_first and network.check is not None:
         moment = Instant(now, network.monotonic)
         return WaitReason(Reason.PROBING, *canary_waiting(pods, network.canary_memory, moment))
