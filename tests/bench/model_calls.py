@@ -30,7 +30,7 @@ class Added(NamedTuple):
 
 
 def spans_by_task(lines: Iterable[Line]) -> dict[str, list[Span]]:
-    """Return when the provider had the calls of each task, in order.
+    """Return when the provider had the calls of each task, by what it knows the task by.
 
     Args:
         lines: The provider's, one for each call: ``time`` is its end, ``seconds`` how long it was

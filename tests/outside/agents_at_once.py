@@ -45,12 +45,22 @@ MANIFEST = {
 }
 
 
+def task_id(number: int) -> str:
+    """Return the id of a task."""
+    return f"wait-{number}"
+
+
+def question(number: int) -> str:
+    """Return what a task asks of its agent: a shell command that writes the answer."""
+    return f"printf %s {number} > candidate.txt"
+
+
 def pack(agents: int) -> dict[str, bytes]:
     """Return a pack whose tasks are shell commands that write the answer."""
     rows = (
         {
-            "id": f"wait-{number}",
-            "input": {"question": f"printf %s {number} > candidate.txt"},
+            "id": task_id(number),
+            "input": {"question": question(number)},
             "eval": {"accepted_answers": [str(number)]},
         }
         for number in range(agents)
@@ -70,7 +80,8 @@ def measure(installed: Release, agents: int, calls: int) -> Measured:
     records = installed.records(name)
     lines = [json.loads(line) for line in installed.file(name, "egress.jsonl").splitlines()]
     asked = [line for line in journal.entries("provider", f'"{model}"', began) if "seconds" in line]
-    spans = model_calls.spans_by_task(asked)
+    ids = {question(number): task_id(number) for number in range(agents)}
+    spans = {ids.get(text, text): calls for text, calls in model_calls.spans_by_task(asked).items()}
     added, unequal = model_calls.added(spans, model_calls.seconds_by_task(lines))
     found = Measured(seconds, samples, records, spans, added, unequal)
     return found._replace(problems=[*unequal, *problems(found, agents)])

@@ -91,19 +91,19 @@ def obey(asked: Asked) -> Step:
         return Step(f"cat {task_file(asked.prompt)}")
     if len(asked.outputs) > 1:
         return Step()
-    task = _shown(asked)
-    return Step(next(str(task[key]) for key in TEXT_KEYS if key in task))
+    return Step(_text(asked))
 
 
 def obey_in(asked: Asked, calls: int) -> tuple[Step, str]:
-    """Return the next step of a model that obeys with so many calls, and the task's id if known.
+    """Return the next step of a model that obeys with so many calls, and the task's text if known.
 
-    Between reading the task and obeying it, its tool does nothing.
+    Between reading the task and obeying it, its tool does nothing. An agent is not told its task's
+    id, so the text stands for the task.
     """
     begun = len(asked.outputs)
     if not begun:
         return obey(asked), ""
-    task = str(_shown(asked).get("id", ""))
+    task = _text(asked)
     if begun < calls - 2:
         return Step("true"), task
     return obey(asked._replace(outputs=(asked.outputs[0], *asked.outputs[calls - 2 :]))), task
@@ -146,6 +146,12 @@ def _command(answer: dict[str, str], given: dict[str, object]) -> str:
 
 def _here(begin: str, text: str) -> str:
     return f"{begin}\n{text.rstrip(chr(10))}\n{END}\n"
+
+
+def _text(asked: Asked) -> str:
+    """Return the text of the task that the first tool call printed."""
+    task = _shown(asked)
+    return next(str(task[key]) for key in TEXT_KEYS if key in task)
 
 
 def _shown(asked: Asked) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def test_a_model_that_obeys() -> None:
 
 @pytest.mark.parametrize("calls", [3, 5])
 def test_a_patient_model_obeys_with_so_many_calls(calls: int) -> None:
-    shown, asked = '{"id": "t-1", "question": "env"}', Asked("Read /app/task.json.", (), (), "")
+    shown, asked = '{"question": "env"}', Asked("Read /app/task.json.", (), (), "")
     steps, tasks = [], []
     while not steps or steps[-1].shell:
         step, task = obey_in(asked, calls)
@@ -115,7 +115,7 @@ def test_a_patient_model_obeys_with_so_many_calls(calls: int) -> None:
         asked = asked._replace(outputs=(*asked.outputs, "" if asked.outputs else shown))
     want = ["cat /app/task.json", *["true"] * (calls - 3), "env", ""]
     assert [step.shell for step in steps] == want
-    assert tasks == ["", *["t-1"] * (calls - 1)]
+    assert tasks == ["", *["env"] * (calls - 1)]
 
 
 @pytest.mark.parametrize("dialect", [OPENAI, ANTHROPIC])
