@@ -1,4 +1,4 @@
-"""What a user changes while a run goes: suspend, cancel, deadline, an edit, resume, deletion."""
+"""What a user changes while a run goes: suspend, cancel, deadline, an edit, resume."""
 
 from __future__ import annotations
 
@@ -10,20 +10,13 @@ from support.release import (
     CommandError,
     Raw,
     Release,
-    call,
     condition,
-    release,
 )
-from support.runs import NO_IMAGE, begin, outcomes, row, rows, tasks
+from support.runs import NO_IMAGE, STUCK, begin, is_running, outcomes, row, rows, tasks
 
 pytestmark = pytest.mark.e2e
 
 SLOW = "sleep 2; echo 4"
-STUCK = "echo begun; trap : TERM; sleep 300 & wait; sleep 300"
-
-
-def is_running(release: Release, run: str) -> bool:
-    return any(pod["status"]["phase"] == "Running" for pod in release.pods(run))
 
 
 def test_a_suspended_run_begins_nothing_until_it_goes_on(shared: Release) -> None:
@@ -172,25 +165,3 @@ def finished(shared: Release) -> str:
     run = begin(shared, rows(1), "echo 4", runId="finished")
     shared.wait_ended(run)
     return run
-
-
-def test_a_deleted_run_takes_its_pods_with_it(shared: Release) -> None:
-    run = begin(shared, rows(2), STUCK)
-    shared.wait(run, lambda _: is_running(shared, run))
-    shared.kubectl("delete", "benchmarkrun", run, "--timeout=20s")
-    shared.kubectl(
-        "wait", "--for=delete", "pod", "-l", f"securebench.dev/run={run}", "--timeout=60s"
-    )
-
-
-@pytest.mark.parametrize("replicas", [1, 0], ids=["operator-runs", "operator-is-gone"])
-def test_run_and_namespace_are_deleted_without_hanging(replicas: int) -> None:
-    with release("sb-e2e-gone", {}) as own:
-        kept = begin(own, rows(2), STUCK)
-        deleted = begin(own, rows(1), STUCK)
-        for run in (kept, deleted):
-            own.wait(run, lambda _, run=run: is_running(own, run))  # type: ignore[misc]
-        if not replicas:
-            own.scale(0)
-        own.kubectl("delete", "benchmarkrun", deleted, "--timeout=20s")
-        call("kubectl", "delete", "namespace", own.namespace, "--timeout=150s", seconds=160)

@@ -14,6 +14,7 @@ SHARED = "shared"
 """Of the tests that use the tier's shared release, and of all that this table does not name."""
 
 LANES = {
+    "test_deletion.py": "egress",
     "test_egress.py": "egress",
     "test_restart.py": "egress",
     "test_refusals.py": "refusals",

@@ -12,6 +12,9 @@ from support.release import Raw, Release, benchmark_run, keyed_pack
 NO_IMAGE = f"python@md5:{'0' * 32}"
 """An image name of the right form that every kubelet refuses: InvalidImageName."""
 
+STUCK = "echo begun; trap : TERM; sleep 300 & wait; sleep 300"
+"""An agent that ends only by force."""
+
 MANIFEST = b"""\
 id: control
 version: 1
@@ -65,3 +68,8 @@ def tasks(run: Raw) -> Mapping[str, int]:
 
 def outcomes(release: Release, run: str) -> list[str]:
     return [record["outcome"] for record in release.records(run)]
+
+
+def is_running(release: Release, run: str) -> bool:
+    """Whether a Pod of a run runs."""
+    return any(pod["status"]["phase"] == "Running" for pod in release.pods(run))
