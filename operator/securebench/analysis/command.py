@@ -89,11 +89,8 @@ def compare_runs(
             from securebench.analysis.page import comparison_page  # noqa: PLC0415
     with loaded_runs(runs, target, prices) as results:
         baseline, *others = results
-        if looks is not None and not baseline.has_ended:
-            raise InvalidInputError(
-                f"--looks needs a baseline that has ended, and {baseline.name} has not: wait for"
-                " its end, or leave --looks out"
-            )
+        if looks is not None:
+            _require_fit_for_looks(baseline, others[0])
         comparisons = compare_all(baseline, others)
         if html is not None:
             _write(comparison_page(comparisons, datetime.now(UTC)), html)
@@ -102,6 +99,20 @@ def compare_runs(
         found = None if looks is None else compare_in_looks(baseline, comparison.candidate, looks)
         _print(comparison, form, found)
     return 0
+
+
+def _require_fit_for_looks(baseline: ResultSet, candidate: ResultSet) -> None:
+    if not baseline.has_ended:
+        raise InvalidInputError(
+            f"--looks needs a baseline that has ended, and {baseline.name} has not: wait for"
+            " its end, or leave --looks out"
+        )
+    old, new = (max(entry.attempt for entry in run.entries) for run in (baseline, candidate))
+    if candidate.has_ended and new < old:
+        raise InvalidInputError(
+            f"--looks needs all attempts of {baseline.name} ({old} per task) in {candidate.name},"
+            f" which has {new}: leave --looks out, or run it with spec.attempts {old}"
+        )
 
 
 def diff_runs(old: str, new: str, form: OutputForm, target: ClusterTarget) -> int:
@@ -304,7 +315,7 @@ def _print(comparison: Comparison, form: CompareOutput, found: Course | None) ->
         print_line(_score_line(run, score))
     print_line(conclusion(comparison))
     if found is not None:
-        print_line(sequential_conclusion(comparison.candidate.name, found))
+        print_line(sequential_conclusion(comparison.candidate, found))
     if left_out := _left_out(comparison):
         print_line(left_out)
     if comparison.flips:

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from securebench.analysis.results import Entry, ResultSet
 from securebench.run.records.comparable import incomparable
+from securebench.run.state.attempts import Outcome
 from securebench.stats.intervals import Interval, pass_rate
 from securebench.stats.paired import LEVEL, Difference, Pair, holm, paired_difference
-from securebench.stats.sequential import Course, course
+from securebench.stats.sequential import Course, DoneTask, Look, course
 from securebench.stats.verdicts import TaskVerdicts
 
 _IMAGES = {
@@ -116,23 +117,33 @@ def compare(baseline: ResultSet, candidate: ResultSet) -> Comparison:
 def compare_in_looks(baseline: ResultSet, candidate: ResultSet, looks: int) -> Course:
     """Compare two runs after each part of the baseline's tasks, also while the candidate goes on.
 
-    A task is done when the candidate has as many records of it as the baseline, or has ended.
+    A task is done when the candidate has a record of each attempt that counts and none of them was
+    cancelled. Looks end at the first task that is not done, also once the candidate has ended:
+    whoever cancels a run cannot choose what is tested.
 
     Args:
-        baseline: Has ended; alone gives the tasks and their order, so that nothing which the
-            candidate does moves a look.
+        baseline: Has ended; alone gives the tasks, their order and the attempts that count (those
+            with a verdict), so that nothing which the candidate does moves a look.
         candidate: Perhaps under way.
         looks: How many looks are planned.
     """
-    old, new = _verified(baseline), _verified(candidate)
+    old, new = _verdicts(baseline), _verdicts(candidate)
     rows = _differing(baseline, candidate, old, lambda entry: entry.row)
-    wanted = Counter(entry.task_id for entry in baseline.entries)
-    there = Counter(entry.task_id for entry in candidate.entries)
-    done = takewhile(lambda task: candidate.has_ended or there[task] >= wanted[task], old)
-    pairs = [
-        Pair(old[task], new[task]) if task in new and task not in rows else None for task in done
-    ]
-    return course(pairs, len(old), looks)
+    final = {
+        (entry.task_id, entry.attempt)
+        for entry in candidate.entries
+        if entry.outcome != Outcome.CANCELLED
+    }
+    done = takewhile(lambda task: all((task, number) in final for number in old[task]), old)
+    tasks = [None if task in rows else _done_task(old[task], new.get(task, {})) for task in done]
+    return course(tasks, len(old), looks)
+
+
+def _done_task(old: Mapping[int, bool], new: Mapping[int, bool]) -> DoneTask:
+    counted = [new[number] for number in old if number in new]
+    return DoneTask(
+        TaskVerdicts(len(old), sum(old.values())), TaskVerdicts(len(counted), sum(counted))
+    )
 
 
 def attempt_flips(baseline: ResultSet, candidate: ResultSet) -> tuple[Flip, ...]:
@@ -189,30 +200,35 @@ def conclusion(comparison: Comparison) -> str:
     )
 
 
-def sequential_conclusion(name: str, found: Course) -> str:
+def sequential_conclusion(candidate: ResultSet, found: Course) -> str:
     """Say in one sentence whether the looks at a comparison decide it.
 
     Args:
-        name: Name of the candidate.
+        candidate: The run that is compared.
         found: Its looks so far.
     """
+    end = ""
+    if candidate.has_ended:
+        end = f", and {candidate.name} has ended: only a run that resumes it gets there"
     if not found.taken:
         return (
             f"No look yet: the first of {found.planned} needs {found.next_tasks} of {found.tasks}"
-            f" tasks, {found.done} are done."
+            f" tasks, {found.done} are done{end}."
         )
     look = found.taken[-1]
-    sign = "<=" if look.is_decisive else ">"
-    evidence = (
-        f"(p = {look.p_value:.3g} {sign} {look.level:.3g}, {look.tasks} of {found.tasks} tasks)"
-    )
-    place = f"look {look.number} of {found.planned}"
+    evidence, place = _evidence(look, found.tasks), f"look {look.number} of {found.planned}"
     if look.is_decisive:
         direction = "better" if look.value > 0 else "worse"
-        return f"Decided at {place}: {name} is {direction} {evidence}."
+        return f"Decided at {place}: {candidate.name} is {direction} {evidence}."
     if found.next_tasks is None:
         return f"No difference was shown by {place}, the last {evidence}."
-    return f"Not decided at {place} {evidence}: the next needs {found.next_tasks} tasks."
+    return f"Not decided at {place} {evidence}: the next needs {found.next_tasks} tasks{end}."
+
+
+def _evidence(look: Look, tasks: int) -> str:
+    sign = "<=" if look.is_decisive else ">"
+    lost = f", {look.lost} lost attempts count against it" if look.lost else ""
+    return f"(p = {look.p_value:.3g} {sign} {look.level:.3g}, {look.tasks} of {tasks} tasks{lost})"
 
 
 def _verified(results: ResultSet) -> dict[str, TaskVerdicts]:

@@ -3,7 +3,8 @@
 The looks are planned: each tests the first so many tasks, in an order that is fixed before. So it
 does not matter how often somebody asks. Each look has a share of the level, and the shares add up
 to it; by the union bound, so do the chances of a false alarm, however the looks depend on each
-other.
+other. Attempts that were lost count as the verdicts with which the runs differ least: a look
+decides only what it would decide whatever they had been, so nobody gains by losing any.
 
 Source: shares for each look, Slud and Wei, J. Am. Stat. Assoc. 77 (1982) 862; their sizes by the
 spending function of Lan and DeMets, Biometrika 70 (1983) 659, that resembles the bounds of O'Brien
@@ -18,9 +19,36 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.stats.paired import LEVEL, Pair, paired_test
+from securebench.stats.verdicts import TaskVerdicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+
+class DoneTask(NamedTuple):
+    """A task of which both runs have all attempts that count.
+
+    Args:
+        baseline: Verdicts on these attempts, at least one.
+        candidate: Verdicts on as many attempts, less those that were lost.
+    """
+
+    baseline: TaskVerdicts
+    candidate: TaskVerdicts
+
+    @property
+    def lost(self) -> int:
+        """Attempts of the candidate without a verdict."""
+        return self.baseline.verified - self.candidate.verified
+
+    def lowest(self) -> Pair:
+        """Return the verdicts as if all lost attempts had failed."""
+        return Pair(self.baseline, TaskVerdicts(self.baseline.verified, self.candidate.passed))
+
+    def highest(self) -> Pair:
+        """Return the verdicts as if all lost attempts had passed."""
+        passed = self.candidate.passed + self.lost
+        return Pair(self.baseline, TaskVerdicts(self.baseline.verified, passed))
 
 
 class Look(NamedTuple):
@@ -29,9 +57,11 @@ class Look(NamedTuple):
     Args:
         number: From 1.
         tasks: How many tasks it needed.
-        value: Mean change of their pass rates; 0 where none has a verdict in both runs.
-        p_value: Two-sided.
+        value: Mean change of their pass rates; 0 where lost attempts could turn it, or no task
+            counts.
+        p_value: Two-sided; the largest that the lost attempts could have given.
         level: Share of the level that this look may spend.
+        lost: Attempts of the candidate without a verdict.
     """
 
     number: int
@@ -39,6 +69,7 @@ class Look(NamedTuple):
     value: float
     p_value: float
     level: float
+    lost: int
 
     @property
     def is_decisive(self) -> bool:
@@ -91,19 +122,19 @@ def look_levels(looks: int, level: float = LEVEL) -> tuple[float, ...]:
     return tuple(later - earlier for earlier, later in pairwise([0.0, *spent]))
 
 
-def course(done: Sequence[Pair | None], tasks: int, looks: int) -> Course:
+def course(done: Sequence[DoneTask | None], tasks: int, looks: int) -> Course:
     """Return the looks that a comparison has reached.
 
     Args:
-        done: The first tasks in the fixed order, as far as both runs have done them; None for one
-            that has no verdict in both.
+        done: The first tasks in the fixed order, as far as both runs have done them for good; None
+            for one that cannot be compared.
         tasks: How many tasks the whole comparison has.
         looks: How many looks are planned, at least 1.
     """
     return Course(looks, tasks, len(done), tuple(_taken(done, tasks, looks)))
 
 
-def _taken(done: Sequence[Pair | None], tasks: int, looks: int) -> Iterator[Look]:
+def _taken(done: Sequence[DoneTask | None], tasks: int, looks: int) -> Iterator[Look]:
     for number, level in enumerate(look_levels(looks), start=1):
         needed = look_tasks(number, looks, tasks)
         if needed > len(done):
@@ -114,7 +145,25 @@ def _taken(done: Sequence[Pair | None], tasks: int, looks: int) -> Iterator[Look
             return
 
 
-def _look(number: int, done: Sequence[Pair | None], level: float) -> Look:
-    pairs = [pair for pair in done if pair is not None]
-    value = sum(pair.change for pair in pairs) / len(pairs) if pairs else 0.0
-    return Look(number, len(done), value, paired_test(pairs).p_value, level)
+def _look(number: int, done: Sequence[DoneTask | None], level: float) -> Look:
+    tasks = [task for task in done if task is not None]
+    pairs = _least_different(tasks)
+    value = _change(pairs) / len(pairs) if pairs else 0.0
+    lost = sum(task.lost for task in tasks)
+    return Look(number, len(done), value, paired_test(pairs).p_value, level, lost)
+
+
+def _least_different(tasks: Sequence[DoneTask]) -> Sequence[Pair]:
+    """Return the verdicts that make the runs differ least; none where they could be equal.
+
+    The p-value of either side grows with every task's change, so no other verdicts of the lost
+    attempts give a larger one.
+    """
+    lowest, highest = [task.lowest() for task in tasks], [task.highest() for task in tasks]
+    if _change(lowest) > 0:
+        return lowest
+    return highest if _change(highest) < 0 else ()
+
+
+def _change(pairs: Sequence[Pair]) -> float:
+    return sum(pair.change for pair in pairs)

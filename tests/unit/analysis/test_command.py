@@ -89,6 +89,14 @@ def test_looks_need_a_baseline_that_has_ended(tmp_path):
         compare_runs([one, two], CompareOutput.TEXT, None, TARGET, looks=1)
 
 
+def test_looks_need_all_attempts_of_the_baseline(tmp_path):
+    lines = [result_line("a"), result_line("a", attempt=2)]
+    one, two = str(result_folder(tmp_path / "one", lines[:1])), tmp_path / "two"
+    result_folder(two, lines)
+    with pytest.raises(InvalidInputError, match=r"two \(2 per task\) in .*one, which has 1: leave"):
+        compare_runs([str(two), one], CompareOutput.TEXT, None, TARGET, looks=1)
+
+
 def test_a_diff_names_what_flipped_whatever_row_it_has(tmp_path, capsys):
     old = [result_line("a"), result_line("b"), result_line("c", passed=False)]
     new = [

@@ -153,10 +153,20 @@ def test_a_run_that_has_not_ended_is_said(tmp_path):
 
 
 def looked(folder, old, new, looks, *, has_ended=False):
-    """Return what is said of a candidate that has done the first tasks of a baseline."""
+    """Return what is said of a candidate that has done the first tasks of a baseline.
+
+    Args:
+        old: P, F and - of its tasks: passed, failed, no verdict.
+        new: The same of the candidate; C is cancelled.
+    """
     baseline = results(folder, "old", *tasks(old))
-    made = read_results(result_folder(folder / "new", tasks(new), has_ended=has_ended), "new")
-    return sequential_conclusion("new", compare_in_looks(baseline, made, looks))
+    ends = {"C": "cancelled", "-": "provider"}
+    lines = [
+        result_line(f"t{number}", passed=VERDICTS.get(end), outcome=ends.get(end, "scored"))
+        for number, end in enumerate(new)
+    ]
+    made = read_results(result_folder(folder / "new", lines, has_ended=has_ended), "new")
+    return sequential_conclusion(made, compare_in_looks(baseline, made, looks))
 
 
 LOOKS = {
@@ -192,16 +202,57 @@ def test_a_run_under_way_is_compared_in_looks(case, tmp_path):
     assert looked(tmp_path, *given) == want
 
 
-def test_a_run_that_has_ended_has_done_every_task(tmp_path):
-    """A task that it left out has no verdict, and does not hold up the looks."""
-    said = looked(tmp_path, "P" * 20, "F" * 12, 1, has_ended=True)
-    assert said == "Decided at look 1 of 1: new is worse (p = 0.000488 <= 0.05, 20 of 20 tasks)."
+ENDS = {
+    "cancelled, with records of the rest": "F" * 12 + "C" * 8,
+    "ended without records of the rest": "F" * 12,
+    "a task in between was cancelled": "F" * 12 + "C" + "F" * 7,
+}
 
 
-def test_a_task_is_done_when_all_its_attempts_are(tmp_path):
-    twice = [line for line in tasks("PP") for _ in range(2)]
-    old = results(tmp_path, "old", *twice)
-    lines = [*twice[:2], twice[2]]
+@pytest.mark.parametrize("case", ENDS)
+def test_what_an_ended_run_did_not_finish_ends_the_looks(case, tmp_path):
+    """Twelve losses would decide the only look, had whoever ended the run the choice of it."""
+    assert looked(tmp_path, "P" * 20, ENDS[case], 1, has_ended=True) == (
+        "No look yet: the first of 1 needs 20 of 20 tasks, 12 are done, and new has ended: only a"
+        " run that resumes it gets there."
+    )
+
+
+def test_a_cancelled_run_keeps_the_looks_that_it_reached(tmp_path):
+    assert looked(tmp_path, "P" * 40, "F" * 12 + "C" * 28, 4, has_ended=True) == (
+        "Not decided at look 1 of 4 (p = 0.00195 > 8.86e-05, 10 of 40 tasks): the next needs 20"
+        " tasks, and new has ended: only a run that resumes it gets there."
+    )
+
+
+def test_lost_attempts_count_against_what_the_others_show(tmp_path):
+    """Six losses decide alone (p = 0.0312), but not beside a failure that may be a pass now."""
+    said = looked(tmp_path, "P" * 6 + "F", "F" * 6 + "-", 1, has_ended=True)
+    assert said == (
+        "No difference was shown by look 1 of 1, the last (p = 0.125 > 0.05, 7 of 7 tasks, 1 lost"
+        " attempts count against it)."
+    )
+
+
+def test_only_the_attempts_of_the_baseline_count(tmp_path):
+    """A look that was taken stays, whatever comes later."""
+    old = results(tmp_path, "old", *tasks("P" * 10))
+    once = tasks("F" * 10)
+    again = [line for each in (2, 3) for line in tasks("P" * 10, attempt=each)]
+    first = compare_in_looks(old, results(tmp_path, "new", *once), 1)
+    assert compare_in_looks(old, results(tmp_path, "more", *once, *again), 1) == first
+    assert first.taken[0].value == -1.0
+
+
+def test_a_task_is_done_when_all_attempts_with_a_verdict_in_the_baseline_are(tmp_path):
+    old = results(
+        tmp_path,
+        "old",
+        *tasks("PPP"),
+        *tasks("PPP", attempt=2),
+        *tasks("--P", attempt=3, outcome="provider"),
+    )
+    lines = [*tasks("PP"), *tasks("P", attempt=2), *tasks("PPP", attempt=3)]
     new = read_results(result_folder(tmp_path / "new", lines, has_ended=False), "new")
     assert compare_in_looks(old, new, 1).done == 1
 
