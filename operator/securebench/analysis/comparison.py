@@ -227,7 +227,8 @@ def sequential_conclusion(candidate: ResultSet, found: Course) -> str:
 
 def _evidence(look: Look, tasks: int) -> str:
     sign = "<=" if look.is_decisive else ">"
-    lost = f", {look.lost} lost attempts count against it" if look.lost else ""
+    attempts = "1 lost attempt counts" if look.lost == 1 else f"{look.lost} lost attempts count"
+    lost = f", {attempts} against it" if look.lost else ""
     return f"(p = {look.p_value:.3g} {sign} {look.level:.3g}, {look.tasks} of {tasks} tasks{lost})"
 
 
