@@ -7,6 +7,7 @@ import base64
 import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -49,8 +50,8 @@ def image(tmp_path: Path) -> PackImage:
     return pack_image(tmp_path / "source", "a", "b")
 
 
-@pytest.fixture
-def world(tmp_path: Path, server: PackServer) -> Iterator[World]:
+@contextmanager
+def pulling_world(root: Path, server: PackServer, **settings: object) -> Iterator[World]:
     """An operator whose time is not that of the registry: it pulls on an event loop of its own."""
     real = admission._pull
 
@@ -60,9 +61,15 @@ def world(tmp_path: Path, server: PackServer) -> Iterator[World]:
 
     with (
         mock.patch.object(admission, "_pull", pulled),
-        opened(World, tmp_path / "volume", **settings_for(server, secret="packs")) as known,
+        opened(World, root, **settings_for(server, secret="packs"), **settings) as known,
     ):
         known.runner.run(create_secret(known.cluster, server))
+        yield known
+
+
+@pytest.fixture
+def world(tmp_path: Path, server: PackServer) -> Iterator[World]:
+    with pulling_world(tmp_path / "volume", server) as known:
         yield known
 
 
@@ -126,6 +133,54 @@ def test_what_cannot_mend_itself_ends_the_run(
     assert f"registry {server.host}, repository team/smoke" in condition["message"]
     assert message in condition["message"]
     assert "\n" not in condition["message"]
+
+
+def test_a_pack_that_is_not_there_yet_is_asked_for_less_and_less_often(
+    tmp_path: Path, server: PackServer, image: PackImage
+) -> None:
+    reference = server.put(image)
+    server.answers.clear()
+    with pulling_world(tmp_path / "volume", server, input_wait_seconds=600) as world:
+        uid = world.apply(pack={"image": reference})
+        world.wait(130)
+
+        condition = world.condition()
+        assert (condition["status"], condition["reason"]) == ("Unknown", "InputMissing")
+        assert condition["message"].endswith(
+            "no such content (404); the run waits for it for up to 600 seconds; the registry is"
+            " asked again after 2 seconds, then with doubled pauses of at most 60 seconds"
+        )
+        assert len(server.asked) == 7  # at 0, 2, 6, 14, 30, 62 and 122 s
+        server.put(image)
+        world.wait(60)
+        world.work(uid)
+        assert world.condition()["reason"] == "Completed"
+
+
+def test_a_cancel_ends_the_pause_before_the_registry_is_asked_again(
+    tmp_path: Path, server: PackServer, image: PackImage
+) -> None:
+    reference = server.put(image)
+    server.answers.clear()
+    with pulling_world(tmp_path / "volume", server, input_wait_seconds=600) as world:
+        world.apply(pack={"image": reference})
+        world.wait(70)
+        world.edit(cancel="Immediate")
+        world.wait(1)
+        assert world.condition()["reason"] == "PackInvalid"
+
+
+def test_the_registry_is_asked_at_the_end_of_the_wait(
+    world: World, server: PackServer, image: PackImage
+) -> None:
+    reference = server.put(image)
+    server.answers.clear()
+    world.apply(pack={"image": reference})
+    world.wait(59)
+    assert world.condition()["reason"] == "InputMissing"
+    server.put(image)
+    world.wait(1.1)
+    assert world.condition()["reason"] == "Starting"
 
 
 def test_a_registry_that_is_not_listed(world: World, image: PackImage) -> None:

@@ -7,6 +7,7 @@ SecureBenchError(reason, facts)
 │   │   ├── ConfigError        tester YAML, env file, harness configuration
 │   │   └── PackError          manifest, row, asset
 │   │       └── PackMissingError   its ConfigMap, Secret or folder may still come
+│   │           └── PackImageMissingError  its registry may still get it
 │   ├── SpecError              a BenchmarkRun that this version refuses
 │   │   └── SecretMissingError a Secret that it names may still come
 │   └── MissingInputError      both that may still come; carries what is missing
@@ -116,6 +117,10 @@ class MissingInputError(InvalidInputError):
 
 class PackMissingError(MissingInputError, PackError):
     """A pack whose ConfigMap, Secret or folder may still come."""
+
+
+class PackImageMissingError(PackMissingError):
+    """A pack that its registry does not have yet; the registry is asked less and less often."""
 
 
 class SecretMissingError(MissingInputError, SpecError):

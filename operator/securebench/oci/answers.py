@@ -11,7 +11,7 @@ import aiohttp
 from securebench.cluster.connection_errors import describe_connection_error
 from securebench.core.errors import (
     PackError,
-    PackMissingError,
+    PackImageMissingError,
     RegistryUnavailableError,
     SecureBenchError,
 )
@@ -31,7 +31,7 @@ def refusal(status: int, what: str, login: str) -> SecureBenchError:
     if status in _REFUSED:
         return PackError(f"{what}: the registry answers {status}; {login}")
     if status == HTTPStatus.NOT_FOUND:
-        return PackMissingError(
+        return PackImageMissingError(
             f"{what}: the registry has no such content (404)",
             "push it with 'securebench pack push --image', then create a new run",
         )

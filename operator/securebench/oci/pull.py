@@ -28,7 +28,7 @@ async def pull_pack(
     Raises:
         PackError: It is no pack, not the one that was named, too large, or an entry of it is
             refused.
-        PackMissingError: The registry does not have it (yet).
+        PackImageMissingError: The registry does not have it (yet).
         RegistryUnavailableError: Transient; may be retried.
         OSError: The disk did not do what was asked.
     """

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from securebench.cluster.port import Forbidden, QuotaExceeded
 from securebench.controller.binding.prepare import prepare
 from securebench.controller.loop.run_loop import RunLoop
 from securebench.controller.loop.slots import RunSlots, SlotAdmission
 from securebench.controller.loop.unplanned_end import UnplannedEnd
+from securebench.controller.reporting.outages import OUTAGES, outage_reason
 from securebench.controller.reporting.publish import Publisher
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.latest_spec import LatestSpec
@@ -28,13 +28,13 @@ from securebench.core.errors import (
     InvariantViolationError,
     MissingInputError,
     PackError,
+    PackImageMissingError,
     PlanChangedError,
     RegistryUnavailableError,
     RunGoneError,
-    StorageError,
 )
+from securebench.core.rates import backoff
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.refusals import REMEDY
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,13 @@ back-off has reached the limit gives its slot to others meanwhile; one that has 
 for another."""
 
 INPUT_POLL_SECONDS = 2.0
-"""Between two looks for a ConfigMap, a Secret or a folder that a new run names."""
+"""Between two looks for a ConfigMap, a Secret or a folder that a new run names. For an image that
+its registry does not have yet: the first pause, doubled up to ``RESTART_LIMIT_SECONDS``."""
+
+_ASKED_AGAIN = (
+    f"; the registry is asked again after {INPUT_POLL_SECONDS:g} seconds, then with doubled pauses"
+    f" of at most {RESTART_LIMIT_SECONDS:g} seconds"
+)
 
 
 class RunLifecycle:
@@ -71,6 +77,7 @@ class RunLifecycle:
         self._is_parked = False
         self._started_at: float | None = None
         self._give_up_at: float | None = None
+        self._image_misses = 0
         self._store = RunStore(context.settings.data_root, run.uid, context.lead)
         self._publisher = Publisher(context, run, spec)
         self._unplanned = UnplannedEnd(context, run, self._store, self._publisher)
@@ -94,8 +101,8 @@ class RunLifecycle:
             generation, began = self._spec.generation, clock.monotonic()
             try:
                 is_over = await self._run_once()
-            except (ClusterError, RegistryUnavailableError, StorageError, OSError) as error:
-                reason, message = _error_condition(error)
+            except OUTAGES as error:
+                reason, message, _ = outage_reason(error)
                 logger.warning("run %s is held up: %s", name, message)
             except InvariantViolationError as error:
                 reason, message = Reason.INTERNAL, error.reason
@@ -152,9 +159,11 @@ class RunLifecycle:
         try:
             prepared = await prepare(self._context, self._run)
         except InvalidInputError as error:
-            if isinstance(error, MissingInputError) and self._may_wait_for_input():
-                await self._wait_for_input(error.missing)
-                return False
+            if isinstance(error, MissingInputError):
+                seconds_left = self._input_seconds_left()
+                if seconds_left > 0:
+                    await self._wait_for_input(error, seconds_left)
+                    return False
             await self._refuse(error)
             return True
         except RegistryUnavailableError as error:
@@ -167,21 +176,31 @@ class RunLifecycle:
             return await self._end_unreadable(prepared)
         return await self._run_loop(prepared)
 
-    def _may_wait_for_input(self) -> bool:
-        """Whether the run still waits for a missing input; the time counts from the first miss."""
+    def _input_seconds_left(self) -> float:
+        """Return how long the run still waits for a missing input, counted from the first miss.
+
+        0 for a run that is to end.
+        """
         clock = self._context.clock
+        if self._spec.desired.is_ending(None, clock.now()):
+            return 0.0
         if self._give_up_at is None:
             self._give_up_at = clock.monotonic() + self._context.settings.input_wait_seconds
-        is_ending = self._spec.desired.is_ending(None, clock.now())
-        return clock.monotonic() < self._give_up_at and not is_ending
+        return self._give_up_at - clock.monotonic()
 
-    async def _wait_for_input(self, missing: str) -> None:
-        seconds = f"{self._context.settings.input_wait_seconds:g}"
-        await self._announce(
-            Reason.INPUT_MISSING, f"{missing}; the run waits for it for up to {seconds} seconds"
-        )
+    async def _wait_for_input(self, error: MissingInputError, seconds_left: float) -> None:
+        """Wait until the next look for a missing input; the last look is at the end of the time."""
+        seen = self._spec.generation
+        limit = f"{self._context.settings.input_wait_seconds:g}"
+        message = f"{error.missing}; the run waits for it for up to {limit} seconds"
+        pause = INPUT_POLL_SECONDS
+        if isinstance(error, PackImageMissingError):
+            self._image_misses += 1
+            pause = backoff(INPUT_POLL_SECONDS, RESTART_LIMIT_SECONDS, self._image_misses)
+            message += _ASKED_AGAIN
+        await self._announce(Reason.INPUT_MISSING, message)
         self._gate.leave()
-        await asyncio.sleep(INPUT_POLL_SECONDS)
+        await self._back_off(min(pause, seconds_left), seen)
 
     async def _run_loop(self, prepared: PreparedRun) -> bool:
         ledger = await RunLedger.open(prepared, self._context.clock, self._context.process)
@@ -239,17 +258,3 @@ def is_pack_error(error: InvalidInputError) -> bool:
     if isinstance(error, ConfigErrors):
         return all(is_pack_error(item) for item in error.errors)
     return isinstance(error, PackError)
-
-
-def _error_condition(error: Exception) -> tuple[Reason, str]:
-    if isinstance(error, QuotaExceeded):
-        return Reason.QUOTA_EXCEEDED, error.reason
-    if isinstance(error, Forbidden):
-        return Reason.FORBIDDEN, f"{error.reason}; {REMEDY}"
-    if isinstance(error, RegistryUnavailableError):
-        return Reason.REGISTRY_UNAVAILABLE, error.reason
-    if isinstance(error, ClusterError):
-        return Reason.INTERNAL, f"the API server: {error}"
-    if isinstance(error, OSError):
-        return Reason.STORAGE_UNAVAILABLE, f"the results volume: {error.strerror or error}"
-    return Reason.STORAGE_UNAVAILABLE, f"the results volume: {error}"

@@ -111,8 +111,8 @@ class Settings(SettingsPart):
     queue_name: Annotated[str, Field(max_length=63, pattern=QUEUE_NAME)] = ""
     """Queue of Kueue for Pods of runs that have no label kueue.x-k8s.io/queue-name; none."""
     input_wait_seconds: Annotated[float, Field(ge=0)] = 60.0
-    """Seconds that a new run waits for its ConfigMap, Secrets and pack folder; 60, for those who
-    apply all of them together."""
+    """Seconds that a new run waits for its ConfigMap, Secrets and pack (folder or image); 60, for
+    those who apply all of them together."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9090
     """Port of the metrics endpoint; 0 turns it off."""
     log_format: LogFormat = LogFormat.TEXT

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from securebench.cluster.port import AlreadyExists, ObjectKind
 from securebench.controller.admission.policy_from_settings import limits, overlays
+from securebench.controller.reporting.outages import OUTAGES, outage_reason
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.retry_queue import RetryQueue
 from securebench.controller.runtime.wake import Wake
@@ -22,12 +23,7 @@ from securebench.controller.suites.suite_object import SuiteObject
 from securebench.controller.suites.suite_publisher import SuitePublisher
 from securebench.controller.volume.suite_store import SuiteStore
 from securebench.core.clock import seconds_since_epoch
-from securebench.core.errors import (
-    ClusterError,
-    InvalidInputError,
-    RegistryUnavailableError,
-    StorageError,
-)
+from securebench.core.errors import ClusterError, InvalidInputError
 from securebench.run.api.conditions import ConditionStatus, Reason
 from securebench.run.api.field_types import CancelMode
 from securebench.run.plan.score_fields import ScoreSettings
@@ -60,9 +56,6 @@ PACKS_SECONDS = 60.0
 
 RETRY_SECONDS = 1.0
 RETRY_LIMIT_SECONDS = 60.0
-
-_OUTAGES = (ClusterError, RegistryUnavailableError, StorageError, OSError)
-"""What a suite waits out."""
 
 
 class _Suite(NamedTuple):
@@ -145,12 +138,11 @@ class SuiteLoop:
             except InvalidInputError as error:
                 retries.forget(suite.uid)
                 await self._refuse(suite, Reason.INVALID_SPEC, str(error))
-            except _OUTAGES as error:
-                logger.warning("suite %s is held up: %s", suite.name, error)
+            except OUTAGES as error:
+                reason, message, _ = outage_reason(error)
+                logger.warning("suite %s is held up: %s", suite.name, message)
                 retries.retry(suite.uid)
-                is_registry = isinstance(error, RegistryUnavailableError)
-                reason = Reason.REGISTRY_UNAVAILABLE if is_registry else Reason.INTERNAL
-                await self._refuse(suite, reason, f"{error}; tried again")
+                await self._refuse(suite, reason, f"{message}; tried again")
             await self._wake.wait([due], [retries.next_after(self._clock.monotonic())])
 
     async def report_failure(self, error: Exception) -> None:

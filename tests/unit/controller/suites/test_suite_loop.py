@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import errno
 from unittest import mock
 
-from securebench.cluster.port import ObjectKind
+import pytest
+
+from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
 from securebench.controller.runtime.loop_tasks import PAUSE_SECONDS
 from securebench.controller.suites.run_observer import RunObserver
 from securebench.controller.suites.suite_loop import RETRY_LIMIT_SECONDS, SuiteLoop
+from securebench.controller.volume.suite_store import SuiteStore
+from securebench.core.errors import TransientClusterError
+from securebench.run.decide.refusals import REMEDY
 from support.build import question, write_pack
 from support.suite_world import HARNESSES, PACKS, SuiteWorld
 
@@ -229,13 +235,45 @@ def test_a_defect_is_a_failed_loop_and_no_outage(world: SuiteWorld) -> None:
     assert len(world.going()) == 4
 
 
+OUTAGES = {
+    "QuotaExceeded": (QuotaExceeded("exceeded quota: runs"), "exceeded quota: runs"),
+    "Forbidden": (
+        Forbidden("the webhook denied it", status=403),
+        f"the webhook denied it; {REMEDY}",
+    ),
+    "Internal": (TransientClusterError("no answer"), "the API server: no answer"),
+}
+
+
+@pytest.mark.parametrize("reason", OUTAGES)
+def test_a_suite_says_what_keeps_it_from_creating_runs(world: SuiteWorld, reason: str) -> None:
+    error, message = OUTAGES[reason]
+    world.cluster.fail_next("create", error, kind=ObjectKind.BENCHMARK_RUN)
+    world.apply_suite(maxConcurrentRuns=4)
+    assert world.said() == ("False", reason, f"{message}; tried again")
+    assert world.said("Reconciling")[0] == "True"
+    world.settle(RETRY_LIMIT_SECONDS)
+    assert len(world.going()) == 4
+
+
+def test_a_full_volume_is_waited_out(world: SuiteWorld) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with mock.patch.object(SuiteStore, "write", side_effect=full):
+        world.apply_suite(maxConcurrentRuns=4)
+        message = "the results volume: No space left on device; tried again"
+        assert world.said() == ("False", "StorageUnavailable", message)
+    world.settle(RETRY_LIMIT_SECONDS)
+    assert len(world.going()) == 4
+
+
 def test_a_damaged_index_is_waited_out(world: SuiteWorld) -> None:
     index = world.root / "runs/index.jsonl"
     index.parent.mkdir(exist_ok=True)
     index.write_text("{}\n")
     world.apply_suite(maxConcurrentRuns=4)
-    damaged = "the index of runs on the results volume is damaged; tried again"
-    assert world.said() == ("False", "Internal", damaged)
+    status, reason, message = world.said()
+    assert (status, reason) == ("False", "StorageUnavailable")
+    assert message.endswith("the index of runs on the results volume is damaged; tried again")
     assert world.suites.failed == 0
     index.write_text("")
     world.settle(RETRY_LIMIT_SECONDS)
