@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from securebench.cli.main import app
 from securebench.cluster.port import ObjectKind
-from securebench.controller.admission.pack_image import fetch_pack
-from securebench.controller.admission.pack_source import answers_content, freeze
+from securebench.controller.admission.pack_fetch import fetch_pack
+from securebench.controller.admission.pack_source import PackSource, answers_content, freeze
 from securebench.core.errors import PackError
 from securebench.oci.artifact import ARTIFACT_TYPE, HIDDEN_LAYER, PUBLIC_LAYER
 from securebench.run.api.models import Pack
@@ -124,18 +124,18 @@ def test_the_operator_pulls_with_its_secret(guarded: str, tmp_path: Path, pack_d
     cluster, root = FakeCluster(), tmp_path / "volume"
     context = context_of(cluster, FakeClock(), root, pack_registries=registries)
 
-    async def pull(content: bytes) -> None:
+    async def pull(content: bytes) -> PackSource:
         data = {".dockerconfigjson": base64.b64encode(content).decode()}
         if "packs" not in cluster.objects(ObjectKind.SECRET):
             body = {"metadata": {"name": "packs"}, "data": data}
             await cluster.create(ObjectKind.SECRET, body)
         cluster.edit(ObjectKind.SECRET, "packs", {"data": data})
-        await fetch_pack(context, pack)
+        return await fetch_pack(context, pack)
 
     with pytest.raises(PackError, match=r"answers 401; .* settings\.packRegistries\.secret"):
         asyncio.run(pull(docker_config(guarded, "someone", "wrong")))
-    asyncio.run(pull(config))
+    source = asyncio.run(pull(config))
 
-    assert freeze(root, pack, None).digest == pack_digest
+    assert freeze(root, pack, source).digest == pack_digest
     oracle = (PACK / "oracle" / "answers.jsonl").read_bytes()
-    assert answers_content(root, pack, None) == oracle
+    assert answers_content(pack, source) == oracle

@@ -13,7 +13,6 @@ from securebench.benchmark.files.bundle import BundleLimits
 from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
 from securebench.client.volume.link import ExecResult
 from securebench.cluster.port import ObjectKind, Raw, metadata
-from securebench.controller.admission.pack_source import freeze
 from securebench.controller.exec.exec_io import Streams, serve
 from securebench.controller.exec.exec_packs import Volume
 from securebench.controller.reporting.run_status import succeeded
@@ -29,6 +28,7 @@ from securebench.run.plan.keys import LaunchKey
 from securebench.run.records.summary import record_facts, run_summary
 from securebench.run.state.history import Entry, RunBound
 from support.fake_cluster import FakeCluster
+from support.stored_packs import freeze_stored
 
 LIMITS = BundleLimits(files=100, size_bytes=1_000_000)
 
@@ -164,7 +164,7 @@ class OperatorRun:
     def freeze(self) -> None:
         """Bind the run to a frozen copy of its pack, as when it begins."""
         root, spec = self._namespace.root, BenchmarkRunSpec.parse(dict(self.spec))
-        pack = freeze(root, spec.pack, None, LIMITS)
+        pack = freeze_stored(root, spec.pack, LIMITS)
         RunStore(root, self.uid).create({"spec": dict(self.spec), "pack_digest": pack.digest})
 
     def journal(self, *entries: Entry) -> None:

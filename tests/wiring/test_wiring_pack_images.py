@@ -16,8 +16,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.admission import pack_image as admission
-from securebench.controller.admission.pack_image import fetch_pack
-from securebench.controller.admission.pack_source import freeze
+from securebench.controller.admission.pack_fetch import fetch_pack
 from securebench.controller.suites.pack_reader import PackReader
 from securebench.core.errors import RegistryUnavailableError
 from securebench.run.api.models import Pack
@@ -36,6 +35,7 @@ from support.pack_registry import (
     secret_data,
     settings_for,
 )
+from support.stored_packs import freeze_stored
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_run_reaches_its_records(world: World, server: PackServer, image: Pack
     assert [record["task_id"] for record in records] == ["a", "b"]
     folder = Pack.parse({"volume": {"path": "smoke"}})
     assert {record["pack_digest"] for record in records} == {
-        freeze(world.root, folder, None).digest
+        freeze_stored(world.root, folder).digest
     }
     binding = json.loads((world.root / "runs" / uid / "run.json").read_text())
     assert binding["spec"]["pack"]["image"] == reference

@@ -15,7 +15,8 @@ import pytest
 from securebench.agents.allowed_domains import is_listed
 from securebench.benchmark.files.bundle import BundleReceipt
 from securebench.controller.admission import pack_image
-from securebench.controller.admission.pack_image import fetch_pack, refuse_registry_domains
+from securebench.controller.admission.pack_fetch import fetch_pack
+from securebench.controller.admission.pack_image import refuse_registry_domains
 from securebench.controller.admission.pack_source import IMAGES, freeze
 from securebench.controller.runtime.context import Context
 from securebench.core.errors import (
@@ -81,8 +82,8 @@ def operator(root: Path, *servers: PackServer, **changes: object) -> Context:
 async def pulled_tasks(context: Context, reference: str) -> str:
     """Pull and freeze as a new run does, and return the task file."""
     pack = Pack(image=reference)
-    assert await fetch_pack(context, pack) is None
-    return freeze(context.settings.data_root, pack, None).tasks.read_text(encoding="utf-8")
+    source = await fetch_pack(context, pack)
+    return freeze(context.settings.data_root, pack, source).tasks.read_text(encoding="utf-8")
 
 
 def kept(root: Path) -> list[str]:

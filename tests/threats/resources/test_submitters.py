@@ -20,7 +20,6 @@ from securebench.benchmark.files.bundle import BundleLimits
 from securebench.cluster.client import ApiCluster, connect
 from securebench.cluster.port import Cluster, ObjectKind
 from securebench.controller.admission import pack_source
-from securebench.controller.admission.pack_source import freeze
 from securebench.controller.loop import lifecycle
 from securebench.core.errors import PackError, SpecError
 from securebench.run.api.models import Pack, VolumePack
@@ -29,6 +28,7 @@ from securebench.run.decide.run_decision import Controls, Halt
 from support.build import inline, question, write_pack
 from support.operator_world import World
 from support.release import Raw, benchmark_run
+from support.stored_packs import freeze_stored
 from threats.honest import APP, CHECK_ANSWER, WRITE_ANSWER, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch
@@ -254,7 +254,7 @@ def hidden(path: str) -> Pack:
 def volume(tmp_path: Path) -> Path:
     """A volume with a frozen pack of somebody else."""
     write_pack(tmp_path / "packs/smoke", [question("a")])
-    freeze(tmp_path, hidden("smoke"), None)
+    freeze_stored(tmp_path, hidden("smoke"))
     return tmp_path
 
 
@@ -265,7 +265,7 @@ def test_a_342_attack_by_the_folder_of_copies(volume: Path) -> None:
         mock.patch.object(pack_source, "copy_folder", side_effect=AssertionError),
         pytest.raises(PackError, match="begin with a dot"),
     ):
-        freeze(volume, hidden(".content"), None)
+        freeze_stored(volume, hidden(".content"))
     assert sorted((volume / "packs/.content").rglob("*")) == before
 
 
@@ -289,7 +289,7 @@ def test_a_342_twin_of_the_folder_of_copies(volume: Path) -> None:
         mock.patch.object(pack_source, "copy_folder", copy),
         pytest.raises(PackError, match="no such file"),
     ):
-        freeze(volume, hidden(".content"), None)
+        freeze_stored(volume, hidden(".content"))
     assert "manifest.yaml" in seen
     assert any(name.startswith(".incoming-") for name in seen)
 
@@ -320,17 +320,17 @@ def test_a_342_attack_by_a_large_folder(full: Path) -> None:
         mock.patch.object(shutil, "copy2", side_effect=AssertionError),
         pytest.raises(PackError, match="packBytes"),
     ):
-        freeze(full, hidden("large"), None, FULL)
+        freeze_stored(full, hidden("large"), FULL)
 
 
 def test_a_342_twin_of_a_large_folder(full: Path) -> None:
-    copied = freeze(full, hidden("large"), None, BundleLimits())
+    copied = freeze_stored(full, hidden("large"), BundleLimits())
     assert (copied.folder / "filler").stat().st_size > FULL.size_bytes
 
 
 @pytest.mark.short
 def test_a_342_honest_folder(volume: Path) -> None:
-    assert freeze(volume, hidden("smoke"), None, FULL).tasks.is_file()
+    assert freeze_stored(volume, hidden("smoke"), FULL).tasks.is_file()
 
 
 # A-343: which Secrets there are

@@ -8,20 +8,18 @@ import binascii
 import os
 import shutil
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from securebench.agents.allowed_domains import is_listed
-from securebench.benchmark.files.bundle import BundleLimits
 from securebench.cluster.port import ObjectKind
 from securebench.controller.admission.pack_source import (
     IMAGE_PACK,
     IMAGES,
     UNUSED_SECONDS,
-    fetch_keyed,
     image_folder,
 )
+from securebench.controller.admission.policy_from_settings import pack_limits
 from securebench.controller.runtime.context import Context
 from securebench.controller.settings.pack_registries import PackRegistries
 from securebench.controller.settings.settings import Settings
@@ -43,7 +41,7 @@ from securebench.oci.access import (
 )
 from securebench.oci.pull import pull_pack
 from securebench.oci.registry import Registry, registry_session
-from securebench.run.api.models import BenchmarkRunSpec, Pack
+from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.score_fields import spec_harness
 
 CONTENT_DIGEST = "digest"
@@ -52,32 +50,27 @@ CONTENT_DIGEST = "digest"
 _SECRET_KEY = ".dockerconfigjson"  # noqa: S105 - the name of a key
 
 
-async def fetch_pack(context: Context, pack: Pack) -> Mapping[str, bytes] | None:
-    """Return the files of a ConfigMap or Secret pack; let those of an image be on the volume.
+async def pull_image(context: Context, image: str) -> None:
+    """Let the pack of an image be on the volume, whole.
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
-        pack: The source.
-
-    Returns:
-        Files by path; None for a pack whose files are on the volume.
+        image: The whole reference, as ``spec.pack.image`` has it.
 
     Raises:
-        PackMissingError: There is no such object or image, or it may not be used.
+        PackImageMissingError: The registry does not have it (yet).
         PackError: It is refused.
-        RegistryUnavailableError: The registry did not answer; worth repeating.
+        RegistryUnavailableError: The registry did not answer; transient.
         ClusterError: The API server did not answer.
         OSError: The volume did not do what was asked.
     """
-    if pack.image is None:
-        return await fetch_keyed(context.cluster, pack)
-    reference = image_reference(pack.image)
+    reference = image_reference(image)
     registries = context.settings.pack_registries
     access = listed_access(reference, _accesses(registries))
-    folder = image_folder(context.settings.data_root, pack.image)
+    folder = image_folder(context.settings.data_root, image)
     async with context.pulls.of(folder.name):
         if await asyncio.to_thread(_is_intact, folder):
-            return None
+            return
         credentials = await _credentials(context, reference)
         try:
             async with asyncio.timeout(registries.timeout_seconds):
@@ -87,7 +80,6 @@ async def fetch_pack(context: Context, pack: Pack) -> Mapping[str, bytes] | None
                 f"image {reference} was not pulled within {registries.timeout_seconds} seconds"
                 " (settings.packRegistries.timeoutSeconds)"
             ) from None
-    return None
 
 
 def refuse_registry_domains(settings: Settings, spec: BenchmarkRunSpec) -> None:
@@ -152,14 +144,14 @@ async def _pull(
     access: RegistryAccess,
     credentials: RegistryLogin | None,
 ) -> None:
-    root, bounds = context.settings.data_root, context.settings.bounds
+    root = context.settings.data_root
     await asyncio.to_thread(_evict_unused, root)
     with TemporaryDirectory(dir=root / IMAGES, prefix=".incoming-") as scratch:
         new = Path(scratch, "new")
         await asyncio.to_thread(new.mkdir)
         async with registry_session(access.authority) as session:
             registry = Registry(session, access, reference.repository, credentials)
-            limits = BundleLimits(bounds.pack_files, bounds.pack_bytes)
+            limits = pack_limits(context.settings)
             await pull_pack(registry, reference, new / IMAGE_PACK, limits)
         await asyncio.to_thread(_install, new, image_folder(root, str(reference)))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import logging
 import os
@@ -11,21 +9,19 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from securebench.benchmark.files.bundle import BundleLimits
 from securebench.benchmark.files.load import load_benchmark_manifest, pack_file, read_answers
 from securebench.benchmark.files.pack_digest import pack_digest
 from securebench.benchmark.pack.oracle import ANSWERS_FILE
-from securebench.cluster.port import Cluster, ObjectKind, Raw
 from securebench.controller.admission.copies import copy_folder
 from securebench.controller.runtime.prepared_run import FrozenPack
 from securebench.core.errors import PackError, PackMissingError
-from securebench.core.json_values import object_at, text_at
-from securebench.core.names import USABLE, USABLE_BY_GATEWAY, USABLE_LABEL
 from securebench.files.durable import make_folder
 from securebench.run.api.field_types import HIDDEN_NAME
-from securebench.run.api.models import BenchmarkRunSpec, KeyedPack, Pack
+from securebench.run.api.models import BenchmarkRunSpec, Pack
 from securebench.run.layout import PACKS
 
 logger = logging.getLogger(__name__)
@@ -37,75 +33,139 @@ IMAGES = f"{PACKS}/.images"
 IMAGE_PACK = "pack"
 """In the folder of an image: the pack's files."""
 
-LIMITS = BundleLimits()
-
 UNUSED_SECONDS = 3600.0
 """How long a frozen copy stays that no run is bound to: a run may be about to bind itself. A copy
 that is being made takes less."""
 
 
-async def fetch_keyed(cluster: Cluster, pack: Pack) -> Mapping[str, bytes] | None:
-    """Return the files of a ConfigMap or Secret pack by path, None for any other pack.
+@dataclass(frozen=True, slots=True)
+class KeyedSource:
+    """A pack in a ConfigMap or Secret, as it was read.
 
-    Raises:
-        PackMissingError: The object does not exist or may not be used.
-        PackError: A path is named twice, or a key is not there.
+    Attributes:
+        files: Content by path in the pack.
     """
-    if pack.config_map is not None:
-        name = pack.config_map.name
-        raw = await cluster.get(ObjectKind.CONFIG_MAP, name)
-        if raw is None:
-            missing = f"ConfigMap {name!r} does not exist in this namespace"
-            raise PackMissingError(missing, "create it, then a new run")
-        return _files(pack.config_map, raw)
-    if pack.secret is not None:
-        secret = await cluster.get(ObjectKind.SECRET, pack.secret.name)
-        if secret is None or not is_usable(secret):
-            raise PackMissingError(*no_secret(f"Secret {pack.secret.name!r}"))
-        return _files(pack.secret, secret)
-    return None
+
+    files: Mapping[str, bytes]
+
+    def signature(self) -> object:
+        """Return what differs when the content does."""
+        return self.files
+
+    def copy_to(self, target: Path) -> None:
+        """Write the files, which the API server has bounded, to a new folder. Blocks."""
+        target.mkdir()
+        for path, data in self.files.items():
+            place = target / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+
+    def answers(self, folder: PurePosixPath) -> bytes | None:
+        """Return the reference answers below a folder of the pack, or None."""
+        return self.files.get(str(folder / ANSWERS_FILE))
 
 
-def is_usable(secret: Raw, *, by_gateway: bool = False) -> bool:
-    """Return whether a Secret is meant for runs: creating a run is no right to read all.
+@dataclass(frozen=True, slots=True)
+class FolderSource:
+    """A pack that its author pushed to the volume.
 
-    Args:
-        secret: As the API server has it.
-        by_gateway: Whether only a gateway gets its values.
+    Attributes:
+        root: Where the volume is mounted.
+        path: Folder of the pack, relative to the packs.
+        limits: Bounds of a copy.
     """
-    labels = object_at(object_at(secret, "metadata"), "labels")
-    value = text_at(labels, USABLE_LABEL)
-    return value == USABLE or (by_gateway and value == USABLE_BY_GATEWAY)
+
+    root: Path
+    path: str
+    limits: BundleLimits
+
+    def signature(self) -> object:
+        """Return what differs when the content does: files, sizes and times of change. Blocks."""
+        found = []
+        for path, _, names in os.walk(self.root / PACKS / self.path):
+            for name in names:
+                state = os.lstat(Path(path, name))
+                found.append((path, name, state.st_size, state.st_mtime_ns, state.st_ino))
+        return sorted(found)
+
+    def copy_to(self, target: Path) -> None:
+        """Copy the pack to a new folder. Blocks.
+
+        Raises:
+            PackMissingError: There is no such folder.
+            PackError: It is one of the operator's own, or too large.
+        """
+        packs = self.root / PACKS
+        source = packs / self.path
+        if re.search(HIDDEN_NAME, self.path):
+            raise PackError(
+                f"pack folder {self.path!r}: names that begin with a dot are the operator's own"
+            )
+        if not source.is_dir() or source.resolve() != packs.resolve() / self.path:
+            missing = f"there is no pack folder {self.path!r} on the volume"
+            raise PackMissingError(missing, "push it with 'securebench pack push', then a new run")
+        copy_folder(source, target, self.limits, self.path)
+
+    def answers(self, folder: PurePosixPath) -> bytes | None:
+        """Return the reference answers below a folder of the pack, or None. Blocks.
+
+        Raises:
+            PackError: The file is reached by a symlink or cannot be read.
+        """
+        return read_answers(self.root / PACKS / self.path / folder)
 
 
-def no_secret(what: str) -> tuple[str, str]:
-    """Return what is missing and the remedy; both are the same whether the Secret exists or not.
+@dataclass(frozen=True, slots=True)
+class ImageSource:
+    """A pack that the operator has pulled from a registry.
 
-    Args:
-        what: Names the Secret.
+    Attributes:
+        root: Where the volume is mounted.
+        image: The whole reference; its digest names the content.
+        limits: Bounds of a copy.
     """
-    label = f'{USABLE_LABEL}: "{USABLE}"'
-    missing = f"{what} does not exist in this namespace or lacks the label {label}"
-    return missing, "create or label it, then create a new run"
+
+    root: Path
+    image: str
+    limits: BundleLimits
+
+    def signature(self) -> object:
+        """Return what differs when the content does."""
+        return self.image
+
+    def copy_to(self, target: Path) -> None:
+        """Copy the pack to a new folder. Blocks.
+
+        Raises:
+            PackError: It is too large.
+        """
+        copy_folder(self._folder(), target, self.limits, self.image)
+
+    def answers(self, folder: PurePosixPath) -> bytes | None:
+        """Return the reference answers below a folder of the pack, or None. Blocks.
+
+        Raises:
+            PackError: The file is reached by a symlink or cannot be read.
+        """
+        return read_answers(self._folder() / folder)
+
+    def _folder(self) -> Path:
+        return image_folder(self.root, self.image) / IMAGE_PACK
 
 
-def answers_content(root: Path, pack: Pack, files: Mapping[str, bytes] | None) -> bytes | None:
+PackSource = KeyedSource | FolderSource | ImageSource
+"""Where the files of a pack are, once they may be read."""
+
+
+def answers_content(pack: Pack, source: PackSource) -> bytes | None:
     """Return the reference answers of a pack, or None where it has none. Blocks.
 
     They are no part of what is frozen: the pack's digest does not cover them.
 
-    Args:
-        root: Where the volume is mounted.
-        pack: The source.
-        files: Content of a keyed pack by path, None for one whose files are on the volume.
-
     Raises:
         PackError: The file is reached by a symlink or cannot be read.
     """
-    folder = PurePosixPath(pack.manifest).parent
-    if files is not None:
-        return files.get(str(folder / ANSWERS_FILE))
-    return read_answers(_source_folder(root, pack) / folder)
+    return source.answers(PurePosixPath(pack.manifest).parent)
 
 
 def image_folder(root: Path, image: str) -> Path:
@@ -118,16 +178,13 @@ def image_folder(root: Path, image: str) -> Path:
     return root / IMAGES / hashlib.sha256(image.encode()).hexdigest()
 
 
-def freeze(
-    root: Path, pack: Pack, files: Mapping[str, bytes] | None, limits: BundleLimits = LIMITS
-) -> FrozenPack:
+def freeze(root: Path, pack: Pack, source: PackSource) -> FrozenPack:
     """Copy a pack to the place that its content names. Blocks.
 
     Args:
         root: Where the volume is mounted.
-        pack: The source.
-        files: Content of a keyed pack by path, None for one whose files are on the volume.
-        limits: Bounds of files on the volume.
+        pack: As the run names it.
+        source: Where its files are.
 
     Raises:
         PackMissingError: There is no such folder.
@@ -138,10 +195,7 @@ def freeze(
     make_folder(content)
     with tempfile.TemporaryDirectory(dir=content, prefix=".incoming-") as scratch:
         copy = Path(scratch) / "pack"
-        if files is None:
-            _copy_pack(root, pack, copy, limits)
-        else:
-            _write_files(copy, files)
+        source.copy_to(copy)
         digest = _digest(pack, copy)
         if pack.digest is not None and pack.digest != digest:
             raise PackError(
@@ -196,70 +250,6 @@ def _content_folder(root: Path, pack: Pack, digest: str) -> Path:
     """Return the place of a content; the digest does not cover the two files' names."""
     names = f"{digest}\0{pack.manifest}\0{pack.tasks}"
     return root / CONTENT / hashlib.sha256(names.encode()).hexdigest()
-
-
-def _files(pack: KeyedPack, raw: Raw) -> dict[str, bytes]:
-    places = {item.key: item.path for item in pack.items}
-    content = _content(raw)
-    missing = sorted(set(places) - set(content))
-    if missing:
-        raise PackError(f"{pack.name!r} has no key {', '.join(missing)}")
-    files: dict[str, bytes] = {}
-    for key, data in content.items():
-        path = places.get(key, key)
-        if path in files:
-            raise PackError(f"{pack.name!r}: two keys are placed at {path!r}")
-        files[path] = data
-    for path in files:
-        blocked = [str(parent) for parent in PurePosixPath(path).parents if str(parent) in files]
-        if blocked:
-            raise PackError(f"{pack.name!r}: {blocked[0]!r} is a file and the folder of {path!r}")
-    return files
-
-
-def _content(raw: Raw) -> dict[str, bytes]:
-    is_secret = raw.get("kind") == ObjectKind.SECRET
-    data, binary = raw.get("data"), raw.get("binaryData")
-    content: dict[str, bytes] = {}
-    for part, encoded in ((data, is_secret), (binary, True)):
-        for key, value in part.items() if isinstance(part, Mapping) else ():
-            content[str(key)] = _decode(str(value)) if encoded else str(value).encode()
-    return content
-
-
-def _decode(value: str) -> bytes:
-    try:
-        return base64.b64decode(value, validate=True)
-    except binascii.Error as error:
-        raise PackError("a value is not base64") from error
-
-
-def _source_folder(root: Path, pack: Pack) -> Path:
-    if pack.image is not None:
-        return image_folder(root, pack.image) / IMAGE_PACK
-    return root / PACKS / (pack.volume.path if pack.volume is not None else "")
-
-
-def _copy_pack(root: Path, pack: Pack, copy: Path, limits: BundleLimits) -> None:
-    source = _source_folder(root, pack)
-    if pack.image is not None:
-        copy_folder(source, copy, limits, pack.image)
-        return
-    path = pack.volume.path if pack.volume is not None else ""
-    if re.search(HIDDEN_NAME, path):
-        raise PackError(f"pack folder {path!r}: names that begin with a dot are the operator's own")
-    if not source.is_dir() or source.resolve() != (root / PACKS).resolve() / path:
-        missing = f"there is no pack folder {path!r} on the volume"
-        raise PackMissingError(missing, "push it with 'securebench pack push', then a new run")
-    copy_folder(source, copy, limits, path)
-
-
-def _write_files(copy: Path, files: Mapping[str, bytes]) -> None:
-    copy.mkdir()
-    for path, data in files.items():
-        target = copy / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
 
 
 def _digest(pack: Pack, copy: Path) -> str:

@@ -6,9 +6,33 @@ from collections.abc import Mapping
 
 from securebench.agents.registry import provider_key
 from securebench.cluster.port import Cluster, ObjectKind, Raw
-from securebench.controller.admission.pack_source import is_usable, no_secret
 from securebench.core.errors import SecretMissingError, SpecError
+from securebench.core.json_values import object_at, text_at
+from securebench.core.names import USABLE, USABLE_BY_GATEWAY, USABLE_LABEL
 from securebench.run.api.models import BenchmarkRunSpec
+
+
+def is_usable(secret: Raw, *, by_gateway: bool = False) -> bool:
+    """Return whether a Secret is meant for runs: creating a run is no right to read all.
+
+    Args:
+        secret: As the API server has it.
+        by_gateway: Whether only a gateway gets its values.
+    """
+    labels = object_at(object_at(secret, "metadata"), "labels")
+    value = text_at(labels, USABLE_LABEL)
+    return value == USABLE or (by_gateway and value == USABLE_BY_GATEWAY)
+
+
+def no_secret(what: str) -> tuple[str, str]:
+    """Return what is missing and the remedy; both are the same whether the Secret exists or not.
+
+    Args:
+        what: Names the Secret.
+    """
+    label = f'{USABLE_LABEL}: "{USABLE}"'
+    missing = f"{what} does not exist in this namespace or lacks the label {label}"
+    return missing, "create or label it, then create a new run"
 
 
 async def check_secrets(cluster: Cluster, spec: BenchmarkRunSpec) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from securebench.agents.harness_config import ORACLE
 from securebench.attestation.starts import RunStart
-from securebench.benchmark.files.bundle import BundleLimits
 from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
 from securebench.controller.admission.earlier_run import check_binding
-from securebench.controller.admission.pack_source import answers_content, freeze
+from securebench.controller.admission.pack_source import PackSource, answers_content, freeze
 from securebench.controller.admission.policy_from_settings import limits
 from securebench.controller.binding.binding_file import (
     agent_version,
@@ -40,12 +38,12 @@ class Sources:
     """What a new run is bound from.
 
     Attributes:
-        files: Content of a keyed pack by path, None for one whose files are on the volume.
+        pack: Where the files of its pack are.
         resumed: The run that it resumes, or None.
         regraded: The run that it grades again, or None.
     """
 
-    files: Mapping[str, bytes] | None
+    pack: PackSource
     resumed: IndexEntry | None = None
     regraded: IndexEntry | None = None
 
@@ -66,7 +64,7 @@ def bind_new_run(
         OSError: The volume did not do what was asked.
     """
     root, resumed = context.settings.data_root, sources.resumed
-    pack = freeze(root, spec.pack, sources.files, _pack_limits(context))
+    pack = freeze(root, spec.pack, sources.pack)
     records = kept_entries(root, resumed.uid) if resumed is not None else ()
     pinned = replace(
         _pinned_inputs(context, run, spec, sources),
@@ -97,7 +95,7 @@ def _pinned_inputs(
     binding = before.binding() if before is not None else {}
     answers = None
     if spec.harness.type == ORACLE:
-        answers = answers_content(root, spec.pack, sources.files)
+        answers = answers_content(spec.pack, sources.pack)
     pinned = PinnedInputs(
         bounds=limits(context.settings),
         audit=run.audit,
@@ -113,11 +111,6 @@ def _pinned_inputs(
         overlay=overlay(binding),
         regrade=EarlierRun(found.run, found.uid, found.run_id),
     )
-
-
-def _pack_limits(context: Context) -> BundleLimits:
-    bounds = context.settings.bounds
-    return BundleLimits(bounds.pack_files, bounds.pack_bytes)
 
 
 def _register_start(

@@ -6,7 +6,8 @@ import asyncio
 from functools import partial
 
 from securebench.controller.admission.earlier_run import regraded_run, resumed_run
-from securebench.controller.admission.pack_image import fetch_pack, refuse_registry_domains
+from securebench.controller.admission.pack_fetch import fetch_pack
+from securebench.controller.admission.pack_image import refuse_registry_domains
 from securebench.controller.admission.policy_from_settings import limits
 from securebench.controller.admission.secret_rules import check_secrets
 from securebench.controller.binding.new_run import Sources, bind_new_run
@@ -39,9 +40,9 @@ async def prepare(context: Context, run: RunObject) -> PreparedRun:
     await check_secrets(context.cluster, spec)
     require_audit(spec, audit=run.audit)
     refuse_registry_domains(context.settings, spec)
-    files = await fetch_pack(context, spec.pack)
+    source = await fetch_pack(context, spec.pack)
     resumed, regraded = await resumed_run(context, spec), await regraded_run(context, spec)
-    bind = partial(bind_new_run, context, run, spec, Sources(files, resumed, regraded))
+    bind = partial(bind_new_run, context, run, spec, Sources(source, resumed, regraded))
     if regraded is None:
         return await asyncio.to_thread(bind)
     # It judges patches once more, one at a time.

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from securebench.benchmark.files.bundle import BundleLimits
+from securebench.controller.admission.policy_from_settings import pack_limits
 from securebench.controller.exec.exec_io import Streams, serve
 from securebench.controller.exec.exec_packs import Volume
 from securebench.controller.settings.settings import load_settings
@@ -15,7 +15,6 @@ from securebench.controller.settings.settings import load_settings
 def operator_io(arguments: Sequence[str]) -> int:
     """Answer one call of a tester; see ``securebench.controller.exec.exec_io``."""
     settings = load_settings(os.environ)
-    bounds = settings.bounds
-    volume = Volume(settings.data_root, BundleLimits(bounds.pack_files, bounds.pack_bytes))
+    volume = Volume(settings.data_root, pack_limits(settings))
     streams = Streams(sys.stdin.buffer, sys.stdout.buffer, sys.stderr.buffer)
     return serve(arguments, volume=volume, streams=streams)

@@ -9,11 +9,13 @@ import pytest
 
 from securebench.benchmark.files.bundle import BundleLimits
 from securebench.cluster.port import ObjectKind
-from securebench.controller.admission.pack_source import fetch_keyed, freeze, frozen
+from securebench.controller.admission.pack_fetch import keyed_files
+from securebench.controller.admission.pack_source import KeyedSource, freeze, frozen
 from securebench.core.errors import ConfigErrors, PackError
 from securebench.run.api.models import Pack, VolumePack
 from support.build import MANIFEST, question, write_pack
 from support.fake_cluster import FakeCluster
+from support.stored_packs import freeze_stored
 
 TASKS = (
     '{"id": "a", "input": {"question": "Which?", "choices": ["x", "y"]}, "eval": {"answer": 1}}\n'
@@ -35,60 +37,60 @@ def root(tmp_path):
 
 
 def test_a_pack_is_frozen_where_its_content_says(root):
-    pack = freeze(root, volume(), None)
+    pack = freeze_stored(root, volume())
     assert pack.digest.startswith("sha256:")
     assert pack.folder.parent == root / "packs/.content"
     assert pack.manifest.read_text() == MANIFEST
     assert pack.tasks.is_file()
-    assert freeze(root, volume(), None) == pack
+    assert freeze_stored(root, volume()) == pack
     assert frozen(root, volume(), pack.digest) == pack
 
 
 def test_a_frozen_pack_does_not_change_with_its_source(root):
-    first = freeze(root, volume(), None)
+    first = freeze_stored(root, volume())
     before = first.tasks.read_bytes()
     write_pack(root / "packs/smoke", [question("b")])
-    second = freeze(root, volume(), None)
+    second = freeze_stored(root, volume())
     assert second.digest != first.digest
     assert second.folder != first.folder
     assert first.tasks.read_bytes() == before
 
 
 def test_nothing_half_done_stays(root):
-    freeze(root, volume(), None)
+    freeze_stored(root, volume())
     names = [path.name for path in (root / "packs/.content").iterdir()]
     assert [name for name in names if name.startswith(".")] == []
 
 
 def test_equal_content_at_two_places_is_one_pack(root):
     write_pack(root / "packs/copy", [question("a")])
-    assert freeze(root, volume("copy"), None) == freeze(root, volume(), None)
+    assert freeze_stored(root, volume("copy")) == freeze_stored(root, volume())
 
 
 def test_equal_content_under_another_name_is_found_too(root):
-    freeze(root, volume(), None)
+    freeze_stored(root, volume())
     folder = root / "packs/renamed"
     write_pack(folder, [question("a")])
     (folder / "tasks.jsonl").rename(folder / "rows.jsonl")
-    pack = freeze(root, volume("renamed", tasks="rows.jsonl"), None)
+    pack = freeze_stored(root, volume("renamed", tasks="rows.jsonl"))
     assert pack.tasks.is_file()
 
 
 def test_a_pin_that_fits(root):
-    digest = freeze(root, volume(), None).digest
-    assert freeze(root, volume(digest=digest), None).digest == digest
+    digest = freeze_stored(root, volume()).digest
+    assert freeze_stored(root, volume(digest=digest)).digest == digest
 
 
 def test_a_pin_that_does_not_fit(root):
     with pytest.raises(PackError, match=r"spec\.pack\.digest says sha256:0000"):
-        freeze(root, volume(digest="sha256:" + "0" * 64), None)
+        freeze_stored(root, volume(digest="sha256:" + "0" * 64))
     assert list((root / "packs/.content").iterdir()) == []
 
 
 @pytest.mark.parametrize("path", ["missing", "smoke/manifest.yaml"])
 def test_a_pack_that_is_not_there(root, path):
     with pytest.raises(PackError, match=r"there is no pack folder .* push it"):
-        freeze(root, volume(path), None)
+        freeze_stored(root, volume(path))
 
 
 def test_a_pack_folder_is_not_reached_by_a_link(root, tmp_path_factory):
@@ -98,12 +100,12 @@ def test_a_pack_folder_is_not_reached_by_a_link(root, tmp_path_factory):
     (root / "packs/folder").symlink_to(outside)
     for path in ("link", "folder/secret"):
         with pytest.raises(PackError, match="there is no pack folder"):
-            freeze(root, volume(path), None)
+            freeze_stored(root, volume(path))
 
 
 def test_links_inside_stay_links(root):
     (root / "packs/smoke/passwd").symlink_to("/etc/passwd")
-    pack = freeze(root, volume(), None)
+    pack = freeze_stored(root, volume())
     assert (pack.folder / "passwd").is_symlink()
 
 
@@ -112,19 +114,19 @@ def test_the_task_file_is_no_link(root):
     tasks.rename(root / "packs/rows")
     tasks.symlink_to(root / "packs/rows")
     with pytest.raises(PackError, match="not reached by a symlink"):
-        freeze(root, volume(), None)
+        freeze_stored(root, volume())
 
 
 @pytest.mark.parametrize("field", ["manifest", "tasks"])
 def test_a_file_that_the_pack_lacks(root, field):
     with pytest.raises(PackError, match="the pack has no such file"):
-        freeze(root, volume(**{field: "other.yaml"}), None)
+        freeze_stored(root, volume(**{field: "other.yaml"}))
 
 
 def test_a_manifest_that_does_not_hold_is_named_as_the_user_did(root):
     (root / "packs/smoke/manifest.yaml").write_text("version: 1\n")
     with pytest.raises(ConfigErrors, match=r"^manifest\.yaml"):
-        freeze(root, volume(), None)
+        freeze_stored(root, volume())
 
 
 # From a ConfigMap or Secret
@@ -139,24 +141,18 @@ async def fetched(pack, kind, **manifest):
     meta = {"name": "pack", **manifest.pop("metadata", {})}
     body = {"apiVersion": "v1", "kind": kind.value, "metadata": meta, **manifest}
     await cluster.create(kind, body)
-    return await fetch_keyed(cluster, pack)
-
-
-async def test_a_pack_on_the_volume_needs_no_fetching():
-    assert await fetch_keyed(FakeCluster(), volume()) is None
+    return KeyedSource(await keyed_files(cluster, pack))
 
 
 async def test_a_config_map(tmp_path):
     pack = keyed("configMap", {"key": "image.ppm", "path": "assets/image.ppm"})
-    files = await fetched(
+    source = await fetched(
         pack,
         ObjectKind.CONFIG_MAP,
         data={"manifest.yaml": MANIFEST, "tasks.jsonl": TASKS},
         binaryData={"image.ppm": base64.b64encode(b"\xffP6").decode()},
     )
-    assert files is not None
-    assert files["assets/image.ppm"] == b"\xffP6"
-    made = freeze(tmp_path, pack, files)
+    made = freeze(tmp_path, pack, source)
     assert made.tasks.read_text() == TASKS
     assert (made.folder / "assets/image.ppm").read_bytes() == b"\xffP6"
 
@@ -165,8 +161,8 @@ async def test_a_secret_with_the_label(tmp_path):
     data = {"manifest.yaml": MANIFEST, "tasks.jsonl": TASKS}
     encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
     pack = keyed("secret")
-    files = await fetched(pack, ObjectKind.SECRET, data=encoded, metadata={"labels": LABEL})
-    assert freeze(tmp_path, pack, files).manifest.read_text() == MANIFEST
+    source = await fetched(pack, ObjectKind.SECRET, data=encoded, metadata={"labels": LABEL})
+    assert freeze(tmp_path, pack, source).manifest.read_text() == MANIFEST
 
 
 @pytest.mark.parametrize("labels", [None, {}, {"securebench.dev/usable-by-runs": "yes"}])
@@ -179,7 +175,7 @@ async def test_a_secret_without_the_label_is_not_read(labels):
 @pytest.mark.parametrize("kind", ["configMap", "secret"])
 async def test_an_object_that_does_not_exist(kind):
     with pytest.raises(PackError, match="'pack' does not exist in this namespace"):
-        await fetch_keyed(FakeCluster(), keyed(kind))
+        await keyed_files(FakeCluster(), keyed(kind))
 
 
 BAD = {
@@ -220,7 +216,7 @@ def test_a_hidden_folder_is_refused_without_the_rule_of_the_api(root, path):
         **{**dict(volume()), "volume": VolumePack.model_construct(path=path)}
     )
     with pytest.raises(PackError, match="begin with a dot"):
-        freeze(root, pack, None)
+        freeze_stored(root, pack)
     assert [each.name for each in (root / "packs/.content").iterdir()] == ["marker"]
 
 
@@ -242,14 +238,14 @@ def test_a_folder_that_is_too_large_is_not_copied(root, name):
         mock.patch.object(shutil, "copy2", side_effect=AssertionError),
         pytest.raises(PackError, match=re.escape(words)),
     ):
-        freeze(root, volume(), None, limits)
+        freeze_stored(root, volume(), limits)
     assert list((root / "packs/.content").iterdir()) == []
 
 
 def test_what_is_no_file_is_refused_by_name(root):
     os.mkfifo(root / "packs/smoke/pipe")
     with pytest.raises(PackError, match="'pipe' is no file, folder or symlink"):
-        freeze(root, volume(), None)
+        freeze_stored(root, volume())
 
 
 def test_links_folders_and_modes_are_copied_as_they_are(root):
@@ -258,6 +254,6 @@ def test_links_folders_and_modes_are_copied_as_they_are(root):
     (folder / "deep/run").write_text("x")
     (folder / "deep/run").chmod(0o755)
     (folder / "link").symlink_to("/nowhere")
-    copied = freeze(root, volume(), None).folder / "data"
+    copied = freeze_stored(root, volume()).folder / "data"
     assert (copied / "deep/run").stat().st_mode & 0o777 == 0o755
     assert (copied / "link").readlink() == Path("/nowhere")

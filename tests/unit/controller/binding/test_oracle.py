@@ -8,7 +8,7 @@ import pytest
 
 from securebench.benchmark.pack.oracle import ReferenceAnswer
 from securebench.controller.actuators.lanes import LaneKeeper
-from securebench.controller.admission.pack_source import answers_content
+from securebench.controller.admission.pack_source import KeyedSource, answers_content
 from securebench.controller.binding.prepare import prepare
 from securebench.controller.loop.lifecycle import is_pack_error
 from securebench.controller.process.supervisor import run_object
@@ -20,6 +20,7 @@ from securebench.files.tree_digest import tree_digest
 from securebench.run.api.models import Pack
 from support.build import FakeClock, context_of, question, run_body, write_pack
 from support.fake_cluster import FakeCluster
+from support.stored_packs import stored_source
 
 UID = "11111111-0000-4000-8000-000000000000"
 LATER = "22222222-0000-4000-8000-000000000000"
@@ -146,14 +147,14 @@ PLACES = {
 def test_where_answers_lie(name, tmp_path):
     manifest, path = PLACES[name]
     keyed = Pack.parse({"configMap": {"name": "p"}, "manifest": manifest})
-    assert answers_content(tmp_path, keyed, {path: b"x", "answers.jsonl": b"y"}) == b"x"
-    assert answers_content(tmp_path, keyed, {}) is None
+    assert answers_content(keyed, KeyedSource({path: b"x", "answers.jsonl": b"y"})) == b"x"
+    assert answers_content(keyed, KeyedSource({})) is None
     pushed = Pack.parse({"volume": {"path": "v/w"}, "manifest": manifest})
-    assert answers_content(tmp_path, pushed, None) is None
+    assert answers_content(pushed, stored_source(tmp_path, pushed)) is None
     file = tmp_path / "packs/v/w" / path
     file.parent.mkdir(parents=True)
     file.write_bytes(b"z")
-    assert answers_content(tmp_path, pushed, None) == b"z"
+    assert answers_content(pushed, stored_source(tmp_path, pushed)) == b"z"
 
 
 def test_a_link_out_of_the_pack_is_refused(world):
@@ -161,8 +162,9 @@ def test_a_link_out_of_the_pack_is_refused(world):
     file.unlink()
     (world.root / "elsewhere").write_bytes(b"secret")
     file.symlink_to(world.root / "elsewhere")
+    pack = Pack.parse({"volume": {"path": "smoke"}})
     with pytest.raises(PackError, match="not reached by a symlink"):
-        answers_content(world.root, Pack.parse({"volume": {"path": "smoke"}}), None)
+        answers_content(pack, stored_source(world.root, pack))
 
 
 # On the volume

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from securebench.controller.admission.pack_source import freeze
 from securebench.controller.volume.journal import encode_all, first_link
 from securebench.controller.volume.store import RunStore
 from securebench.run.api.models import BenchmarkRunSpec
@@ -32,6 +31,7 @@ from securebench.run.state.history import (
 )
 from support.build import production
 from support.fake_operator import LIMITS, write_pack
+from support.stored_packs import freeze_stored
 from unit.controller.exec.test_exec_io import UID, Reply, call, launch, record
 
 KEY = AttemptKey(0, 1)
@@ -54,7 +54,7 @@ SPEC = {"pack": {"volume": {"path": "pack"}}, "harness": {"type": "command", "co
 def root(tmp_path: Path) -> Path:
     write_pack(tmp_path / "packs")
     spec = BenchmarkRunSpec.parse(SPEC)
-    pack = freeze(tmp_path, spec.pack, None, LIMITS)
+    pack = freeze_stored(tmp_path, spec.pack, LIMITS)
     RunStore(tmp_path, UID).create({"spec": SPEC, "pack_digest": pack.digest})
     return tmp_path
 
