@@ -230,7 +230,7 @@ def test_lost_attempts_count_against_what_the_others_show(tmp_path):
     said = looked(tmp_path, "P" * 6 + "F", "F" * 6 + "-", 1, has_ended=True)
     assert said == (
         "No difference was shown by look 1 of 1, the last (p = 0.125 > 0.05, 7 of 7 tasks, 1 lost"
-        " attempts count against it)."
+        " attempt counts against it)."
     )
 
 
