@@ -65,10 +65,10 @@ def test_an_immediate_cancel_ends_everything_at_once(shared: Release) -> None:
     run = begin(shared, rows(3), STUCK, parallelism=2)
     shared.wait(run, lambda _: is_running(shared, run))
     shared.patch(run, {"cancel": "Immediate"})
-    ended = shared.wait_ended(run, 60)
+    ended = shared.wait_ended(run)
     assert condition(ended)["reason"] == "Cancelled"
     assert outcomes(shared, run) == ["cancelled"] * 3
-    shared.wait(run, lambda _: not is_running(shared, run), 60)
+    shared.wait(run, lambda _: not is_running(shared, run))
 
 
 def test_a_cancel_cannot_be_taken_back(shared: Release) -> None:
@@ -80,7 +80,7 @@ def test_a_cancel_cannot_be_taken_back(shared: Release) -> None:
 
 def test_a_run_ends_at_its_deadline(shared: Release) -> None:
     run = begin(shared, rows(2), STUCK, activeDeadlineSeconds=10)
-    ended = shared.wait_ended(run, 90)
+    ended = shared.wait_ended(run)
     assert condition(ended)["reason"] == "DeadlineExceeded"
     assert "10 seconds" in condition(ended)["message"]
     assert outcomes(shared, run) == ["cancelled"] * 2

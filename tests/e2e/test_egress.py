@@ -176,7 +176,7 @@ def test_a_run_that_cannot_reach_its_provider_is_refused(name: str, own: Release
     if given:
         own.create(*given)
     run = begin(own, rows(1), "", harness=harness, provider={"secretRef": {"name": name}})
-    seen = condition(own.wait_ended(run, 60))
+    seen = condition(own.wait_ended(run))
     assert (seen["status"], seen["reason"]) == ("False", "InvalidSpec")
     assert seen["message"].startswith(message)
     assert "\n" not in seen["message"]

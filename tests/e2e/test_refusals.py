@@ -49,7 +49,7 @@ def test_a_quota_holds_a_run_up_until_there_is_room(own: Release, isolation: str
     quota = policy("ResourceQuota", {"hard": {"pods": "1"}})
     with with_object(own, quota):
         run = begin(own, rows(2), "echo 4", isolation={"require": isolation})
-        held = own.wait(run, lambda seen: "exceeded quota" in condition(seen)["message"], 60)
+        held = own.wait(run, lambda seen: "exceeded quota" in condition(seen)["message"])
         assert condition(held)["status"] == "Unknown"
         assert condition(held)["reason"] == "QuotaExceeded"
         assert "of-admin" in condition(held)["message"]
@@ -80,16 +80,16 @@ def test_pod_security_that_refuses_root_ends_the_run(own: Release, isolation: st
 def test_a_pod_for_which_no_node_has_room_is_waited_for(own: Release) -> None:
     resources = {"requests": {"memory": "900Gi"}, "limits": {"memory": "900Gi"}}
     run = begin(own, rows(1), "echo 4", resources=resources)
-    held = own.wait(run, lambda seen: condition(seen)["reason"] == "Unschedulable", 60)
+    held = own.wait(run, lambda seen: condition(seen)["reason"] == "Unschedulable")
     assert "Insufficient memory" in condition(held)["message"]
     own.patch(run, {"cancel": "Immediate"})
-    assert condition(own.wait_ended(run, 60))["reason"] == "Cancelled"
+    assert condition(own.wait_ended(run))["reason"] == "Cancelled"
 
 
 def refused(own: Release, run: str, message: str) -> None:
-    held = condition(own.wait(run, lambda seen: message in condition(seen)["message"], 60))
+    held = condition(own.wait(run, lambda seen: message in condition(seen)["message"]))
     assert (held["status"], held["reason"]) == ("Unknown", "Forbidden")
-    seen = condition(own.wait_ended(run, 90))
+    seen = condition(own.wait_ended(run))
     assert (seen["status"], seen["reason"]) == ("False", "PodRefused")
     assert message in seen["message"]
     assert set(outcomes(own, run)) <= {"cancelled"}

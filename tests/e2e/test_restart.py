@@ -58,7 +58,7 @@ def test_a_start_writes_no_status_of_runs_that_have_ended(own: Release) -> None:
     own.scale(1)
     own.patch(run, {"parallelism": 3})
     generation = own.get("brun", run)["metadata"]["generation"]
-    own.wait(run, lambda seen: seen["status"]["observedGeneration"] == generation, 60)
+    own.wait(run, lambda seen: seen["status"]["observedGeneration"] == generation)
     found = WRITES.search(read(own, 9090, "/metrics"))
     assert found is not None
     assert float(found[1]) == 1, "one write for the change, none for the start"

@@ -33,7 +33,7 @@ def test_an_image_that_cannot_be_pulled_is_told_before_the_run_ends(shared: Rele
 def test_a_name_that_is_no_image_ends_at_once(shared: Release) -> None:
     given = [row("wrong", environment={"image": NO_IMAGE})]
     run = begin(shared, given, "echo 4")
-    ended = shared.wait_ended(run, 60)
+    ended = shared.wait_ended(run)
     assert "InvalidImageName" in condition(ended)["message"]
     assert [record["launches"] for record in shared.records(run)] == [1]
 
@@ -57,14 +57,14 @@ def test_observed_generation_follows_a_finished_run(shared: Release) -> None:
     shared.wait_ended(run)
     shared.patch(run, {"parallelism": 7})
     generation = shared.get("brun", run)["metadata"]["generation"]
-    seen = shared.wait(run, lambda now: now["status"]["observedGeneration"] == generation, 30)
+    seen = shared.wait(run, lambda now: now["status"]["observedGeneration"] == generation)
     assert condition(seen)["reason"] == "Completed"
 
 
 def test_describe_shows_what_happened(shared: Release) -> None:
     isolation = {"require": "Verified"}
     run = begin(shared, rows(1), "sleep 5; echo 4", isolation=isolation)
-    shared.wait(run, lambda _: harness_pods(shared, run), 60)
+    shared.wait(run, lambda _: harness_pods(shared, run))
     (pod,) = harness_pods(shared, run)
     shared.kubectl("delete", "pod", pod, "--grace-period=1")
     shared.wait_ended(run)
