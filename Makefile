@@ -38,7 +38,7 @@ tier = if [ -d $(1) ]; then $(3) pytest $(1) $(2) || [ $$? -eq 5 ]; else echo "n
 # Says where the time of tests on the node goes.
 SLOWEST := --durations 12 --durations-min 5
 
-STAGES := setup lint type site unit property chaos-short wiring supervise cluster golden image-tests browser contract images cluster-tests threats-short e2e
+STAGES := setup lint type site unit property chaos-short wiring cluster golden supervise+image-tests browser contract images cluster-tests threats-short e2e
 
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
@@ -235,8 +235,9 @@ scale: setup ## Measure a run of SCALE_TASKS tasks: decisions and export, then a
 	  --compared $(SCALE_COMPARED) --rounds $(SCALE_ROUNDS) --parallelism $(SCALE_PARALLELISM) --seconds $(SCALE_SECONDS) \
 	  --flights $(SCALE_FLIGHTS) --runs $(SCALE_RUNS) --restart $(SCALE_RESTART) $(if $(SCALE_PLOT),--plot $(SCALE_PLOT))
 
-packs: setup install load ## Every runnable pack with its own answers and with none: 1.0 and 0.0
+packs: setup install load ## Every runnable pack with its own answers and with none: 1.0 and 0.0; those of init with their own answers
 	@pytest tests/unit/benchmarks -m slow
+	@$(WITH_CLUSTER); pytest tests/cluster/test_init_packs.py -m slow
 	@$(WITH_CLUSTER); python tests/packs/packs.py --namespace $(NAMESPACE)
 
 audits: setup install load ## Audit every pack of ours, which must be clean, and a bad one, which must not be
