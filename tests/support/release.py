@@ -88,7 +88,7 @@ class Release:
         items: list[Raw] = found["items"]
         return items
 
-    def wait(self, run: str, what: Callable[[Raw], bool], seconds: float = 180) -> Raw:
+    def wait(self, run: str, what: Callable[[Raw], bool], seconds: float = 300) -> Raw:
         """Return a BenchmarkRun as soon as something holds for it."""
         deadline = time.monotonic() + seconds
         while True:
