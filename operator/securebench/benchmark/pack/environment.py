@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from securebench.benchmark.families.fields import described, is_positive, is_text
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.pack.paths import PathError, is_at_or_below
+from securebench.core.image_reference import REPOSITORY_PATTERN, TAG_PATTERN
 from securebench.core.spelling import did_you_mean_or_known
 
 if TYPE_CHECKING:
@@ -63,14 +64,12 @@ _HOST = (
     r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*"
 )
 _HOST += r"|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"
-_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_TAG = r"\w[\w.-]{0,127}"
 _DIGEST = r"[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}"
-_NAME: Final = re.compile(rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*", re.ASCII)
+_NAME: Final = re.compile(rf"(?:{_HOST}/)?{REPOSITORY_PATTERN}", re.ASCII)
 _TAGGED: Final = re.compile(
     r"(?P<name>[^@]+?)(?::(?P<tag>[^:/@]*))?(?:@(?P<digest>.*))?", re.DOTALL
 )
-_TAG_FORM: Final = re.compile(_TAG, re.ASCII)
+_TAG_FORM: Final = re.compile(TAG_PATTERN)
 _DIGEST_FORM: Final = re.compile(_DIGEST, re.ASCII)
 
 
