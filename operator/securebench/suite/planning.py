@@ -82,13 +82,15 @@ class PlannedRun:
         spec: Spec of its BenchmarkRun, with the digest of its pack.
         audit: Whether it examines the pack.
         answers: Digest of the reference answers that it hands in; empty for all but an oracle.
+        fields: What its score depends on.
     """
 
     cell: str
     name: str
     spec: Mapping[str, object]
     audit: bool
-    answers: str = ""
+    answers: str
+    fields: ScoreFields
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +150,11 @@ def _planned(
     parsed = BenchmarkRunSpec.parse(raw)
     agent = agent_named(parsed.harness.type)
     answers = content.answers if agent.is_audit else ""
-    fields = named_fields(cell_fields(parsed, installation, answers))
-    digest = json_digest({**fields, **{key: of for key, of in trigger._asdict().items() if of}})
+    fields = cell_fields(parsed, installation, answers)
+    again = {key: of for key, of in trigger._asdict().items() if of}
+    digest = json_digest({**named_fields(fields), **again})
     name = f"{suite.name}-{digest.removeprefix(PREFIX)[:DIGITS]}"
-    return PlannedRun(str(cell.id), name, raw, agent.is_audit, answers)
+    return PlannedRun(str(cell.id), name, raw, agent.is_audit, answers, fields)
 
 
 def _run_spec(
@@ -222,11 +225,11 @@ def is_same_work(
         planned: What has to run.
         installation: Settings that count.
     """
-    wanted = cell_fields(BenchmarkRunSpec.parse(planned.spec), installation, planned.answers)
     try:
-        return cell_fields(BenchmarkRunSpec.parse(found), installation, planned.answers) == wanted
+        there = cell_fields(BenchmarkRunSpec.parse(found), installation, planned.answers)
     except InvalidInputError:
         return False
+    return there == planned.fields
 
 
 def run_manifest(suite: SuiteIdentity, planned: PlannedRun) -> dict[str, object]:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at, text_at
 from securebench.core.names import RERUN_ANNOTATION, SUITE_CELL_ANNOTATION
 from securebench.run.api.conditions import (
@@ -18,10 +17,9 @@ from securebench.run.api.conditions import (
     read_conditions,
     run_end,
 )
-from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.score_fields import ScoreSettings
 from securebench.suite.api.status import CellState
-from securebench.suite.planning import Plan, PlannedRun, cell_fields, is_same_work
+from securebench.suite.planning import Plan, PlannedRun, is_same_work
 
 AGAIN = f"to run it again, set the annotation {RERUN_ANNOTATION} of the suite to a new value"
 
@@ -166,7 +164,7 @@ def _progress(
         return _of_object(planned, run, past, installation, good)
     if past is None:
         return CellProgress(planned.cell, CellState.WAITING, planned.name)
-    if not _is_same_past(past, planned, installation):
+    if not _is_same_past(past, planned):
         return _taken(planned)
     state = CellState.SUCCEEDED if past.outcome in good else CellState.FAILED
     message = ""
@@ -218,12 +216,8 @@ def _taken(planned: PlannedRun) -> CellProgress:
     )
 
 
-def _is_same_past(past: PastRun, planned: PlannedRun, installation: ScoreSettings) -> bool:
-    try:
-        spec = BenchmarkRunSpec.parse(planned.spec)
-        fields = cell_fields(spec, installation, planned.answers)
-    except InvalidInputError:
-        return False
+def _is_same_past(past: PastRun, planned: PlannedRun) -> bool:
+    fields = planned.fields
     wanted = (fields.run_id, fields.pack, fields.verifier)
     is_same = wanted == (past.run_id, past.pack_digest, past.verifier_version)
     # The index has the digest of an audit's answers as they were read, which nobody knows here.

@@ -5,27 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from http import HTTPStatus
+from itertools import count
 
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.retry_queue import RetryQueue
 from securebench.controller.suites.suite_loop import RETRY_LIMIT_SECONDS, RETRY_SECONDS
 from securebench.controller.volume.suite_store import SuiteStore, suite_folders
 from securebench.core.errors import ClusterError, PermanentClusterError
 from securebench.core.json_values import object_at, text_at
+from securebench.core.rates import backoff
 
 logger = logging.getLogger(__name__)
 
 
 async def sweep_orphans(context: Context) -> None:
     """Remove the folders of suites that are gone; return when that is done."""
-    retries = RetryQueue[str](context.clock.monotonic, RETRY_SECONDS, RETRY_LIMIT_SECONDS)
-    while True:
+    for failures in count(1):
         try:
             await _sweep(context)
         except (ClusterError, OSError) as error:
             logger.warning("folders of deleted suites: %s; tried again", error)
-            await asyncio.sleep(retries.retry("sweep"))
+            await asyncio.sleep(backoff(RETRY_SECONDS, RETRY_LIMIT_SECONDS, failures))
         else:
             return
 
