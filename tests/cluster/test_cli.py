@@ -15,7 +15,7 @@ import pytest
 
 from cluster.proxy import proxy
 from cluster.shell import Command, Shell, api_server, kubeconfig, until, write_pack, wrong
-from securebench.run.state.history import LaunchBegun
+from securebench.run.state.entries import LaunchBegun
 from support.release import DATA, OPERATOR, Release
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]

@@ -22,7 +22,7 @@ from cluster.test_kills import (
 )
 from securebench.controller.process.leading import LOST_EXIT_CODE
 from securebench.core.names import OPERATOR_LEASE, holder_pod
-from securebench.run.state.history import Continued
+from securebench.run.state.entries import Continued
 from support.comparable import comparable
 from support.release import DATA, CommandError, Release, condition, release
 

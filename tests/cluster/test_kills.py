@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from securebench.run.state.history import Finished, LaunchBegun, LaunchLost, Opened, RunEnded
+from securebench.run.state.entries import Finished, LaunchBegun, LaunchLost, Opened, RunEnded
 from support.comparable import comparable
 from support.release import (
     OPERATOR,

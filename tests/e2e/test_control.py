@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from securebench.run.plan.keys import Role
-from securebench.run.state.history import LaunchBegun
+from securebench.run.state.entries import LaunchBegun
 from support.release import (
     CommandError,
     Raw,

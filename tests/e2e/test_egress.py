@@ -19,7 +19,7 @@ from e2e.egress import (
     until,
 )
 from outside import journal, places
-from securebench.run.state.history import LaunchLost, Opened
+from securebench.run.state.entries import LaunchLost, Opened
 from support.release import OPERATOR, Raw, Release, condition
 from support.runs import begin, rows
 

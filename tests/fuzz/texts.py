@@ -30,7 +30,7 @@ from securebench.core.errors import ConfigErrors, InvalidInputError, JournalCorr
 from securebench.run.observe import termination
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.state.attempts import Finish, Outcome
-from securebench.run.state.history import (
+from securebench.run.state.entries import (
     Closed,
     Entry,
     Finished,

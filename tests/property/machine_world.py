@@ -17,7 +17,7 @@ from securebench.run.decide.reconcile import reconcile
 from securebench.run.decide.run_decision import Controls, ObservedState, RunDecision
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
-from securebench.run.state.history import (
+from securebench.run.state.entries import (
     Closed,
     Entry,
     Finished,
@@ -28,9 +28,9 @@ from securebench.run.state.history import (
     Produced,
     ReadBegun,
     RunBound,
-    RunHistory,
     Verified,
 )
+from securebench.run.state.history import RunHistory
 from support.build import FakeClock
 from support.fake_cluster import FakeCluster
 

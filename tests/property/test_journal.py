@@ -21,7 +21,7 @@ from securebench.controller.volume.journal_files import open_journal, read_journ
 from securebench.controller.volume.lead import take_volume
 from securebench.core.errors import JournalCorruptError
 from securebench.run.state.attempts import Finish, VerifierResult
-from securebench.run.state.history import (
+from securebench.run.state.entries import (
     Closed,
     Continued,
     Finished,

@@ -28,7 +28,7 @@ from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import Finish, Outcome
-from securebench.run.state.history import (
+from securebench.run.state.entries import (
     Entry,
     Finished,
     LaunchBegun,
@@ -36,8 +36,8 @@ from securebench.run.state.history import (
     Produced,
     RunBound,
     Verified,
-    run_history,
 )
+from securebench.run.state.history import run_history
 from support.build import (
     NOW,
     PROVEN_NETWORK,

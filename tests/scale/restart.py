@@ -22,7 +22,7 @@ from securebench.core.json_values import object_at, text_at
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.keys import AttemptKey
-from securebench.run.state.history import Entry
+from securebench.run.state.entries import Entry
 from support.fake_operator import record
 
 ENDED = 64

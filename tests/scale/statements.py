@@ -21,7 +21,7 @@ from securebench.protocol.journal_lines import first_link
 from securebench.protocol.volume import CANDIDATES, JOURNAL
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish, Outcome
-from securebench.run.state.history import (
+from securebench.run.state.entries import (
     Entry,
     Finished,
     LaunchBegun,

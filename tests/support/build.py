@@ -36,7 +36,7 @@ from securebench.run.state.attempts import (
     SealedCandidate,
     VerifierResult,
 )
-from securebench.run.state.history import IsolationResult
+from securebench.run.state.entries import IsolationResult
 from support.manifest_samples import RUN_UID, digest, policy_of, run_plan, terminal_task, text_task
 
 P = ParamSpec("P")

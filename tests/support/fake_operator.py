@@ -26,7 +26,7 @@ from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.layout import launch_folder
 from securebench.run.plan.keys import LaunchKey
 from securebench.run.records.summary import record_facts, run_summary
-from securebench.run.state.history import Entry, RunBound
+from securebench.run.state.entries import Entry, RunBound
 from support.fake_cluster import FakeCluster
 from support.stored_packs import freeze_stored
 

@@ -14,7 +14,7 @@ from securebench.run.state.attempts import (
     StreamInfo,
     Usage,
 )
-from securebench.run.state.history import (
+from securebench.run.state.entries import (
     CandidateKept,
     Finished,
     IsolationResult,

@@ -9,7 +9,7 @@ from chaos.kit.scene import Scene
 from securebench.controller.volume.journal import encode, whole_line
 from securebench.controller.volume.journal_files import journal_parts
 from securebench.run.observe.pods import PodView
-from securebench.run.state.history import RunEnded
+from securebench.run.state.entries import RunEnded
 
 
 @fault("operator-killed")

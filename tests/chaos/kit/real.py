@@ -28,7 +28,7 @@ from securebench.core.names import RUN_UID_LABEL
 from securebench.core.rates import TokenBucket
 from securebench.run.layout import tools_folder
 from securebench.run.observe.pods import pod_view
-from securebench.run.state.history import Entry
+from securebench.run.state.entries import Entry
 from support.build import lead_of, question, run_body, settings_of, write_pack
 
 PATIENCE_SECONDS = 150.0

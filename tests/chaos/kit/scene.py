@@ -27,7 +27,7 @@ from securebench.core.clock import Clock
 from securebench.core.errors import LeaseOverdueError, TransientClusterError
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.keys import Role
-from securebench.run.state.history import Entry
+from securebench.run.state.entries import Entry
 from support.build import (
     FakeClock,
     VirtualLoop,

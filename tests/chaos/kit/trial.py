@@ -17,7 +17,7 @@ from chaos.kit.scene import END, Injection, Moment, Scene, records, scene
 from chaos.kit.verdict import Course, Record, Verdict, judge
 from securebench.cluster.port import ObjectKind
 from securebench.controller.volume.journal_files import read_journal
-from securebench.run.state.history import Entry, RunEnded
+from securebench.run.state.entries import Entry, RunEnded
 
 COUNTS = {"harness": 6, "verifier": 2, "canary": 1}
 """How often a role's Pods reach each stage for certain, with something still to come."""

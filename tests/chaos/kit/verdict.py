@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from securebench.run.state.attempts import Lost
-from securebench.run.state.history import Entry, Finished, LaunchBegun, LaunchLost, RunEnded
+from securebench.run.state.entries import Entry, Finished, LaunchBegun, LaunchLost, RunEnded
 from support.comparable import comparable
 
 Record = Mapping[str, Any]

@@ -14,7 +14,7 @@ from unittest import mock
 
 from property.machine_world import Fate
 from securebench.controller.volume.journal import Journal, encode_all
-from securebench.run.state.history import Entry
+from securebench.run.state.entries import Entry
 from support.journal_entries import append_bytes
 
 WRITING = set("wax+")

@@ -13,7 +13,8 @@ import pytest
 from securebench.run.decide.attempt.machine import attempt_step
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish, Lost, Outcome
-from securebench.run.state.history import LaunchBegun, LaunchLost, run_history
+from securebench.run.state.entries import LaunchBegun, LaunchLost
+from securebench.run.state.history import run_history
 from support.build import NOW
 from support.manifest_samples import run_plan, text_task
 from support.supervise_build import SOURCES, Edit

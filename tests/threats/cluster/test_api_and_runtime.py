@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from securebench.run.state.history import LaunchBegun
+from securebench.run.state.entries import LaunchBegun
 from support.release import Raw, call, condition
 from threats.honest import APP, CHECK_ANSWER, TERMINAL, WRITE_ANSWER, assert_passed
 from threats.kit.arena import FALSE_CLASS, RUNC_CLASS, Arena

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from securebench.run.state.history import LaunchBegun
+from securebench.run.state.entries import LaunchBegun
 from support.release import Raw
 from threats.kit.arena import Arena
 from threats.kit.batch import Trial

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from outside import journal, places
-from securebench.run.state.history import LaunchBegun
+from securebench.run.state.entries import LaunchBegun
 from support.outside_release import outside_release
 from support.release import ROOT, Raw, Record, Release, benchmark_run, condition, keyed_pack
 from threats.honest import APP

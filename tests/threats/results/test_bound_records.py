@@ -23,7 +23,7 @@ from securebench.controller.volume.store import RunStore
 from securebench.core.errors import DigestMismatchError, JournalCorruptError
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.records.reading import Record, parse_record, record_key
-from securebench.run.state.history import Entry
+from securebench.run.state.entries import Entry
 from support.journal_entries import ENTRIES, UID
 from support.release import DATA, CommandError, Raw, Release, benchmark_run, keyed_pack
 from threats.honest import TERMINAL, TEXT

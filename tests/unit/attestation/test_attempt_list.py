@@ -7,7 +7,7 @@ from securebench.controller.volume.journal import encode
 from securebench.protocol.journal_lines import first_link, whole_line
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish, Outcome
-from securebench.run.state.history import (
+from securebench.run.state.entries import (
     Finished,
     IsolationResult,
     Kept,

@@ -18,7 +18,7 @@ from securebench.core.errors import TransientClusterError
 from securebench.run.api.conditions import END_STATES, Reason
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish, Lost, Outcome
-from securebench.run.state.history import Finished, LaunchBegun, LaunchLost
+from securebench.run.state.entries import Finished, LaunchBegun, LaunchLost
 from support.cli_fixtures import only_run
 from support.cli_shell import Shell
 from support.fake_operator import OperatorRun, record

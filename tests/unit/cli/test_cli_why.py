@@ -18,8 +18,7 @@ from securebench.run.state.attempts import (
     PodFacts,
     VerifierResult,
 )
-from securebench.run.state.evidence import ContainerEvidence, ContainerUsage, LaunchEvidence
-from securebench.run.state.history import (
+from securebench.run.state.entries import (
     Finished,
     LaunchBegun,
     LaunchLost,
@@ -27,6 +26,7 @@ from securebench.run.state.history import (
     RunBound,
     Verified,
 )
+from securebench.run.state.evidence import ContainerEvidence, ContainerUsage, LaunchEvidence
 from support.build import production
 from support.cli_shell import Shell
 

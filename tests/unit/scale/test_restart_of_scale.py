@@ -7,7 +7,7 @@ from pathlib import Path
 from scale.restart import write_finished
 from securebench.controller.volume.lead import highest_epoch, take_volume
 from securebench.controller.volume.store import RunStore
-from securebench.run.state.history import Finished
+from securebench.run.state.entries import Finished
 
 
 def test_the_next_operator_reads_the_finished_attempts(tmp_path: Path) -> None:

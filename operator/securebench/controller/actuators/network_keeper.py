@@ -28,7 +28,7 @@ from securebench.run.observe.provider_waits import ObservedProvider
 from securebench.run.plan.cluster_facts import ClusterFacts
 from securebench.run.plan.keys import Role
 from securebench.run.pods.canary import canary_pod, control_pod
-from securebench.run.state.history import IsolationResult
+from securebench.run.state.entries import IsolationResult
 
 
 class NetworkKeeper:

@@ -12,7 +12,8 @@ from securebench.controller.settings.settings import Settings
 from securebench.core.errors import ConfigErrors, SpecError
 from securebench.protocol.probe import KUBELET_TARGET, ProbeTarget
 from securebench.run.api.field_types import LaneRetention
-from securebench.run.api.models import BenchmarkRunSpec, Toleration
+from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.api.pod_template import Toleration
 from securebench.run.plan.model import (
     ClusterProvider,
     PodPolicy,

@@ -23,7 +23,7 @@ from securebench.run.state.attempts import (
     Usage,
     usage_of,
 )
-from securebench.run.state.history import (
+from securebench.run.state.entries import (
     AttemptEntry,
     CandidateKept,
     Finished,

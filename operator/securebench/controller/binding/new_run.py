@@ -30,7 +30,7 @@ from securebench.core.clock import rfc3339
 from securebench.core.version import VERSION
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.model import EarlierRun, RunPlan
-from securebench.run.state.history import CandidateKept, Kept
+from securebench.run.state.entries import CandidateKept, Kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.build import PlanInputs, build_plan, selected
 from securebench.run.plan.model import EarlierRun, RunIdentity, RunPlan, TaskLimits
 from securebench.run.plan.score_fields import Overlays, spec_harness
-from securebench.run.state.history import Kept
+from securebench.run.state.entries import Kept
 
 
 @dataclass(frozen=True, slots=True)

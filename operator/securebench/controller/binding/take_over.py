@@ -38,11 +38,7 @@ from securebench.run.state.attempts import (
     HarnessResult,
     SealedCandidate,
 )
-from securebench.run.state.history import (
-    CandidateKept,
-    Finished,
-    Kept,
-)
+from securebench.run.state.entries import CandidateKept, Finished, Kept
 from securebench.run.state.tally import KEPT_ON_RESUME
 
 TAKEN_OVER = "regrade.json"

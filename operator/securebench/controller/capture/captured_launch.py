@@ -61,7 +61,7 @@ from securebench.run.state.attempts import (
     Usage,
     VerifierResult,
 )
-from securebench.run.state.history import LaunchLost, Produced, Verified
+from securebench.run.state.entries import LaunchLost, Produced, Verified
 
 PIECE_BYTES = MIB
 

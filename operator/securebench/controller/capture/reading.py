@@ -19,7 +19,7 @@ from securebench.run.decide.attempt.machine import Capture
 from securebench.run.plan.keys import AttemptKey, LaunchKey
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import CrashSuspicion, Finish
-from securebench.run.state.history import ReadBegun
+from securebench.run.state.entries import ReadBegun
 
 CAPTURE_BYTES: Final = 8 << 20
 """Memory for one capture without a patch: four times a text or a stream of 1 MiB, and the rest."""

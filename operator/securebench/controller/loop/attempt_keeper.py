@@ -30,8 +30,8 @@ from securebench.run.pods.verify.member import Member
 from securebench.run.pods.verify.text import text_pod
 from securebench.run.pods.verify.verifier import verifier_pod
 from securebench.run.state.attempts import Finish, Lost
+from securebench.run.state.entries import LaunchLost
 from securebench.run.state.evidence import LaunchEvidence
-from securebench.run.state.history import LaunchLost
 
 FINISH_BATCH = 100
 """Records written in one pass; a cancelled run of thousands goes on publishing meanwhile."""

@@ -29,7 +29,7 @@ from securebench.run.decide.reporting.wait_reason import WaitReason
 from securebench.run.decide.run_decision import Controls, Halt, ObservedState, RunDecision
 from securebench.run.plan.keys import LaunchKey
 from securebench.run.plan.model import RunPlan
-from securebench.run.state.history import LaunchBegun
+from securebench.run.state.entries import LaunchBegun
 
 FULL_RESYNC_SECONDS = 60.0
 """Interval of full resyncs, which decide about every attempt and Pod whether or not it changed."""

@@ -25,7 +25,7 @@ from securebench.protocol.bounds import RECORD_BYTES
 from securebench.run.api.conditions import Reason
 from securebench.run.layout import gateway_name
 from securebench.run.observe.pods import pod_view
-from securebench.run.state.history import Entry, Finished, Kept, LaunchLost, RunEnded
+from securebench.run.state.entries import Entry, Finished, Kept, LaunchLost, RunEnded
 
 
 class UnplannedEnd:

@@ -28,7 +28,8 @@ from securebench.run.decide.reporting.verdict import EndReason
 from securebench.run.decide.reporting.wait_reason import WaitReason
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Lost
-from securebench.run.state.history import IsolationResult, RunHistory
+from securebench.run.state.entries import IsolationResult
+from securebench.run.state.history import RunHistory
 from securebench.run.state.tally import Tally, tally
 from securebench.stats.intervals import Estimates
 

@@ -8,8 +8,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from securebench.run.plan.keys import Role
 from securebench.run.state.attempts import PodFacts, Usage, usage_of
-from securebench.run.state.evidence import LaunchEvidence
-from securebench.run.state.history import (
+from securebench.run.state.entries import (
     Entry,
     Finished,
     LaunchBegun,
@@ -18,6 +17,7 @@ from securebench.run.state.history import (
     RunEnded,
     Verified,
 )
+from securebench.run.state.evidence import LaunchEvidence
 
 STAGE_BUCKETS = (0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 """Upper bounds in seconds. Kubernetes' own times are in whole seconds."""

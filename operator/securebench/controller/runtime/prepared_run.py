@@ -12,7 +12,7 @@ from securebench.controller.volume.store import RunStore
 from securebench.run.api.base import KIND
 from securebench.run.api.conditions import Condition
 from securebench.run.plan.model import RunPlan
-from securebench.run.state.history import CandidateKept, Kept
+from securebench.run.state.entries import CandidateKept, Kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.runtime.sealing import EndedRun, Exported, Totals, seal_run
 from securebench.run.records.summary import regrade_summary
 from securebench.run.state.attempts import Usage
-from securebench.run.state.history import CandidateKept
+from securebench.run.state.entries import CandidateKept
 from securebench.run.state.tally import total_usage
 
 EXPORT_SHARE: Final = 10.0

@@ -25,7 +25,7 @@ from securebench.run.state.attempts import (
     Finish,
     Usage,
 )
-from securebench.run.state.history import (
+from securebench.run.state.entries import (
     Closed,
     Entry,
     Finished,
@@ -34,8 +34,8 @@ from securebench.run.state.history import (
     RunBound,
     RunEnded,
     attempt_of,
-    run_history,
 )
+from securebench.run.state.history import run_history
 
 logger = logging.getLogger(__name__)
 

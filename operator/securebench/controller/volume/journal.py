@@ -26,24 +26,39 @@ from securebench.protocol.journal_lines import (
     first_link,
     whole_line,
 )
-from securebench.run.state import history
-from securebench.run.state.history import Entry
+from securebench.run.state.entries import (
+    CandidateKept,
+    Closed,
+    Continued,
+    Entry,
+    Finished,
+    IsolationResult,
+    Kept,
+    LaunchBegun,
+    LaunchLost,
+    Opened,
+    Produced,
+    ReadBegun,
+    RunBound,
+    RunEnded,
+    Verified,
+)
 
 TYPES: dict[str, type[Entry]] = {
-    EntryName.CONTINUED: history.Continued,
-    EntryName.RUN_BOUND: history.RunBound,
-    EntryName.OPENED: history.Opened,
-    EntryName.CLOSED: history.Closed,
-    EntryName.LAUNCH_BEGUN: history.LaunchBegun,
-    EntryName.READ_BEGUN: history.ReadBegun,
-    EntryName.LAUNCH_LOST: history.LaunchLost,
-    EntryName.PRODUCED: history.Produced,
-    EntryName.VERIFIED: history.Verified,
-    EntryName.FINISHED: history.Finished,
-    EntryName.KEPT: history.Kept,
-    EntryName.CANDIDATE_KEPT: history.CandidateKept,
-    EntryName.ISOLATED: history.IsolationResult,
-    EntryName.RUN_ENDED: history.RunEnded,
+    EntryName.CONTINUED: Continued,
+    EntryName.RUN_BOUND: RunBound,
+    EntryName.OPENED: Opened,
+    EntryName.CLOSED: Closed,
+    EntryName.LAUNCH_BEGUN: LaunchBegun,
+    EntryName.READ_BEGUN: ReadBegun,
+    EntryName.LAUNCH_LOST: LaunchLost,
+    EntryName.PRODUCED: Produced,
+    EntryName.VERIFIED: Verified,
+    EntryName.FINISHED: Finished,
+    EntryName.KEPT: Kept,
+    EntryName.CANDIDATE_KEPT: CandidateKept,
+    EntryName.ISOLATED: IsolationResult,
+    EntryName.RUN_ENDED: RunEnded,
 }
 """The entries by their names in the journal."""
 
@@ -97,7 +112,7 @@ class Journal:
         run_uid: str,
         *,
         before: bytes = b"",
-        head: history.Continued | None = None,
+        head: Continued | None = None,
         require: Callable[[], None] = lambda: None,
     ) -> None:
         is_new = not path.exists()
@@ -207,7 +222,7 @@ def decode(body: bytes) -> Entry:
     if adapter is None:
         raise ValueError(f"unknown entry {name.decode()!r}")
     entry = adapter.validate_json(rest.removesuffix(b"}"))
-    if isinstance(entry, history.LaunchLost | history.Produced | history.Verified):
+    if isinstance(entry, LaunchLost | Produced | Verified):
         return replace(entry, evidence=None)
     return entry
 

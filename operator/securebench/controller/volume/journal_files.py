@@ -20,7 +20,7 @@ from securebench.controller.volume.lead import VolumeLead
 from securebench.core.errors import JournalCorruptError, StorageError
 from securebench.protocol.journal_lines import whole_line
 from securebench.protocol.volume import JOURNAL
-from securebench.run.state.history import Continued
+from securebench.run.state.entries import Continued
 
 _STEM, _SUFFIX = Path(JOURNAL).stem, Path(JOURNAL).suffix
 _FIRST = 0

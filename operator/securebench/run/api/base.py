@@ -1,4 +1,4 @@
-"""Base class of all API models: strict, closed, frozen, camelCase in JSON."""
+"""What all API models share: their base class, references to objects, messages."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from securebench.core.errors import SpecError
 from securebench.core.names import GROUP
+from securebench.run.api.field_types import ObjectName
 
 VERSION = "v1alpha1"
 KIND = "BenchmarkRun"
@@ -38,7 +39,10 @@ _PLAIN_MESSAGES: Mapping[str, str] = {
 
 
 class ApiModel(BaseModel):
-    """A part of a BenchmarkRun. Attribute docstrings become the CRD's descriptions."""
+    """A part of a BenchmarkRun: strict, closed, frozen, camelCase in JSON.
+
+    Attribute docstrings become the CRD's descriptions.
+    """
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -69,6 +73,13 @@ class ApiModel(BaseModel):
     def to_json(self) -> dict[str, object]:
         """Return the JSON form with the API's key names, omitting absent fields."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class LocalReference(ApiModel):
+    """An object in the run's own namespace."""
+
+    name: ObjectName
+    """Name of the object, in the namespace of the BenchmarkRun."""
 
 
 def problem_lines(error: ValidationError, prefix: str) -> list[str]:

@@ -24,6 +24,9 @@ MAX_NAME = 253
 MAX_PATH = 512
 """Characters of a relative path; ample for real packs, low enough for the CEL cost budget."""
 
+MAX_DEADLINE_SECONDS = 30 * 86_400
+"""Limit of a run's duration, and of other waits in its spec."""
+
 MAX_QUANTITY = 32
 """Characters of a quantity; no real one has more than a dozen."""
 

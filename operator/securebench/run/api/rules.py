@@ -18,14 +18,8 @@ from securebench.run.api.base import (
     ONE_SOURCE,
     ApiModel,
 )
-from securebench.run.api.models import (
-    DEFAULT_MEMORY_LIMIT,
-    BenchmarkRunSpec,
-    Harness,
-    Pack,
-    Resources,
-    Toleration,
-)
+from securebench.run.api.models import BenchmarkRunSpec, Harness, Pack
+from securebench.run.api.pod_template import DEFAULT_MEMORY_LIMIT, Resources, Toleration
 
 MUTABLE = frozenset(
     {"suspend", "cancel", "parallelism", "activeDeadlineSeconds", "retention"},

@@ -12,7 +12,7 @@ from securebench.run.records.labels import IsolationLabel
 from securebench.run.state.attempts import ProducerNetwork
 
 if TYPE_CHECKING:
-    from securebench.run.state.history import IsolationResult
+    from securebench.run.state.entries import IsolationResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from securebench.core.errors import (
     TransientClusterError,
 )
 from securebench.run.plan.keys import LaunchKey, Role
-from securebench.run.state.history import LaunchBegun
+from securebench.run.state.entries import LaunchBegun
 from support.fake_operator import OperatorRun, complete
 from unit.client.bench import Bench
 

@@ -16,7 +16,7 @@ from securebench.protocol.probe import ProbeTarget
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.plan.model import EarlierRun
 from securebench.run.state.attempts import SealedPatch
-from securebench.run.state.history import Produced, RunBound
+from securebench.run.state.entries import Produced, RunBound
 from support.build import (
     DISRUPTED,
     NOW,

@@ -12,7 +12,7 @@ from securebench.run.decide.attempt.machine import Capture
 from securebench.run.observe.stage import Ended
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.state.attempts import CommandReport, StreamInfo, Usage
-from securebench.run.state.history import LaunchLost, Produced, Verified
+from securebench.run.state.entries import LaunchLost, Produced, Verified
 from support.build import (
     HARNESS,
     KERNEL,

@@ -19,7 +19,7 @@ from securebench.run.state.attempts import (
     PodFacts,
     VerifierResult,
 )
-from securebench.run.state.history import (
+from securebench.run.state.entries import (
     Entry,
     Finished,
     LaunchBegun,

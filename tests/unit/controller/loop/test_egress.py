@@ -15,7 +15,7 @@ from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode
 from securebench.protocol.probe import ProbeTarget
 from securebench.run.observe.pods import pod_view
-from securebench.run.state.history import LaunchLost
+from securebench.run.state.entries import LaunchLost
 from support.build import ended, pod_status, running, waiting
 from support.operator_world import World, opened
 

@@ -4,7 +4,7 @@ import json
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.volume.journal import read_entries
-from securebench.run.state.history import LaunchLost
+from securebench.run.state.entries import LaunchLost
 from support.build import DISRUPTED, ended, pod_status, question, write_pack
 
 

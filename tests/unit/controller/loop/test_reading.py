@@ -15,7 +15,7 @@ from securebench.controller.runtime import run_ledger
 from securebench.controller.runtime.reading_budget import ReadingBudget
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.journal_files import read_journal
-from securebench.run.state.history import Closed, Entry, ReadBegun
+from securebench.run.state.entries import Closed, Entry, ReadBegun
 from support.build import FakeClock, VirtualLoop, inline
 from support.operator_world import World
 

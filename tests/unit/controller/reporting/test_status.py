@@ -8,14 +8,8 @@ from securebench.run.api.status import MAX_REASONS
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Finish, Lost, Outcome
-from securebench.run.state.history import (
-    IsolationResult,
-    LaunchBegun,
-    LaunchLost,
-    RunEnded,
-    RunHistory,
-    run_history,
-)
+from securebench.run.state.entries import IsolationResult, LaunchBegun, LaunchLost, RunEnded
+from securebench.run.state.history import RunHistory, run_history
 from securebench.run.state.tally import task_verdicts
 from securebench.stats.intervals import Estimates, pass_at_each_k, pass_rate
 from support.build import NOW, many_tasks, plan_of

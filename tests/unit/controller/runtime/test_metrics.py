@@ -11,8 +11,8 @@ from securebench.controller.runtime.metrics import count_entry
 from securebench.core.errors import TransientClusterError
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Lost, PodFacts, Usage
+from securebench.run.state.entries import LaunchLost, Produced
 from securebench.run.state.evidence import LaunchEvidence
-from securebench.run.state.history import LaunchLost, Produced
 from support.build import production
 from support.monitoring import REQUESTS, served
 from support.operator_world import World, opened

@@ -13,10 +13,7 @@ from securebench.controller.volume.journal import (
     read_entries,
 )
 from securebench.core.errors import JournalCorruptError, LeaseOverdueError
-from securebench.run.state.history import (
-    IsolationResult,
-    LaunchBegun,
-)
+from securebench.run.state.entries import IsolationResult, LaunchBegun
 from support.build import (
     NOW,
     VERIFIER,

@@ -10,7 +10,7 @@ from securebench.controller.volume.journal_files import (
     read_journal,
 )
 from securebench.core.errors import JournalCorruptError, LeadershipLostError, StorageError
-from securebench.run.state.history import Continued
+from securebench.run.state.entries import Continued
 from support.build import lead_of
 from support.journal_entries import ENTRIES, UID
 

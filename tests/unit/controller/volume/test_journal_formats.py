@@ -4,8 +4,8 @@ from pathlib import Path
 
 from securebench.controller.volume.journal import Journal, decode, encode, first_link, whole_line
 from securebench.run.state.attempts import Lost, Usage
+from securebench.run.state.entries import Finished, LaunchLost, Produced
 from securebench.run.state.evidence import LaunchEvidence
-from securebench.run.state.history import Finished, LaunchLost, Produced
 from support.build import HARNESS, KEY, lost_launch
 
 BEFORE_NETWORKS = Path(__file__).parents[3] / "golden/journals/before_networks.jsonl"

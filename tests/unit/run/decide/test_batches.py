@@ -17,7 +17,8 @@ from securebench.run.decide.run_decision import Controls, ObservedState
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import Lost
-from securebench.run.state.history import LaunchBegun, LaunchLost, RunHistory
+from securebench.run.state.entries import LaunchBegun, LaunchLost
+from securebench.run.state.history import RunHistory
 from support.build import (
     NOW,
     PROVEN_NETWORK,

@@ -28,7 +28,7 @@ from securebench.run.observe.pods import pod_view
 from securebench.run.plan.cluster_facts import ClusterFacts, PodUserNamespaces
 from securebench.run.plan.keys import Role
 from securebench.run.pods.canary import canary_pod, control_pod
-from securebench.run.state.history import IsolationResult
+from securebench.run.state.entries import IsolationResult
 from support.build import (
     DOMAINS,
     MONOTONIC,

@@ -14,7 +14,8 @@ from securebench.run.plan.keys import LaunchKey, Role, pod_name
 from securebench.run.plan.model import AgentPlan
 from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import CommandReport, Finish, Lost, Outcome, Usage, usage_of
-from securebench.run.state.history import LaunchBegun, LaunchLost, Produced, run_history
+from securebench.run.state.entries import LaunchBegun, LaunchLost, Produced
+from securebench.run.state.history import run_history
 from support.build import (
     DOMAINS,
     HARNESS,

@@ -4,7 +4,7 @@ import pytest
 
 from securebench.protocol.probe import ProbeTarget
 from securebench.run.decide.network.isolation import judge
-from securebench.run.state.history import IsolationResult
+from securebench.run.state.entries import IsolationResult
 
 TARGETS = (
     ProbeTarget("api-server", "10.96.0.1", 443, "tcp"),

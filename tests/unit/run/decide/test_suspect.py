@@ -9,7 +9,8 @@ from securebench.run.observe.stage import Interrupted, launch_stage
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.plan.model import VerifierKind
 from securebench.run.state.attempts import Finish, Lost, Outcome
-from securebench.run.state.history import LaunchBegun, LaunchLost, Produced, run_history
+from securebench.run.state.entries import LaunchBegun, LaunchLost, Produced
+from securebench.run.state.history import run_history
 from support.build import (
     DISRUPTED,
     HARNESS,

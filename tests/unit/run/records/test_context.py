@@ -7,7 +7,7 @@ import pytest
 from securebench.run.records.context import record_context
 from securebench.run.records.labels import IsolationLabel
 from securebench.run.state.attempts import ProducerNetwork
-from securebench.run.state.history import IsolationResult
+from securebench.run.state.entries import IsolationResult
 
 VERIFIED, DECLARED = IsolationLabel.VERIFIED, IsolationLabel.DECLARED
 ENFORCED, NOT_ENFORCED = (

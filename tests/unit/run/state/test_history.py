@@ -5,7 +5,7 @@ import pytest
 from securebench.core.errors import InvariantViolationError
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish, Outcome, Usage
-from securebench.run.state.history import (
+from securebench.run.state.entries import (
     Finished,
     IsolationResult,
     Kept,
@@ -16,8 +16,8 @@ from securebench.run.state.history import (
     RunBound,
     RunEnded,
     Verified,
-    run_history,
 )
+from securebench.run.state.history import run_history
 from support.build import (
     HARNESS,
     KEY,

@@ -31,7 +31,7 @@ from securebench.run.observe.pods import PodView
 from securebench.run.observe.waiting import Waiting, pod_waiting
 from securebench.run.plan.cluster_facts import PodUserNamespaces
 from securebench.run.plan.keys import Role
-from securebench.run.state.history import IsolationResult
+from securebench.run.state.entries import IsolationResult
 from securebench.run.state.pod_runtime import Runtime, runtime_of
 
 PROBING = (Role.CONTROL, Role.CANARY)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from securebench.protocol.messages import CLOSED, OPEN
 from securebench.protocol.probe import GATEWAY_TARGET, ProbeTarget
 from securebench.run.plan.cluster_facts import ClusterFacts, PodUserNamespaces
-from securebench.run.state.history import IsolationResult
+from securebench.run.state.entries import IsolationResult
 
 NO_CANARY = IsolationResult(
     verified=False,

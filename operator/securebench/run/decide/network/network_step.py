@@ -18,7 +18,7 @@ from securebench.run.decide.network.gateway import GatewayMemory, GatewayStep, O
 from securebench.run.decide.network.policies import Repair
 from securebench.run.observe.provider_waits import ObservedProvider
 from securebench.run.plan.keys import Role
-from securebench.run.state.history import IsolationResult
+from securebench.run.state.entries import IsolationResult
 
 
 @dataclass(frozen=True, slots=True)
