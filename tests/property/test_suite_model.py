@@ -2,6 +2,7 @@
 
 The loop of a suite, what it remembers on the volume and the names of its runs are real; time,
 cluster and the runs themselves are not. What may run is counted independently of those names.
+Every decision that the loop asks for is checked against the promises of the pure function.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ from hypothesis.stateful import (
 
 from property.machine_world import Fate
 from securebench.cluster.port import ObjectKind
+from securebench.controller.suites import suite_loop
 from securebench.controller.suites.orphans import sweep_orphans
 from securebench.controller.volume.suite_store import SuiteStore, suite_folders
 from securebench.core.errors import TransientClusterError
+from securebench.suite.decide import DesiredSuite, ObservedSuite, SuiteDecision, decide
+from securebench.suite.rounds import SuiteState
 from support.build import inline, question, write_pack
 from support.suite_world import HARNESSES, PACKS, SuiteWorld
 
@@ -46,6 +50,29 @@ CALLS = [
 FAIR_ROUNDS = 60
 """Rounds of a fair cluster within which every cell has run; each ends what goes on."""
 
+
+def checked_decide(
+    observed: ObservedSuite, state: SuiteState, desired: DesiredSuite, now: float
+) -> SuiteDecision:
+    """Decide, and assert what ``decide`` promises for any input that comes up."""
+    found = decide(observed, state, desired, now)
+    if found.missing is not None:
+        assert (found.create, found.cancel, found.delete) == ((), (), ())
+        return found
+    runs, past = observed.runs
+    names = {run.name for run in found.create}
+    assert names <= {run.name for run in found.state.plan.runs} - set(runs) - set(past)
+    going = sum(not run.has_ended for run in runs.values())
+    assert not names or going + len(names) <= desired.spec.max_concurrent_runs
+    assert not (names and desired.spec.suspend)
+    current = {run.name for run in found.state.plan.runs}
+    assert not current & {run.name for run in (*found.cancel, *found.delete)}
+    again = decide(observed, found.state, desired, now)
+    assert (again.missing, again.state) == (None, found.state)
+    assert {run.name for run in again.create} == names
+    return found
+
+
 Work = tuple[str, str, str, int, str]
 """Cell, pack digest, harness, attempts, and the value of the annotation that asked for it."""
 
@@ -58,6 +85,7 @@ class SuiteModel(RuleBasedStateMachine):
         self.stack = ExitStack()
         folder = self.stack.enter_context(tempfile.TemporaryDirectory())
         self.stack.enter_context(mock.patch.object(asyncio, "to_thread", inline))
+        self.stack.enter_context(mock.patch.object(suite_loop, "decide", checked_decide))
         self.fate = Fate()
         self.world = SuiteWorld(Path(folder))
         self.world.runner.get_loop().set_exception_handler(lambda *_: None)

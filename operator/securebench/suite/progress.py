@@ -107,7 +107,7 @@ class CellProgress:
     exists: bool = False
 
 
-class Observed(NamedTuple):
+class ObservedRuns(NamedTuple):
     """What there is of a suite's runs.
 
     Args:
@@ -139,7 +139,7 @@ def seen_run(raw: Mapping[str, object]) -> SeenRun:
 
 
 def progress(
-    plan: Plan, observed: Observed, installation: ScoreSettings, *, accepts_losses: bool
+    plan: Plan, observed: ObservedRuns, installation: ScoreSettings, *, accepts_losses: bool
 ) -> tuple[CellProgress, ...]:
     """Return how far every cell is, those that cannot run last.
 
@@ -156,7 +156,7 @@ def progress(
 
 
 def _progress(
-    planned: PlannedRun, observed: Observed, installation: ScoreSettings, good: set[str]
+    planned: PlannedRun, observed: ObservedRuns, installation: ScoreSettings, good: set[str]
 ) -> CellProgress:
     past = observed.past.get(planned.name)
     run = observed.runs.get(planned.name)

@@ -54,18 +54,27 @@ class SuiteState:
         return {**self.good, **self.passed}
 
 
+def initial_state(created_at: float, now: float, rerun: str) -> SuiteState:
+    """Return the state of a suite of which nothing has run; its annotation asks for nothing.
+
+    Args:
+        created_at: When the suite was created, seconds since the epoch.
+        now: Seconds since the epoch.
+        rerun: Value of the annotation.
+    """
+    return SuiteState(handled=min(created_at, now), trigger=Trigger(rerun))
+
+
 class RoundStart(NamedTuple):
     """A round begins, unless it would be the current one.
 
     Args:
         trigger: Why.
         handled: The time of the schedule that counts as handled then.
-        replaces: Whether runs of the current round are cancelled.
     """
 
     trigger: Trigger
     handled: float
-    replaces: bool = False
 
 
 def opening(
@@ -96,11 +105,7 @@ def opening(
         return RoundStart(Trigger(rerun, scheduled), state.handled)
     if times.due is None or _has_to_wait(spec.concurrency_policy, cells):
         return None
-    return RoundStart(
-        Trigger(rerun, rfc3339(times.due) if is_always else ""),
-        times.due,
-        spec.concurrency_policy is ConcurrencyPolicy.REPLACE,
-    )
+    return RoundStart(Trigger(rerun, rfc3339(times.due) if is_always else ""), times.due)
 
 
 def _has_to_wait(policy: ConcurrencyPolicy, cells: Sequence[CellProgress]) -> bool:

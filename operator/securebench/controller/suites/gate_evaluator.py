@@ -15,17 +15,14 @@ from securebench.controller.volume.suite_store import SuiteStore
 from securebench.core.errors import StorageError
 from securebench.core.json_values import object_at, text_at
 from securebench.files.untrusted import UnreadableError
-from securebench.run.api.conditions import ConditionStatus, Reason
+from securebench.run.api.conditions import ConditionStatus
 from securebench.suite.api.models import Baseline, BenchmarkSuiteSpec, Gates
 from securebench.suite.api.status import CellState
+from securebench.suite.decide import RoundVerdict
 from securebench.suite.expansion import Cell
 from securebench.suite.gates import CellResults, GateReport, JudgedCell, judge, read_results
 from securebench.suite.progress import CellProgress
 from securebench.suite.rounds import GoodResult
-
-_WAITING = GateReport(
-    ConditionStatus.UNKNOWN, Reason.RUNNING, "the gates are judged when every cell has its result"
-)
 
 
 class _Source(NamedTuple):
@@ -63,34 +60,37 @@ class GateEvaluator:
         self._root = context.settings.data_root
         self._judged: tuple[object, GateReport] | None = None
 
-    async def report(
+    async def verdict(
         self, spec: BenchmarkSuiteSpec, wanted: Sequence[Cell], cells: Sequence[CellProgress]
-    ) -> GateReport | None:
-        """Return what the gates say; None without gates.
+    ) -> RoundVerdict:
+        """Return what the gates say.
 
         Args:
             spec: Spec of the suite.
             wanted: Its cells.
-            cells: How far they are.
+            cells: How far they are; their runs have ended.
 
         Raises:
             ClusterError: The API server did not answer.
             OSError: The volume did not do what was asked.
         """
-        if spec.gates is None:
-            return None
-        if not cells or any(cell.state in {CellState.WAITING, CellState.RUNNING} for cell in cells):
-            return _WAITING
-        sources = [await self._baseline(spec, cell) for cell in wanted]
-        key = spec.gates, tuple((each.cell, each.uid, each.state) for each in cells), *sources
+        report = await self._report(spec, wanted, cells)
+        is_good = report.status is ConditionStatus.TRUE
+        return RoundVerdict(report, await self._good_results(cells) if is_good else {})
+
+    async def _report(
+        self, spec: BenchmarkSuiteSpec, wanted: Sequence[Cell], cells: Sequence[CellProgress]
+    ) -> GateReport:
+        gates = spec.gates or Gates()
+        sources = [await self._baseline(spec, gates, cell) for cell in wanted]
+        key = gates, tuple((each.cell, each.uid, each.state) for each in cells), *sources
         if self._judged is None or self._judged[0] != key:
             baselines = {str(cell.id): of for cell, of in zip(wanted, sources, strict=True)}
-            report = await asyncio.to_thread(self._judge, spec.gates, cells, baselines)
+            report = await asyncio.to_thread(self._judge, gates, cells, baselines)
             self._judged = key, report
         return self._judged[1]
 
-    async def good_results(self, cells: Sequence[CellProgress]) -> dict[str, GoodResult]:
-        """Return the results of a round that passed, by cell."""
+    async def _good_results(self, cells: Sequence[CellProgress]) -> dict[str, GoodResult]:
         return {
             cell.cell: GoodResult(
                 cell.run, cell.uid, await asyncio.to_thread(sealed_digest, self._root, cell.uid)
@@ -98,9 +98,9 @@ class GateEvaluator:
             for cell in cells
         }
 
-    async def _baseline(self, spec: BenchmarkSuiteSpec, cell: Cell) -> _Named:
+    async def _baseline(self, spec: BenchmarkSuiteSpec, gates: Gates, cell: Cell) -> _Named:
         named = cell.pack.baseline or spec.baseline
-        if spec.gates is None or spec.gates.not_worse is None or named is None:
+        if gates.not_worse is None or named is None:
             return None
         if named.suite is not None:
             return await self._of_suite(named.suite, str(cell.id))

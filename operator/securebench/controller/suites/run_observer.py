@@ -8,7 +8,7 @@ from securebench.cluster.port import ObjectKind
 from securebench.controller.runtime.context import Context
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.core.names import SUITE_LABEL
-from securebench.suite.progress import Observed, PastRun, SeenRun, seen_run
+from securebench.suite.progress import ObservedRuns, PastRun, SeenRun, seen_run
 
 
 class RunObserver:
@@ -26,10 +26,10 @@ class RunObserver:
         self._taken: set[str] = set()
 
     def note_name_conflict(self, name: str) -> None:
-        """Take in that a run of this name is there, which may lack the suite's label."""
+        """Observe the run of this name too: it exists, and may lack the suite's label."""
         self._taken.add(name)
 
-    async def observe(self) -> Observed:
+    async def observe(self) -> ObservedRuns:
         """Return what there is now.
 
         Raises:
@@ -44,7 +44,7 @@ class RunObserver:
             found = await self._named(name)
             if found is not None:
                 runs[name] = found
-        return Observed(runs, past)
+        return ObservedRuns(runs, past)
 
     async def _named(self, name: str) -> SeenRun | None:
         raw = await self._cluster.get(ObjectKind.BENCHMARK_RUN, name)

@@ -1,0 +1,223 @@
+"""One pass of the loop over a suite, as a pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from securebench.run.api.conditions import ConditionStatus, Reason
+from securebench.run.api.field_types import CancelMode
+from securebench.run.plan.score_fields import ScoreSettings
+from securebench.suite.api.models import BenchmarkSuiteSpec, ConcurrencyPolicy, Gates
+from securebench.suite.api.status import CellState
+from securebench.suite.expansion import Cell
+from securebench.suite.gates import GateReport
+from securebench.suite.planning import PackContent, PlannedRun, SuiteIdentity, plan_runs
+from securebench.suite.progress import (
+    CellProgress,
+    ObservedRuns,
+    SeenRun,
+    progress,
+    to_create,
+    to_delete,
+)
+from securebench.suite.report import Findings
+from securebench.suite.rounds import GoodResult, RoundStart, SuiteState, opening
+from securebench.suite.schedule import schedule_times
+
+PACKS_SECONDS = 60.0
+"""Interval at which the packs of a suite without a schedule are read: their change runs cells."""
+
+_GATES_WAIT = GateReport(
+    ConditionStatus.UNKNOWN, Reason.RUNNING, "the gates are judged when every cell has its result"
+)
+
+
+class DesiredSuite(NamedTuple):
+    """What the user and the installation ask for.
+
+    Args:
+        identity: Name, uid and queue of the suite.
+        spec: Its spec.
+        cells: Cells of the spec.
+        rerun: Value of the annotation for a manual run; empty without it.
+        installation: Settings that a score depends on.
+    """
+
+    identity: SuiteIdentity
+    spec: BenchmarkSuiteSpec
+    cells: Sequence[Cell]
+    rerun: str
+    installation: ScoreSettings
+
+
+class RoundVerdict(NamedTuple):
+    """What the gates say of a round that has ended.
+
+    Args:
+        report: The condition.
+        results: The result of each cell, of a round that passed.
+    """
+
+    report: GateReport
+    results: Mapping[str, GoodResult]
+
+
+class ObservedSuite(NamedTuple):
+    """The input of a pass; what is costly to observe is None until a decision asks for it.
+
+    Args:
+        runs: Runs of the suite.
+        packs: The content of each pack by its name in the matrix, or why there is none.
+        packs_age: Seconds since packs were read for this spec and annotation; None if never.
+        verdict: What the gates say of exactly these runs.
+    """
+
+    runs: ObservedRuns
+    packs: Mapping[str, PackContent | str] | None = None
+    packs_age: float | None = None
+    verdict: RoundVerdict | None = None
+
+
+class Missing(StrEnum):
+    """What has to be observed before anything else is decided."""
+
+    PACKS = "packs"
+    VERDICT = "verdict"
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteDecision:
+    """The result of a pass, in the order in which it is applied.
+
+    Attributes:
+        findings: What is published; ``findings.state`` is on the volume before anything is done.
+        missing: What to observe and to decide with again; then there is nothing else to do.
+        cancel: Runs to cancel.
+        create: Runs to create.
+        delete: Runs to delete.
+        wake_at: When the next pass is due without an event, or None.
+    """
+
+    findings: Findings
+    missing: Missing | None = None
+    cancel: tuple[SeenRun, ...] = ()
+    create: tuple[PlannedRun, ...] = ()
+    delete: tuple[SeenRun, ...] = ()
+    wake_at: float | None = None
+
+    @property
+    def state(self) -> SuiteState:
+        """What the suite remembers from now on."""
+        return self.findings.state
+
+
+def decide(
+    observed: ObservedSuite, state: SuiteState, desired: DesiredSuite, now: float
+) -> SuiteDecision:
+    """Decide what to do next about a whole suite.
+
+    Args:
+        observed: The input of the pass.
+        state: What the suite remembers.
+        desired: What is asked for.
+        now: Seconds since the epoch.
+
+    Returns:
+        The decision. Applying it is idempotent: names are deterministic, and a round is in the
+        state before its first run is created.
+
+    Raises:
+        SpecError: The schedule or its time zone is not valid, or it never fires.
+
+    Invariants:
+        No run is created under a name that is there or was begun; with those that go on, the
+        created ones are at most ``maxConcurrentRuns``.
+    """
+    spec = desired.spec
+    times = schedule_times(spec, state.handled, now) if spec.schedule is not None else None
+    cells = _cells(observed, state, desired)
+    opened = opening(spec, state, times, cells, desired.rerun)
+    if opened is not None and observed.packs is not None:
+        state = _begun(state, opened, observed.packs, desired)
+        cells = _cells(observed, state, desired)
+    elif opened is not None and _are_packs_due(observed, spec):
+        return SuiteDecision(Findings(spec, state, times, cells, None), Missing.PACKS)
+    gates = _GATES_WAIT if spec.gates is not None else None
+    if spec.gates is not None and _is_over(cells):
+        if observed.verdict is None:
+            return SuiteDecision(Findings(spec, state, times, cells, gates), Missing.VERDICT)
+        state, gates = _judged(state, spec.gates, observed.verdict), observed.verdict.report
+    return _actions(observed, Findings(spec, state, times, cells, gates), desired)
+
+
+def _cells(
+    observed: ObservedSuite, state: SuiteState, desired: DesiredSuite
+) -> tuple[CellProgress, ...]:
+    gates = desired.spec.gates
+    accepts_losses = gates is not None and gates.max_lost_share is not None
+    return progress(state.plan, observed.runs, desired.installation, accepts_losses=accepts_losses)
+
+
+def _are_packs_due(observed: ObservedSuite, spec: BenchmarkSuiteSpec) -> bool:
+    """Whether the packs are read again; a suite without a schedule would do so at every pass."""
+    age = observed.packs_age
+    return spec.schedule is not None or age is None or age >= PACKS_SECONDS
+
+
+def _begun(
+    state: SuiteState,
+    opened: RoundStart,
+    packs: Mapping[str, PackContent | str],
+    desired: DesiredSuite,
+) -> SuiteState:
+    """Return the state with the round that begins; it may be the one that is there."""
+    plan = plan_runs(
+        desired.identity, desired.spec, desired.cells, packs, desired.installation, opened.trigger
+    )
+    begun = replace(state, handled=opened.handled, trigger=opened.trigger, plan=plan)
+    return begun if plan == state.plan else replace(begun, good=state.latest_good, passed={})
+
+
+def _is_over(cells: Sequence[CellProgress]) -> bool:
+    under_way = {CellState.WAITING, CellState.RUNNING}
+    return bool(cells) and all(cell.state not in under_way for cell in cells)
+
+
+def _judged(state: SuiteState, gates: Gates, verdict: RoundVerdict) -> SuiteState:
+    """Return the state with the results that pass the gates, without those that no longer do.
+
+    Those that passed without a comparison are the baseline from now on.
+    """
+    is_good = verdict.report.status is ConditionStatus.TRUE
+    judged = replace(state, passed=verdict.results if is_good else {})
+    is_compared = gates.not_worse is not None
+    return replace(judged, good=judged.latest_good) if is_good and not is_compared else judged
+
+
+def _actions(observed: ObservedSuite, findings: Findings, desired: DesiredSuite) -> SuiteDecision:
+    """Return the decision with everything that is done to runs."""
+    spec, plan, runs = desired.spec, findings.state.plan, observed.runs.runs.values()
+    going = [run for run in runs if not run.has_ended]
+    limit = 0 if spec.suspend else spec.max_concurrent_runs
+    kept = spec.successful_runs_history_limit, spec.failed_runs_history_limit
+    return SuiteDecision(
+        findings,
+        cancel=tuple(_replaced(findings, going)),
+        create=tuple(to_create(plan, findings.cells, len(going), limit)),
+        delete=tuple(to_delete(plan, runs, *kept)),
+        wake_at=findings.times.following if findings.times is not None else None,
+    )
+
+
+def _replaced(findings: Findings, going: Sequence[SeenRun]) -> Iterator[SeenRun]:
+    """Yield the runs of earlier rounds, where a time of the schedule replaces them."""
+    spec = findings.spec
+    if spec.schedule is None or spec.concurrency_policy is not ConcurrencyPolicy.REPLACE:
+        return
+    current = {run.name for run in findings.state.plan.runs}
+    for run in going:
+        if run.name not in current and run.spec.get("cancel") != CancelMode.IMMEDIATE:
+            yield run
