@@ -409,7 +409,7 @@ async def test_a_pod_in_a_queue_is_not_unschedulable(world):
     assert (created.gates, created.queue) == (("securebench.dev/contract",), "team-a")
     assert created.unschedulable == ""
     assert created.scheduled_at is None
-    assert pod_waiting(created, 0.0).words == "Waiting: 1 Pod in queue team-a"
+    assert pod_waiting(created, 0.0).message == "Waiting: 1 Pod in queue team-a"
     assert not created.disrupted
 
 

@@ -206,7 +206,9 @@ def _said(uri: str) -> Iterator[None]:
     except MlflowException as error:
         secret = urlsplit(uri).netloc.rpartition("@")[0]
         said = " ".join(str(error).split())[:_MOST_CHARACTERS]
-        place, words = (text.replace(f"{secret}@", "") if secret else text for text in (uri, said))
+        place, message = (
+            text.replace(f"{secret}@", "") if secret else text for text in (uri, said)
+        )
         raise InvalidInputError(
-            f"MLflow at {place}: {words}; check --tracking-uri and --experiment"
+            f"MLflow at {place}: {message}; check --tracking-uri and --experiment"
         ) from None

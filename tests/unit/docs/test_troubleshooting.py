@@ -20,7 +20,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "troubleshooting.md").read_text(enc
 SCHEMA = json.loads(files("securebench.schemas").joinpath("record.schema.json").read_text())
 FIELDS = SCHEMA["properties"]
 NULL = "null"
-OWN_WORDS = {WRONG_ANSWER, CHECKS_FAILED, NO_VERIFIER}
+OWN_MESSAGE = {WRONG_ANSWER, CHECKS_FAILED, NO_VERIFIER}
 ERRORS = {
     name
     for name, value in vars(errors).items()
@@ -48,7 +48,7 @@ def rows_to_write(words):
         ("Conditions", set(ConditionType)),
         ("Reasons of conditions", set(Reason)),
         ("Outcomes", {value or NULL for value in FIELDS["outcome"]["enum"]}),
-        ("Reasons of an attempt", {*FIELDS["failure_reason"]["enum"], *OWN_WORDS}),
+        ("Reasons of an attempt", {*FIELDS["failure_reason"]["enum"], *OWN_MESSAGE}),
         ("Phases", set(FIELDS["failure_phase"]["enum"])),
         ("Exit codes of the command line", {"0", "1", "2", "3", "130"}),
         ("Classes of errors", ERRORS),

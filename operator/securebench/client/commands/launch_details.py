@@ -15,7 +15,7 @@ from securebench.client.volume.connection import ClusterTarget, open_connection
 from securebench.core.clock import rfc3339
 from securebench.core.json_values import number_at, object_at, objects_at, text_at
 from securebench.run.observe.launches import Stage, launch_notes, launch_stages, launches_of
-from securebench.run.observe.resource_noise import is_killed_for_memory, usage_words
+from securebench.run.observe.resource_noise import is_killed_for_memory, usage_text
 
 Fields = Mapping[str, object]
 
@@ -143,7 +143,7 @@ def _container_line(container: Fields) -> str:
     code, restarts = container.get("exit_code"), container.get("restarts")
     words = [f"exit code {code}"] if code is not None else []
     words += ["killed for memory"] if is_killed_for_memory(container) else [reason, message]
-    words += usage_words(container)
+    words += usage_text(container)
     words += [f"{restarts} restarts"] if restarts else []
     words += [_image(container)]
     words += [

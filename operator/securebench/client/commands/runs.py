@@ -55,7 +55,7 @@ def remove(runs: Sequence[str], target: ClusterTarget, *, is_forced: bool) -> in
     return max(asyncio.run(_remove(runs, target, is_forced=is_forced)))
 
 
-def score_words(score: ShownScore | None) -> str:
+def score_text(score: ShownScore | None) -> str:
     """Return a score with its interval in percent, or an empty text."""
     if score is None:
         return ""
@@ -137,7 +137,7 @@ def _wide(view: RunView) -> tuple[str, ...]:
     tokens = view.usage.get("inputTokens", 0) + view.usage.get("outputTokens", 0)
     return (
         str(view.active),
-        score_words(view.score),
+        score_text(view.score),
         view.pack,
         view.harness,
         str(tokens) if view.usage else "",

@@ -65,8 +65,8 @@ def _parts(screen: Screen, view: RunView) -> Iterator[RenderableType]:
     if view.usage:
         yield Text(usage_line(view), style="dim", no_wrap=True, overflow="ellipsis")
     if view.state not in _PLAIN_STATES:
-        words = f"{view.state}: {view.message}" if view.message else view.state
-        yield Text(printable(words), style="yellow", overflow="ellipsis", no_wrap=True)
+        message = f"{view.state}: {view.message}" if view.message else view.state
+        yield Text(printable(message), style="yellow", overflow="ellipsis", no_wrap=True)
     if screen.in_flight:
         yield _table(screen.in_flight, max(3, min(_MOST_ROWS, screen.height - _OTHER_LINES)))
 
@@ -87,17 +87,17 @@ def _bar(screen: Screen, view: RunView) -> RenderableType:
     line = Table.grid(padding=(0, 2))
     line.add_row(
         ProgressBar(total=view.total or None, completed=view.done, width=40),
-        Text(rate_words(screen.per_second, screen.seconds_left), no_wrap=True),
+        Text(rate_text(screen.per_second, screen.seconds_left), no_wrap=True),
     )
     return line
 
 
-def rate_words(per_second: float | None, seconds_left: float | None) -> str:
+def rate_text(per_second: float | None, seconds_left: float | None) -> str:
     """Return rate and time left as people read them, or an empty text."""
     if per_second is None:
         return ""
-    words = f"{60 * per_second:.1f} attempts a minute"
-    return words if seconds_left is None else f"{words}, about {minutes(seconds_left)} left"
+    message = f"{60 * per_second:.1f} attempts a minute"
+    return message if seconds_left is None else f"{message}, about {minutes(seconds_left)} left"
 
 
 def score_line(score: ShownScore, view: RunView) -> str:

@@ -49,12 +49,12 @@ class CreateRetries:
     @property
     def error(self) -> str:
         """Why the last create of an object that is still wanted had no answer, or empty."""
-        return next((words for name, words in self._errors.items() if name in self.pending), "")
+        return next((message for name, message in self._errors.items() if name in self.pending), "")
 
     @property
     def quota(self) -> str:
         """The server's words while a quota refuses a create that is still wanted, or empty."""
-        return next((words for name, words in self._quotas.items() if name in self.pending), "")
+        return next((message for name, message in self._quotas.items() if name in self.pending), "")
 
     @property
     def forbidden(self) -> str:
@@ -105,8 +105,8 @@ class CreateRetries:
     def resolve(self, name: str) -> None:
         """Forget the retries of an object: its create has a definite answer."""
         self._queue.forget(name)
-        for words in (self._quotas, self._refused, self._errors):
-            words.pop(name, None)
+        for messages in (self._quotas, self._refused, self._errors):
+            messages.pop(name, None)
 
     def record_refusal(self, name: str, what: str, error: Forbidden) -> RefusedCreate:
         """Note that authorization or admission refused an object.

@@ -13,7 +13,7 @@ from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.reporting.wait_reason import Throttled
 from securebench.run.plan.keys import LaunchKey, pod_name
 
-RATE_WORDS = (
+RATE_MESSAGE = (
     "waiting for a turn: the operator creates {per_second:g} Pods a second, one run after the "
     "other, and settings.creation.perSecond allows no more"
 )
@@ -88,7 +88,7 @@ class ObjectCreator:
         since = next(iter(self._queued.values()), None)
         if since is None:
             return Throttled()
-        return Throttled(RATE_WORDS.format(per_second=self._per_second), since)
+        return Throttled(RATE_MESSAGE.format(per_second=self._per_second), since)
 
     def may_create(self, name: str) -> bool:
         """Whether a create of this object is neither under way nor has to wait."""

@@ -80,8 +80,8 @@ class _Shown:
                 task_file=self.harness.task_file,
             )
         except ConfigErrors as errors:
-            words = f"this version does not read the earlier run's pack: {errors.errors[0]}"
-            raise SpecError(f"spec.regrade: {words}") from None
+            message = f"this version does not read the earlier run's pack: {errors.errors[0]}"
+            raise SpecError(f"spec.regrade: {message}") from None
         policy = VerificationPolicy()
         return {
             index: task_plan(index, task, self.harness, policy)

@@ -190,8 +190,8 @@ def _text_verification(store: RunStore, base: VerifierResult, job: Capture) -> V
     try:
         passed, metadata = text_verdict(message)
     except BadMessageError as error:
-        words = f"the text verifier ended well and its verdict was lost: {error}"
-        raise BadMessageError(words) from error
+        message = f"the text verifier ended well and its verdict was lost: {error}"
+        raise BadMessageError(message) from error
     return replace(base, passed=passed, metadata=metadata)
 
 

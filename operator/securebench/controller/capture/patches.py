@@ -23,7 +23,7 @@ from securebench.run.observe.stage import Code
 from securebench.run.pods.verify.repository_check import APPLIED, DECLARED
 from securebench.run.state.attempts import Outcome, SealedPatch, VerifierResult
 
-TAMPERED_WORDS = "the checks succeeded although a test was added that must fail"
+TAMPERED_MESSAGE = "the checks succeeded although a test was added that must fail"
 
 CHANGED_BYTES = 256 * KIB
 """What is read of a list of changed paths; beyond it the patch counts as one that does not do what
@@ -68,19 +68,19 @@ def failed_step(plan: PatchPlan, base: VerifierResult, code: int, folder: Path) 
             problem=EVALUATOR_TAMPERED,
             outcome=Outcome.SCORED.value,
             phase=FailurePhase.CHECKS,
-            message=TAMPERED_WORDS,
+            message=TAMPERED_MESSAGE,
         )
     step = STEP_OF_CODE.get(code)
     if step is None:
         reason = f"the repository could not be prepared: {base.command.error}"
         return replace(base, problem=VERIFIER_ERROR, message=reason)
-    words = f": {base.command.error}" if base.command.error else ""
+    suffix = f": {base.command.error}" if base.command.error else ""
     known = replace(
         base,
         problem=step.reason,
         outcome=step.outcome.value,
         phase=step.phase,
-        message=step.message + words,
+        message=step.message + suffix,
     )
     return _denied(plan, known, folder) if step is PatchStep.PATHS else known
 

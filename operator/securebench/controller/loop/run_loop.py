@@ -25,8 +25,8 @@ from securebench.run.decide.attempt.decision_cache import ChangeSet, DecisionCac
 from securebench.run.decide.capacity.launch_limits import node_group, started_images
 from securebench.run.decide.reconcile import reconcile
 from securebench.run.decide.reporting.verdict import EndReason
-from securebench.run.decide.reporting.wait_reason import WaitReason
 from securebench.run.decide.run_decision import Controls, Halt, ObservedState, RunDecision
+from securebench.run.observe.waiting import WaitReason
 from securebench.run.plan.keys import LaunchKey
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.entries import LaunchBegun

@@ -8,7 +8,7 @@ from securebench.cluster.port import Forbidden, QuotaExceeded
 from securebench.core.errors import ClusterError, RegistryUnavailableError, StorageError
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.refusals import REMEDY
-from securebench.run.decide.reporting.wait_reason import WaitReason
+from securebench.run.observe.waiting import WaitReason
 
 Outage = ClusterError | RegistryUnavailableError | StorageError | OSError
 

@@ -25,7 +25,7 @@ from securebench.core.errors import RunGoneError, TransientClusterError
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.decide.reporting.notices import changes, losses, started
 from securebench.run.decide.reporting.verdict import EndReason
-from securebench.run.decide.reporting.wait_reason import WaitReason
+from securebench.run.observe.waiting import WaitReason
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Lost
 from securebench.run.state.entries import IsolationResult

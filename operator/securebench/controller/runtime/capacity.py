@@ -55,7 +55,7 @@ class SharedCapacity:
     @property
     def throttled_runs(self) -> int:
         """Number of runs that a limit keeps from starting Pods."""
-        return sum(1 for run in self._runs.values() if run.usage.words)
+        return sum(1 for run in self._runs.values() if run.usage.message)
 
     def register(self, uid: str, nodes: str, wake: Callable[[], None]) -> None:
         """Register a run, or replace how it is woken.
@@ -103,7 +103,7 @@ class SharedCapacity:
         if usage.begun:
             self._turn += 1
             run.served = self._turn
-        is_held = bool(usage.words)
+        is_held = bool(usage.message)
         run.held_since = (run.held_since or self._clock.now()) if is_held else None
         before, run.usage = run.usage, usage._replace(begun=0)
         if before != run.usage:
@@ -113,7 +113,7 @@ class SharedCapacity:
         """Note that a run starts nothing for now; its Pods still count."""
         run = self._runs.get(uid)
         if run is not None:
-            self.report(uid, run.usage._replace(wanted=0, words="", is_pull_held=False))
+            self.report(uid, run.usage._replace(wanted=0, message="", is_pull_held=False))
 
     def unregister(self, uid: str) -> None:
         """Remove a run that has nothing under way."""

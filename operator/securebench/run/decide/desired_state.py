@@ -53,8 +53,8 @@ class DesiredState:
             return EndReason(Reason.CANCELLED, f"spec.cancel is {self.spec.cancel.value}")
         deadline = self.deadline(started_at)
         if deadline is not None and now >= deadline:
-            words = f"the run took longer than {self.spec.active_deadline_seconds} seconds"
-            return EndReason(Reason.DEADLINE_EXCEEDED, words)
+            message = f"the run took longer than {self.spec.active_deadline_seconds} seconds"
+            return EndReason(Reason.DEADLINE_EXCEEDED, message)
         return None
 
     def is_ending(self, started_at: float | None, now: float) -> bool:

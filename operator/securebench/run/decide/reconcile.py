@@ -21,7 +21,6 @@ from securebench.run.decide.reporting.verdict import EndReason, end_reason, run_
 from securebench.run.decide.reporting.wait_reason import (
     YIELDING_MESSAGE,
     Throttled,
-    WaitReason,
     gated_wait_reason,
     parked_wait_reason,
     run_wait_reason,
@@ -34,6 +33,7 @@ from securebench.run.decide.run_decision import (
     ObservedState,
     RunDecision,
 )
+from securebench.run.observe.waiting import WaitReason
 from securebench.run.plan.keys import AttemptKey, LaunchKey
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ def reconcile(
         finishes=_in_order(cache.finishes),
         deletions=deletions,
         halt=controls.halt,
-        wait_reason=_wait_reason(cache, observed, controls, launches.usage.words),
+        wait_reason=_wait_reason(cache, observed, controls, launches.usage.message),
         usage=launches.usage,
     )
     is_over = observed.history.open == 0 and not deletions and observed.writes.is_idle

@@ -12,8 +12,9 @@ from securebench.run.decide.attempt.machine import Capture
 from securebench.run.decide.capacity.launch_limits import CapacityUse, Headroom
 from securebench.run.decide.network.network_step import NetworkState, NetworkStep
 from securebench.run.decide.reporting.verdict import EndReason
-from securebench.run.decide.reporting.wait_reason import ObservedWrites, WaitReason
+from securebench.run.decide.reporting.wait_reason import ObservedWrites
 from securebench.run.observe.pods import PodView
+from securebench.run.observe.waiting import WaitReason
 from securebench.run.plan.keys import LaunchKey
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempt_index import AttemptIndex

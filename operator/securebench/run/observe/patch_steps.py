@@ -12,7 +12,7 @@ from securebench.run.state.attempts import Outcome
 
 
 class PatchStep(Enum):
-    """A step that can fail before candidate code runs: number, reason, phase, outcome, words."""
+    """A step that can fail before candidate code runs: number, reason, phase, outcome, message."""
 
     HEAD = (0, "base_commit_unreadable", "base_commit", Outcome.VERIFIER,
             "the commit of the image's repository cannot be read")  # fmt: skip
@@ -31,12 +31,14 @@ class PatchStep(Enum):
     CONTROL = (7, "test_patch_failed", "test_patch", Outcome.SCORED,
                "the row's control does not apply to what the candidate left")  # fmt: skip
 
-    def __init__(self, number: int, reason: str, phase: str, outcome: Outcome, words: str) -> None:
+    def __init__(
+        self, number: int, reason: str, phase: str, outcome: Outcome, message: str
+    ) -> None:
         self.code = Code.PHASE_FAILED + number
         self.reason = reason
         self.phase = phase
         self.outcome = outcome
-        self.message = words
+        self.message = message
 
 
 STEP_OF_CODE = {step.code: step for step in PatchStep}

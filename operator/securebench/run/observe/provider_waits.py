@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from securebench.core.clock import rfc3339
 from securebench.protocol.gateway import ProviderWait, ProviderWaits
-from securebench.run.observe.waiting import PROVIDER, PROVIDER_SINCE, Waiting, of_task
+from securebench.run.api.conditions import Reason
+from securebench.run.observe.waiting import PROVIDER, PROVIDER_SINCE, WaitReason, of_task
 from securebench.run.plan.keys import LaunchKey, harness_launch
 from securebench.run.state.attempt_index import AttemptIndex
 
@@ -53,8 +54,8 @@ def longest_wait(provider: ObservedProvider, attempts: AttemptIndex) -> LaunchWa
     return None
 
 
-def provider_waiting(provider: ObservedProvider, longest: LaunchWait, now: float) -> Waiting:
-    """Return the words for launches that wait for the model provider.
+def provider_waiting(provider: ObservedProvider, longest: LaunchWait, now: float) -> WaitReason:
+    """Return the wait reason of launches that wait for the model provider.
 
     Args:
         provider: What the gateway says.
@@ -63,11 +64,11 @@ def provider_waiting(provider: ObservedProvider, longest: LaunchWait, now: float
     """
     launch, wait = longest
     answers = f"answers {wait.status}" if wait.status else "does not answer as it should"
-    words = f"{PROVIDER}{provider.host}, which {answers}{PROVIDER_SINCE}{rfc3339(wait.since)}"
+    message = f"{PROVIDER}{provider.host}, which {answers}{PROVIDER_SINCE}{rfc3339(wait.since)}"
     until = wait.until if wait.until is not None and wait.until > now else None
     if until is not None:
-        words += f", not before {rfc3339(until)}"
+        message += f", not before {rfc3339(until)}"
     more = provider.launches - 1
     if more > 0:
-        words += f"; {more} more {'launch waits' if more == 1 else 'launches wait'}"
-    return of_task(launch.task, Waiting(words, until))
+        message += f"; {more} more {'launch waits' if more == 1 else 'launches wait'}"
+    return of_task(launch.task, WaitReason(Reason.RUNNING, message, until))

@@ -32,7 +32,7 @@ def is_noisy(container: Fields) -> bool:
     return is_near or is_slow
 
 
-def usage_words(container: Fields) -> tuple[str, ...]:
+def usage_text(container: Fields) -> tuple[str, ...]:
     """Return what is known of what a container took."""
     usage = object_at(container, "usage")
     peak, throttled = _count(usage, "memory_peak_bytes"), _count(usage, "cpu_throttled")

@@ -1,4 +1,4 @@
-"""What a run waits for while none of its Pods works yet, in the cluster's words."""
+"""What a run waits for while none of its Pods works yet, as the cluster says it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from securebench.run.api.conditions import Reason
 from securebench.run.layout import CONTROL_CHECK, MATERIALIZE
 from securebench.run.observe.pods import MAIN_CONTAINERS, ContainerView, PodView
 from securebench.run.observe.stage import CONTAINER_WAITS, IMAGE_WAITS
@@ -19,11 +20,11 @@ write of the status, so they are few."""
 MINUTE_SECONDS = 60
 
 CANNOT_PULL = "cannot pull"
-"""Begins the words about an image that does not come."""
+"""Begins the message about an image that cannot be pulled."""
 
 PROVIDER = "waiting for the model provider "
 PROVIDER_SINCE = ": since "
-"""Begins the words about a model provider that answers no call, and ends what stays of them."""
+"""Begin the message about an unavailable model provider, and the part of it that changes."""
 
 _NAMED = re.compile(r'image "([^"]+)"')
 _AGE = re.compile(r" for \d+ (?:s|min)$")
@@ -37,21 +38,23 @@ RUN_TO_COMPLETION = frozenset({MATERIALIZE, CONTROL_CHECK})
 """Init containers that end before the next container starts; the others stay."""
 
 
-class Waiting(NamedTuple):
-    """What is waited for.
+class WaitReason(NamedTuple):
+    """What a run, a task or a Pod waits for.
 
     Attributes:
-        words: One short sentence without a full stop.
-        changes_at: When the words grow old without any event, seconds since the epoch, or None.
+        reason: Reason of ``Succeeded`` if the run waits for it.
+        message: One short sentence without a full stop, as the cluster says it where it does.
+        changes_at: When the message changes without an event, seconds since the epoch, or None.
     """
 
-    words: str
+    reason: Reason
+    message: str
     changes_at: float | None = None
 
 
 def run_waiting(
     pods: Iterable[PodView], attempts: Collection[AttemptHistory], now: float
-) -> Waiting | None:
+) -> WaitReason | None:
     """Return what a run waits for, or None while one of its launches works or nothing is begun.
 
     Args:
@@ -70,7 +73,7 @@ def run_waiting(
     return found if found is None else _after_loss(found, oldest, attempts)
 
 
-def pod_waiting(view: PodView, now: float) -> Waiting | None:
+def pod_waiting(view: PodView, now: float) -> WaitReason | None:
     """Return what a Pod waits for before its main container runs, or None once it has run.
 
     Args:
@@ -80,17 +83,20 @@ def pod_waiting(view: PodView, now: float) -> Waiting | None:
     if not _is_living(view) or has_begun(view):
         return None
     if view.gates:
-        return Waiting(gated_words([view]))
+        return _running(gated_message([view]))
     if view.unschedulable:
-        return Waiting(f"unschedulable: {view.unschedulable}")
+        return _running(f"unschedulable: {view.unschedulable}")
     if not view.facts.node:
-        return Waiting("waiting for a node")
+        return _running("waiting for a node")
     if view.without_sandbox_since is not None:
-        return Waiting(f"waiting for node {view.facts.node} to mount volumes and make a sandbox")
+        return WaitReason(
+            Reason.RUNNING,
+            f"waiting for node {view.facts.node} to mount volumes and make a sandbox",
+        )
     return _container_waiting(view, now)
 
 
-def gated_words(views: Iterable[PodView]) -> str:
+def gated_message(views: Iterable[PodView]) -> str:
     """Return how many Pods no scheduler looks at yet, by what they wait in; empty for none."""
     places = Counter(
         f"in queue {view.queue}" if view.queue else f"with scheduling gate {view.gates[0]}"
@@ -98,15 +104,15 @@ def gated_words(views: Iterable[PodView]) -> str:
         if view.gates and _is_living(view)
     )
     told = (f"{count} Pod{'s' * (count > 1)} {place}" for place, count in sorted(places.items()))
-    words = ", ".join(told)
-    return f"{_GATED}{words}" if words else ""
+    message = ", ".join(told)
+    return f"{_GATED}{message}" if message else ""
 
 
-def _container_waiting(view: PodView, now: float) -> Waiting:
+def _container_waiting(view: PodView, now: float) -> WaitReason:
     containers = view.containers.values()
     refused = next((each for each in containers if _is_refused(each)), None)
     if refused is not None:
-        return Waiting(_refused(refused))
+        return _running(_refused(refused))
     since = view.sandbox_since or view.created_at
     has_begun_any = any(each.running or each.terminated for each in containers)
     volume_images = () if has_begun_any else view.volume_images
@@ -114,12 +120,12 @@ def _container_waiting(view: PodView, now: float) -> Waiting:
         began = container.terminated.finished_at if container.terminated else container.started_at
         since = max(since, began or since)
         if container.running and container.name in RUN_TO_COMPLETION:
-            return Waiting(f"init container {container.name} runs")
+            return _running(f"init container {container.name} runs")
         if container.running or container.terminated is not None:
             continue
         own = container.image or f"the image of container {container.name}"
         return _pulling(" or ".join((*volume_images, own)), since, now)
-    return Waiting(f"starting on node {view.facts.node}")
+    return _running(f"starting on node {view.facts.node}")
 
 
 def _is_refused(container: ContainerView) -> bool:
@@ -127,10 +133,10 @@ def _is_refused(container: ContainerView) -> bool:
 
 
 def _refused(container: ContainerView) -> str:
-    words = f"{container.waiting_reason}: {container.waiting_message}".removesuffix(": ")
+    message = f"{container.waiting_reason}: {container.waiting_message}".removesuffix(": ")
     if container.waiting_reason in IMAGE_WAITS:
-        return f"{CANNOT_PULL} {_image(container) or 'the image'}: {words}"
-    return f"cannot start container {container.name}: {words}"
+        return f"{CANNOT_PULL} {_image(container) or 'the image'}: {message}"
+    return f"cannot start container {container.name}: {message}"
 
 
 def _image(container: ContainerView) -> str:
@@ -140,45 +146,52 @@ def _image(container: ContainerView) -> str:
     return named[1] if named is not None else container.image
 
 
-def _pulling(images: str, since: float, now: float) -> Waiting:
-    """Return the words for a container that is being made, which hardly takes time of its own."""
+def _pulling(images: str, since: float, now: float) -> WaitReason:
+    """Return what a container that is being created waits for: its image, nearly always."""
     what = f"pulling {images}"
     age = now - since
     if age >= MINUTE_SECONDS:
         minutes = int(age // MINUTE_SECONDS)
-        return Waiting(f"{what} for {minutes} min", since + (minutes + 1) * MINUTE_SECONDS)
+        return _running(f"{what} for {minutes} min", since + (minutes + 1) * MINUTE_SECONDS)
     later = min((step for step in REPORTED_AGES_SECONDS if step > age), default=MINUTE_SECONDS)
     passed = max((step for step in REPORTED_AGES_SECONDS if step <= age), default=0)
-    return Waiting(f"{what} for {passed} s" if passed else what, since + later)
+    return _running(f"{what} for {passed} s" if passed else what, since + later)
 
 
-def _after_loss(found: Waiting, view: PodView, attempts: Collection[AttemptHistory]) -> Waiting:
+def _running(message: str, changes_at: float | None = None) -> WaitReason:
+    """Return what a run waits for that is Running; callers who know better replace the reason."""
+    return WaitReason(Reason.RUNNING, message, changes_at)
+
+
+def _after_loss(
+    found: WaitReason, view: PodView, attempts: Collection[AttemptHistory]
+) -> WaitReason:
     """Add why this is not the attempt's first launch, if it is not."""
     lost = next((each.last_lost for each in attempts if each.pod == view.launch), None)
     if lost is None:
         return found
     why = f"{lost.reason}: {lost.message}"
-    return found._replace(words=f"{found.words}{_BEFORE}{why}")
+    return found._replace(message=f"{found.message}{_BEFORE}{why}")
 
 
-def deduplication_key(words: str) -> str:
+def deduplication_key(message: str) -> str:
     """Return what is waited for without task, times, counts and the loss before; may be empty."""
-    words = _TASK.sub("", words)
-    if words.startswith(_AGAIN):
+    message = _TASK.sub("", message)
+    if message.startswith(_AGAIN):
         return ""
-    if words.startswith(_GATED):
-        return _COUNT.sub("Pods", words)
-    if words.startswith(PROVIDER):
-        return words.partition(PROVIDER_SINCE)[0]
-    return _AGE.sub("", words.partition(_BEFORE)[0])
+    if message.startswith(_GATED):
+        return _COUNT.sub("Pods", message)
+    if message.startswith(PROVIDER):
+        return message.partition(PROVIDER_SINCE)[0]
+    return _AGE.sub("", message.partition(_BEFORE)[0])
 
 
-def of_task(task: int, waiting: Waiting) -> Waiting:
+def of_task(task: int, waiting: WaitReason) -> WaitReason:
     """Return what one task of a run waits for, with its index from 0."""
-    return waiting._replace(words=f"task #{task}: {waiting.words}")
+    return waiting._replace(message=f"task #{task}: {waiting.message}")
 
 
-def next_try(attempts: Iterable[AttemptHistory]) -> Waiting | None:
+def next_try(attempts: Iterable[AttemptHistory]) -> WaitReason | None:
     """Return what the latest lost launch says of attempts that wait for their next one, or None."""
     lost = [
         each.last_lost for each in attempts if each.finish is None and each.last_lost is not None
@@ -186,7 +199,7 @@ def next_try(attempts: Iterable[AttemptHistory]) -> Waiting | None:
     latest = min(lost, key=lambda each: (-each.at, each.launch), default=None)
     if latest is None:
         return None
-    return Waiting(f"{_AGAIN}{latest.reason}: {latest.message}")
+    return _running(f"{_AGAIN}{latest.reason}: {latest.message}")
 
 
 def _is_living(view: PodView) -> bool:

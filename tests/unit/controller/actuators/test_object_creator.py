@@ -391,14 +391,14 @@ def test_runs_take_turns_at_the_rate():
     owners = [name.split("-")[1] for name in world.seen]
     big, other = short_uid(RUN_UID), short_uid(OTHER_UID)
     assert owners == [big, big, big, big, other, big]
-    assert world.writers.observe().rate.words == (
+    assert world.writers.observe().rate.message == (
         "waiting for a turn: the operator creates 5 Pods a second, one run after the other, and "
         "settings.creation.perSecond allows no more"
     )
     assert world.writers.observe().rate.since == NOW
     world.runner.run(asyncio.sleep(100))
     assert len(world.seen) == 52
-    assert world.writers.observe().rate.words == ""
+    assert world.writers.observe().rate.message == ""
     world.runner.close()
 
 

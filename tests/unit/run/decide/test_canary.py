@@ -10,7 +10,7 @@ import pytest
 from securebench.cluster.port import ObjectKind
 from securebench.core.clock import Instant, rfc3339
 from securebench.run.decide.network.canary import (
-    CANARY_WORDS,
+    CANARY_MESSAGE,
     LOST_LIMIT,
     NO_GATEWAY,
     RETRY_SECONDS,
@@ -458,8 +458,8 @@ def test_what_comes_after_a_loss_waits_a_moment(world):
     assert step.start == ()
     assert step.wake_at == step.memory.next_at
     assert 0 < step.wake_at - world.clock.monotonic() <= RETRY_SECONDS
-    words = canary_waiting((), step.memory, world.clock.instant()).words
-    assert words == f"{CANARY_WORDS}: Pod {FIRST} gave no answer: it disappeared"
+    words = canary_waiting((), step.memory, world.clock.instant()).message
+    assert words == f"{CANARY_MESSAGE}: Pod {FIRST} gave no answer: it disappeared"
 
 
 # A policy or the gateway that goes meanwhile

@@ -9,8 +9,9 @@ import pytest
 
 from securebench.protocol.gateway import ProviderWait
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.reporting.wait_reason import REPORT_DELAY_SECONDS, WaitReason
+from securebench.run.decide.reporting.wait_reason import REPORT_DELAY_SECONDS
 from securebench.run.observe.provider_waits import LaunchWait, ObservedProvider
+from securebench.run.observe.waiting import WaitReason
 from securebench.run.plan.keys import LaunchKey
 from support.build import HARNESS, NOW, PROVEN_NETWORK, live, pod_status, view_of, waiting
 from unit.run.decide.test_reconcile import RUNNING, decide, harness

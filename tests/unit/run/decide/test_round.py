@@ -19,9 +19,9 @@ from securebench.run.decide.reporting.wait_reason import (
     SUSPENDED_MESSAGE,
     YIELDING_MESSAGE,
     ObservedWrites,
-    WaitReason,
 )
 from securebench.run.decide.run_decision import Halt
+from securebench.run.observe.waiting import WaitReason
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.state.attempts import Finish, Outcome, Role
 from support.build import (

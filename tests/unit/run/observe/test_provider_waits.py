@@ -3,13 +3,14 @@
 import pytest
 
 from securebench.protocol.gateway import ProviderWait, ProviderWaits
+from securebench.run.api.conditions import Reason
 from securebench.run.observe.provider_waits import (
     LaunchWait,
     longest_wait,
     observed_provider,
     provider_waiting,
 )
-from securebench.run.observe.waiting import Waiting, deduplication_key
+from securebench.run.observe.waiting import WaitReason, deduplication_key
 from securebench.run.plan.keys import LaunchKey, Role, harness_launch, pod_name
 from securebench.run.state.attempt_index import AttemptIndex
 from support.build import HARNESS, NOW, live
@@ -92,6 +93,6 @@ def test_words(case):
     provider = seen(launch(4), **changes)
     found = provider_waiting(provider, provider.longest[0], NOW)
     start = "task #4: waiting for the model provider api.openai.com, "
-    assert found == Waiting(start + want_words, want_at)
+    assert found == WaitReason(Reason.RUNNING, start + want_words, want_at)
     want_key = f"waiting for the model provider api.openai.com, {want_words.partition(':')[0]}"
-    assert deduplication_key(found.words) == want_key
+    assert deduplication_key(found.message) == want_key

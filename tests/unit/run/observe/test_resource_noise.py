@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.run.observe.resource_noise import is_noisy, usage_words
+from securebench.run.observe.resource_noise import is_noisy, usage_text
 
 MIB = 1024**2
 CASES = {
@@ -20,6 +20,6 @@ def test_what_is_said_of_a_container(name: str) -> None:
     usage, limit, noisy, want = CASES[name]
     container = {"usage": usage, "limits": {} if limit is None else {"memory": limit}}
     assert is_noisy(container) is noisy
-    words = usage_words(container)
+    words = usage_text(container)
     assert len(words) == len(want)
     assert all(part in word for part, word in zip(want, words, strict=True))

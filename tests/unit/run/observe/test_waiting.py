@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from securebench.core.clock import rfc3339
+from securebench.run.api.conditions import Reason
 from securebench.run.observe.pods import pod_view
-from securebench.run.observe.waiting import Waiting, pod_waiting, run_waiting
+from securebench.run.observe.waiting import WaitReason, pod_waiting, run_waiting
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import AttemptHistory, Finish, Lost, Outcome
 from support.build import (
@@ -115,7 +116,7 @@ PODS = {
 def test_what_a_pod_waits_for(name):
     view, want = PODS[name]
     found = pod_waiting(view, NOW)
-    assert (found.words if found is not None else None) == want
+    assert (found.message if found is not None else None) == want
 
 
 AGES = {
@@ -134,7 +135,7 @@ AGES = {
 def test_how_long_an_image_has_been_pulled(age):
     words, changes = AGES[age]
     found = pod_waiting(on_node(PULLING), NOW + age)
-    assert found == Waiting(f"pulling {IMAGE}{words}", NOW + changes)
+    assert found == WaitReason(Reason.RUNNING, f"pulling {IMAGE}{words}", NOW + changes)
 
 
 def test_a_pull_begins_when_the_container_before_has_ended():
@@ -142,7 +143,7 @@ def test_a_pull_begins_when_the_container_before_has_ended():
         "Pending", ended("materialize"), waiting("harness", image=IMAGE), conditions=[SANDBOX]
     )
     found = pod_waiting(on_node(status), NOW + 7)
-    assert found == Waiting(f"pulling {IMAGE}", NOW + 3 + 5)
+    assert found == WaitReason(Reason.RUNNING, f"pulling {IMAGE}", NOW + 3 + 5)
 
 
 def attempt(task=0, **changes):
@@ -161,7 +162,7 @@ def test_the_oldest_pod_speaks_for_the_run():
     young = on_node(PULLING, created_at=NOW + 5)
     old = pod_view(raw_pod(LaunchKey(1, 1, Role.HARNESS, 1), created_at=NOW))
     found = run_waiting([young, old], [at_work(), at_work(1)], NOW)
-    assert found == Waiting("waiting for a node")
+    assert found == WaitReason(Reason.RUNNING, "waiting for a node")
 
 
 def test_a_run_with_a_launch_at_work_waits_for_nothing():
@@ -187,7 +188,9 @@ def test_between_two_launches_the_last_words_stay():
         attempt(2, last_lost=lost(NOW + 2, "of a finished one"), finish=done),
     ]
     found = run_waiting([], attempts, NOW + 2)
-    assert found == Waiting("is launched again after image_pull_failed: no such image")
+    assert found == WaitReason(
+        Reason.RUNNING, "is launched again after image_pull_failed: no such image"
+    )
 
 
 def test_a_run_that_has_not_begun_waits_for_nothing_yet():
@@ -198,6 +201,7 @@ def test_a_later_launch_says_why_the_one_before_ended():
     again = LaunchKey(0, 1, Role.HARNESS, 2)
     mine = attempt(last_lost=lost(NOW), live=again)
     found = run_waiting([pod_view(raw_pod(again))], [attempt(1), mine], NOW)
-    assert found == Waiting(
-        "waiting for a node; the launch before ended with image_pull_failed: no such image"
+    assert found == WaitReason(
+        Reason.RUNNING,
+        "waiting for a node; the launch before ended with image_pull_failed: no such image",
     )

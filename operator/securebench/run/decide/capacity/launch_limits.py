@@ -16,19 +16,19 @@ from securebench.run.observe.waiting import has_begun
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.plan.model import RunPlan, VerifierKind
 
-POD_WORDS = (
+POD_MESSAGE = (
     "waiting for a turn: the runs of this operator have {limit} Pods in flight, and "
     "settings.creation.maxPods allows no more"
 )
-STARTING_WORDS = (
+STARTING_MESSAGE = (
     "waiting for a turn: {limit} Pods of this operator's runs are starting, and "
     "settings.creation.maxStarting allows no more"
 )
-OWN_WORDS = (
+OWN_MESSAGE = (
     "waiting until Pods have started: {limit} of this run are starting, and "
     "settings.creation.maxStartingPerRun allows no more"
 )
-PULL_WORDS = (
+PULL_MESSAGE = (
     "waiting until the first Pod with image {image} has started: {limit} are starting, and "
     "settings.creation.firstPulls allows no more before"
 )
@@ -41,12 +41,12 @@ class Grant:
     Attributes:
         count: Pods that may start.
         wanted: Further Pods that would start if the other runs used less.
-        words: Which limit keeps the others from starting, or empty.
+        message: Which limit keeps the others from starting, or empty.
     """
 
     count: int
     wanted: int = 0
-    words: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +93,21 @@ class Headroom:
             have: The Pods of the run.
             wanted: How many it would start, at least 0.
         """
-        demand, words = wanted, ""
+        demand, message = wanted, ""
         if not wanted:
             return Grant(0)
         if self.own_starting is not None and have.starting + wanted > self.own_starting:
             demand = max(self.own_starting - have.starting, 0)
-            words = OWN_WORDS.format(limit=self.own_starting)
+            message = OWN_MESSAGE.format(limit=self.own_starting)
         count = demand
         for bound, held, text in (
-            (self.pods, have.pods, POD_WORDS),
-            (self.starting, have.shared, STARTING_WORDS),
+            (self.pods, have.pods, POD_MESSAGE),
+            (self.starting, have.shared, STARTING_MESSAGE),
         ):
             given = bound.grant(held, demand) if bound is not None else demand
             if bound is not None and given < count:
-                count, words = given, text.format(limit=bound.limit)
-        return Grant(count, demand - count, words)
+                count, message = given, text.format(limit=bound.limit)
+        return Grant(count, demand - count, message)
 
 
 class FirstPullLimit:
@@ -118,13 +118,13 @@ class FirstPullLimit:
         images: Images of the Pods that are starting, one for each.
 
     Attributes:
-        words: Why a Pod was refused, or empty.
+        message: Why a Pod was refused, or empty.
         counts: Pods of this run by image that has not started.
     """
 
     def __init__(self, headroom: Headroom, images: Iterable[str]) -> None:
         self._headroom = headroom
-        self.words = ""
+        self.message = ""
         self.counts = Counter(image for image in images if image not in headroom.started)
 
     def allows(self, image: str) -> bool:
@@ -133,7 +133,7 @@ class FirstPullLimit:
         if image in self._headroom.started:
             return True
         if limit is not None and self.counts[image] + self._headroom.pulling.get(image, 0) >= limit:
-            self.words = self.words or PULL_WORDS.format(image=image, limit=limit)
+            self.message = self.message or PULL_MESSAGE.format(image=image, limit=limit)
             return False
         self.counts[image] += 1
         return True
@@ -148,7 +148,7 @@ class CapacityUse(NamedTuple):
         pulling: Pods of images that have not started, by image.
         wanted: Further Pods that would start if the other runs used less.
         begun: Pods that the decision starts.
-        words: Which limit keeps further Pods from starting, or empty.
+        message: Which limit keeps further Pods from starting, or empty.
         is_pull_held: Whether that limit is the one on first pulls.
     """
 
@@ -157,7 +157,7 @@ class CapacityUse(NamedTuple):
     pulling: tuple[tuple[str, int], ...] = ()
     wanted: int = 0
     begun: int = 0
-    words: str = ""
+    message: str = ""
     is_pull_held: bool = False
 
 

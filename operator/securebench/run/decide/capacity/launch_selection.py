@@ -68,9 +68,9 @@ def select_launches(
     pulls = FirstPullLimit(headroom, cache.live.starting.values())
     pods = _select_pods(cache, plan, roles, shared, grant.count, pulls)
     is_short = len(pods) < grant.count
-    words = grant.words or (pulls.words if is_short else "")
+    message = grant.message or (pulls.message if is_short else "")
     wanted = 0 if is_short else grant.wanted
-    return LaunchSelection(pods, due_at, _usage(have, len(pods), wanted, pulls, words))
+    return LaunchSelection(pods, due_at, _usage(have, len(pods), wanted, pulls, message))
 
 
 def _select_pods(
@@ -104,7 +104,7 @@ def _pod_counts(cache: DecisionCache) -> PodCounts:
 
 
 def _usage(
-    have: PodCounts, begun: int, wanted: int, pulls: FirstPullLimit, words: str
+    have: PodCounts, begun: int, wanted: int, pulls: FirstPullLimit, message: str
 ) -> CapacityUse:
     return CapacityUse(
         pods=have.pods + begun,
@@ -112,6 +112,6 @@ def _usage(
         pulling=tuple(sorted(pulls.counts.items())),
         wanted=wanted,
         begun=begun,
-        words=words,
-        is_pull_held=bool(pulls.words),
+        message=message,
+        is_pull_held=bool(pulls.message),
     )

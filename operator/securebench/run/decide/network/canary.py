@@ -16,6 +16,7 @@ from securebench.core.clock import Instant
 from securebench.core.rates import backoff
 from securebench.protocol.messages import OPEN
 from securebench.protocol.probe import GATEWAY_TARGET, QUIET_SECONDS, ProbeTarget
+from securebench.run.api.conditions import Reason
 from securebench.run.decide.network.gateway import pod_trouble
 from securebench.run.decide.network.isolation import NO_CANARY, judge
 from securebench.run.decide.network.probing import (
@@ -28,7 +29,7 @@ from securebench.run.decide.network.probing import (
 )
 from securebench.run.layout import numbered, probe_name
 from securebench.run.observe.pods import PodView
-from securebench.run.observe.waiting import Waiting, pod_waiting
+from securebench.run.observe.waiting import WaitReason, pod_waiting
 from securebench.run.plan.cluster_facts import PodUserNamespaces
 from securebench.run.plan.keys import Role
 from securebench.run.state.entries import IsolationResult
@@ -46,7 +47,7 @@ RETRY_SECONDS = 2.0
 RETRY_LIMIT_SECONDS = 30.0
 """Pause before a lost one is replaced; doubled each time up to the limit."""
 
-CANARY_WORDS = "waiting for the isolation canary"
+CANARY_MESSAGE = "waiting for the isolation canary"
 NO_GATEWAY = "it did not reach the gateway, which was still being started"
 UNGUARDED = "a network policy or the gateway of the run was missing while it ran"
 
@@ -187,7 +188,7 @@ def decide(
     )
 
 
-def canary_waiting(pods: Iterable[PodView], known: CanaryMemory, now: Instant) -> Waiting:
+def canary_waiting(pods: Iterable[PodView], known: CanaryMemory, now: Instant) -> WaitReason:
     """Return what the canary, or the control Pod beside it, waits for.
 
     Args:
@@ -199,9 +200,10 @@ def canary_waiting(pods: Iterable[PodView], known: CanaryMemory, now: Instant) -
     waits = (pod_waiting(view, now.wall) for view in sorted(probing, key=lambda view: view.name))
     found = next((each for each in waits if each is not None), None)
     if found is not None:
-        return found._replace(words=f"{CANARY_WORDS}: {found.words}")
+        return WaitReason(Reason.PROBING, f"{CANARY_MESSAGE}: {found.message}", found.changes_at)
     is_again = now.monotonic < known.next_at
-    return Waiting(f"{CANARY_WORDS}: {known.last_lost}" if is_again else CANARY_WORDS)
+    message = f"{CANARY_MESSAGE}: {known.last_lost}" if is_again else CANARY_MESSAGE
+    return WaitReason(Reason.PROBING, message)
 
 
 def _unguarded(seen: ObservedCanary, known: CanaryMemory, now: float) -> CanaryMemory:
@@ -260,11 +262,11 @@ def _discard_short_silence(seen: ObservedCanary, known: CanaryMemory, now: float
     answers = dict(known.answers)
     del answers[Role.CANARY]
     number, _ = seen.newest(Role.CANARY)
-    words = (
+    message = (
         f"it heard nothing for {canary.seconds:g} seconds, which says nothing where the control"
         f" had its answers after {quiet_seconds(known.answers) / MARGIN:g}"
     )
-    return _lost(replace(known, answers=answers), seen.name(Role.CANARY, number), words, now)
+    return _lost(replace(known, answers=answers), seen.name(Role.CANARY, number), message, now)
 
 
 def _stuck(view: PodView, known: CanaryMemory, now: float) -> CanaryMemory:
@@ -274,12 +276,12 @@ def _stuck(view: PodView, known: CanaryMemory, now: float) -> CanaryMemory:
     return replace(known, stuck_since=since, lacks_user_namespaces=now >= since + START_SECONDS)
 
 
-def _lost(known: CanaryMemory, name: str, words: str, now: float) -> CanaryMemory:
+def _lost(known: CanaryMemory, name: str, message: str, now: float) -> CanaryMemory:
     pause = backoff(RETRY_SECONDS, RETRY_LIMIT_SECONDS, len(known.lost_pods) + 1)
     return replace(
         known,
         lost_pods=known.lost_pods | {name},
-        last_lost=f"Pod {name} gave no answer: {words}",
+        last_lost=f"Pod {name} gave no answer: {message}",
         next_at=now + pause,
         stuck_since=None,
     )
@@ -340,8 +342,8 @@ def _finding(
     if len(known.lost_pods) >= LOST_LIMIT:
         return _refused(check, f"{len(known.lost_pods)} probing Pods were lost: {known.last_lost}")
     if _is_late(check, known, now.monotonic) and _is_late(check, known, seen.listed_at):
-        words = canary_waiting(seen.pods.values(), known, now).words
-        return _refused(check, f"no answer within {check.timeout_seconds:g} seconds: {words}")
+        message = canary_waiting(seen.pods.values(), known, now).message
+        return _refused(check, f"no answer within {check.timeout_seconds:g} seconds: {message}")
     return None
 
 

@@ -182,7 +182,7 @@ def pod_trouble(view: PodView, now: float) -> str:
     if view.is_terminal:
         return f"{view.reason}: {view.message}" if view.reason else "it ended"
     found = pod_waiting(view, now)
-    return found.words if found is not None else "it is starting"
+    return found.message if found is not None else "it is starting"
 
 
 def _maintain(seen: ObservedGateway, known: GatewayMemory, now: float) -> GatewayStep:
@@ -213,8 +213,8 @@ def _replace_gateway(seen: ObservedGateway, known: GatewayMemory, now: Instant) 
     if view is not None and is_living(view):
         return _wait_for(view, known, now)
     if newest > known.last_failed:
-        words = pod_trouble(view, now.wall) if view is not None else "it disappeared"
-        known = _failed(known, newest, f"gateway Pod {seen.name}-{newest}: {words}", at)
+        message = pod_trouble(view, now.wall) if view is not None else "it disappeared"
+        known = _failed(known, newest, f"gateway Pod {seen.name}-{newest}: {message}", at)
     return GatewayStep(known, start=newest + 1 if at >= known.next_at else 0)
 
 

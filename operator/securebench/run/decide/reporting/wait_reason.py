@@ -1,4 +1,4 @@
-"""Why a run makes no progress at the moment, as its status says it. Pure."""
+"""Which of its waits a run reports, and from when."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from securebench.run.observe.provider_waits import (
     provider_waiting,
 )
 from securebench.run.observe.waiting import (
-    Waiting,
-    gated_words,
+    WaitReason,
+    gated_message,
     next_try,
     of_task,
     pod_waiting,
@@ -43,29 +43,15 @@ YIELDING_MESSAGE = (
 GATEWAY_MESSAGE = "the run's gateway is being made"
 
 
-class WaitReason(NamedTuple):
-    """Why a run makes no progress at the moment.
-
-    Attributes:
-        reason: Reason of ``Succeeded``.
-        message: What it waits for, in the cluster's words where there are any.
-        changes_at: When the message may change without an event, seconds since the epoch, or None.
-    """
-
-    reason: Reason
-    message: str
-    changes_at: float | None = None
-
-
 class Throttled(NamedTuple):
     """Pods that a limit of the operator keeps from starting.
 
     Attributes:
-        words: What they wait for, or empty without any.
+        message: What they wait for, or empty without any.
         since: Since when, seconds since the epoch; None: only now.
     """
 
-    words: str = ""
+    message: str = ""
     since: float | None = None
 
 
@@ -148,10 +134,10 @@ def _task_wait_reason(
     if launches.again:
         lost = attempts[min(launches.again)]
         found = next_try([lost])
-        return WaitReason(Reason.RUNNING, *of_task(lost.key.task, found)) if found else None
+        return of_task(lost.key.task, found) if found else None
     longest, view = longest_wait(provider, attempts), launches.waiting
     if longest is not None and now >= longest.wait.since + REPORT_DELAY_SECONDS:
-        return WaitReason(Reason.RUNNING, *provider_waiting(provider, longest, now))
+        return provider_waiting(provider, longest, now)
     report_at = view.created_at + REPORT_DELAY_SECONDS if view is not None else now
     starting = _pod_wait_reason(view, now, report_at) if view is not None else None
     if longest is None:
@@ -164,9 +150,7 @@ def _pod_wait_reason(view: PodView, now: float, report_at: float) -> WaitReason 
     found = pod_waiting(view, now)
     if view.launch is None or found is None:
         return None
-    if now < report_at:
-        return WaitReason(Reason.RUNNING, "", report_at)
-    return WaitReason(Reason.RUNNING, *of_task(view.launch.task, found))
+    return _reported_from(report_at, of_task(view.launch.task, found), now)
 
 
 def _changing_at(reason: WaitReason | None, moment: float) -> WaitReason:
@@ -183,11 +167,11 @@ def gated_wait_reason(gated: Collection[PodView], now: float) -> WaitReason | No
         gated: Those Pods.
         now: Seconds since the epoch.
     """
-    words = gated_words(gated)
-    if not words:
+    message = gated_message(gated)
+    if not message:
         return None
     report_at = min(view.created_at for view in gated) + REPORT_DELAY_SECONDS
-    return WaitReason(Reason.RUNNING, *((words,) if now >= report_at else ("", report_at)))
+    return _reported_from(report_at, WaitReason(Reason.RUNNING, message), now)
 
 
 def throttled_wait_reason(
@@ -201,14 +185,19 @@ def throttled_wait_reason(
         is_idle: Whether the run has no Pod of a launch; that is told at once.
         has_results: Whether an attempt has ended or handed something in.
     """
-    if not held.words:
+    if not held.message:
         return None
     report_at = (held.since if held.since is not None else now) + REPORT_DELAY_SECONDS
     if not is_idle and now < report_at:
         return WaitReason(Reason.RUNNING, "", report_at)
     return WaitReason(
-        Reason.STARTING if is_idle and not has_results else Reason.RUNNING, held.words
+        Reason.STARTING if is_idle and not has_results else Reason.RUNNING, held.message
     )
+
+
+def _reported_from(report_at: float, found: WaitReason, now: float) -> WaitReason:
+    """Return a reason, without its message before the moment from which it is reported."""
+    return found if now >= report_at else WaitReason(found.reason, "", report_at)
 
 
 def _pods_wait_reason(
@@ -218,17 +207,17 @@ def _pods_wait_reason(
     for view in pods:
         if view.unschedulable:
             return WaitReason(Reason.UNSCHEDULABLE, view.unschedulable)
-    gated = gated_words(pods)
+    gated = gated_message(pods)
     if gated:
         return WaitReason(Reason.SCHEDULING_GATED, gated)
     found = run_waiting(pods, attempts.under_way, now)
     if found is None:
         return None
     if not attempts.has_results:
-        return WaitReason(Reason.STARTING, *found)
+        return found._replace(reason=Reason.STARTING)
     oldest = launches.waiting
     report_at = oldest.created_at + REPORT_DELAY_SECONDS if oldest is not None else now
-    return WaitReason(Reason.RUNNING, *(found if now >= report_at else Waiting("", report_at)))
+    return _reported_from(report_at, found, now)
 
 
 def _network_wait_reason(
@@ -237,10 +226,10 @@ def _network_wait_reason(
     """Return what the launches of a run wait for before they may begin, or None."""
     if network.repairs:
         return WaitReason(Reason.STARTING, trouble) if trouble else None
-    is_first, words = network.found is None, network.gateway_memory.trouble
-    if not network.is_gateway_ready and (words or is_first):
-        return WaitReason(Reason.GATEWAY_STARTING, words or GATEWAY_MESSAGE)
+    is_first, message = network.found is None, network.gateway_memory.trouble
+    if not network.is_gateway_ready and (message or is_first):
+        return WaitReason(Reason.GATEWAY_STARTING, message or GATEWAY_MESSAGE)
     if is_first and network.check is not None:
         moment = Instant(now, network.monotonic)
-        return WaitReason(Reason.PROBING, *canary_waiting(pods, network.canary_memory, moment))
+        return canary_waiting(pods, network.canary_memory, moment)
     return None
