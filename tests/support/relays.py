@@ -20,11 +20,12 @@ from securebench.gateway.net.dial import Dialer, connect_socket
 from securebench.gateway.net.streams import AgentStream, SocketStream
 from securebench.gateway.provider.provider_route import serve_provider
 from securebench.gateway.server.context import RunGateway
-from securebench.gateway.server.launch import ServedLaunch
+from securebench.gateway.server.launch import Identity, ServedLaunch
+from securebench.gateway.server.registry import Launches
+from securebench.gateway.server.run_budget import RunBudget
 from securebench.protocol.gateway import (
     GatewayConfig,
     GatewayLimits,
-    LaunchReport,
     ProviderConfig,
     RelayReport,
 )
@@ -337,7 +338,17 @@ class World:
         self.key_file = key_file
         dialer = Dialer(2, script.resolve, script.connect)
         self.gateway = RunGateway(config, dialer, dialer)
-        self.launch = ServedLaunch(LaunchReport("sb-1", "uid"), config.limits, SystemClock())
+        self.launches = Launches(folder / "launches", config, SystemClock())
+        self.begin_launch("sb-1")
+
+    def begin_launch(self, pod):
+        """Serve another launch from now on."""
+        self.launch = self.launches.of(Identity(pod, f"uid-of-{pod}"))
+
+    def limit_run(self, tokens):
+        """Give the run a token budget, and return it."""
+        self.gateway.run_budget = RunBudget(tokens, self.launches)
+        return self.gateway.run_budget
 
     @asynccontextmanager
     async def connected(self):

@@ -20,13 +20,15 @@ from securebench.gateway.proxy.proxy import serve_proxy
 from securebench.gateway.server.admission import Admission
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.registry import Launches
+from securebench.gateway.server.run_budget import RunBudget
 from securebench.gateway.server.server import Handler, Server
-from securebench.gateway.server.wait_file import WaitFile
+from securebench.gateway.server.state_file import StateFile
 from securebench.protocol.gateway import (
     CONFIG_FILE,
     KEYS_FILE,
     LAUNCHES,
     READY_FILE,
+    USAGE_FILE,
     WAITS_FILE,
     GatewayConfig,
     decode,
@@ -61,11 +63,12 @@ def main(
         config, clock = read_config(folder), SystemClock()
         launches = Launches(folder / LAUNCHES, config, clock)
         gateway = make_gateway(config, clock)
+        gateway.run_budget = run_budget(config, launches)
         server = Server(gateway, Admission(config, folder / KEYS_FILE), launches, routes(config))
         if config.provider is not None:
             gateway.provider_tls.cert_store_stats()  # fail now if the CA file is missing
-        waits = WaitFile(folder / WAITS_FILE, launches)
-        asyncio.run(run(server, launches, waits, open_sockets(port), ready))
+        files = state_files(folder, launches, gateway.run_budget)
+        asyncio.run(run(server, launches, files, open_sockets(port), ready))
     except (SecureBenchError, OSError) as error:
         logger.error("the gateway ends: %s", error)  # noqa: TRY400 - expected, not a bug
         return 1
@@ -91,7 +94,7 @@ def read_config(folder: Path) -> GatewayConfig:
 async def run(
     server: Server,
     launches: Launches,
-    waits: WaitFile,
+    files: Sequence[StateFile],
     sockets: Sequence[socket.socket],
     ready: Path,
 ) -> None:
@@ -100,7 +103,7 @@ async def run(
     Args:
         server: Serves each connection.
         launches: Flushed periodically, and at the end.
-        waits: Written before the gateway is ready, and then after each change.
+        files: Written before the gateway is ready, and then after each change.
         sockets: Bound; closed at the end.
         ready: File created once the gateway listens; contains the port.
 
@@ -109,10 +112,10 @@ async def run(
     """
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    await waits.write()
-    keeping = [
-        asyncio.create_task(each) for each in (launches.keep_flushing(), waits.keep_writing())
-    ]
+    for file in files:
+        await file.write()
+    loops = (launches.keep_flushing(), *(file.keep_writing() for file in files))
+    keeping = [asyncio.create_task(each) for each in loops]
     listeners = [
         await asyncio.start_server(server.connected, sock=sock, limit=CHUNK_BYTES, backlog=BACKLOG)
         for sock in sockets
@@ -126,6 +129,22 @@ async def run(
     for task in keeping:
         task.cancel()
     await launches.flush_all()
+    for file in files:
+        await file.write()
+
+
+def run_budget(config: GatewayConfig, launches: Launches) -> RunBudget | None:
+    """Return the token budget of the run, or None."""
+    limit = None if config.provider is None else config.provider.run_tokens
+    return None if limit is None else RunBudget(limit, launches)
+
+
+def state_files(folder: Path, launches: Launches, budget: RunBudget | None) -> list[StateFile]:
+    """Return the files by which the operator follows the run."""
+    files = [StateFile(folder / WAITS_FILE, launches.waits_changed, launches.waits)]
+    if budget is not None:
+        files.append(StateFile(folder / USAGE_FILE, budget.changed, budget.usage))
+    return files
 
 
 def make_gateway(config: GatewayConfig, clock: Clock) -> RunGateway:

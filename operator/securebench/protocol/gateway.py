@@ -3,7 +3,8 @@
 The operator writes the configuration before the gateway starts. What a gateway says of one launch
 is one file in the run's gateway folder, ``launches/<pod name>.json``, replaced atomically; beside
 it ``launches/<pod name>.jsonl`` with one line per decision. ``waits.json`` says which launches the
-model provider makes wait at the moment. The agent cannot write any of it.
+model provider makes wait at the moment, ``usage.json`` what is used of the run's budget. The agent
+cannot write any of it.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class ProviderConfig:
         is_plain: Whether requests go out without TLS.
         is_inside: Whether it is inside the cluster, at an address that need not be public.
         ca: Certificates in PEM form that are trusted instead of all others, or empty.
+        run_tokens: Budget of all launches of the run, input and output together, or None.
     """
 
     name: str
@@ -80,6 +82,7 @@ class ProviderConfig:
     is_plain: bool = False
     is_inside: bool = False
     ca: str = ""
+    run_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +131,12 @@ class RelayReport:
         failure: ``provider_unavailable``, ``provider_auth`` or ``provider_quota`` while the latest
             request ended so, else empty.
         is_key_taken: Whether the provider answered a request with 200, so took the key.
-        budget_exhausted: Whether a request was refused because the budget was used up.
+        budget_exhausted: Whether a request was refused because the launch's budget was used up.
         stripped_tools: Kinds of hosted tools that were taken out, sorted.
         models: Names of models in requests that were sent to the provider, sorted.
+        run_budget_exhausted: Whether a request was refused because the run's budget was used up.
+        reserved_tokens: What requests in flight may use of the run's budget. Those of a gateway
+            that was killed stay: what they used is unknown, and counts as this.
     """
 
     requests: int = 0
@@ -144,6 +150,13 @@ class RelayReport:
     budget_exhausted: bool = False
     stripped_tools: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
+    run_budget_exhausted: bool = False
+    reserved_tokens: int = 0
+
+    @property
+    def budget_tokens(self) -> int:
+        """What the launch has used of the run's budget, with what is reserved."""
+        return self.input_tokens + self.output_tokens + self.reserved_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +225,24 @@ class ProviderWaits:
     longest: tuple[ProviderWait, ...] = ()
 
 
-Record = TypeVar("Record", "GatewayConfig", "LaunchReport", "ProviderWaits")
+USAGE_FILE: Final = "usage.json"
+"""In the run's gateway folder, of a run with a budget; written as ``WAITS_FILE`` is."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunUsage:
+    """What the launches of a run have used of its budget.
+
+    Attributes:
+        tokens: Input and output of all launches; requests in flight count when they end.
+        limit: The budget.
+    """
+
+    tokens: int
+    limit: int
+
+
+Record = TypeVar("Record", "GatewayConfig", "LaunchReport", "ProviderWaits", "RunUsage")
 
 
 def encode(record: DataclassInstance) -> bytes:
@@ -224,7 +254,7 @@ def decode(kind: type[Record], text: str | bytes) -> Record:
     """Return the record of a text; fields that are missing have their defaults.
 
     Args:
-        kind: GatewayConfig, LaunchReport or ProviderWaits.
+        kind: GatewayConfig, LaunchReport, ProviderWaits or RunUsage.
         text: One JSON object.
 
     Raises:

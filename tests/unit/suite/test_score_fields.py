@@ -70,6 +70,7 @@ journal of the run that it continues."""
 
 UNCOUNTED: dict[str, dict[str, Any]] = {
     "activeDeadlineSeconds": run_with(activeDeadlineSeconds=60),
+    "budget.tokens": run_with(harness=KEYED, provider={"secretRef": SECRET}, budget={"tokens": 9}),
     "cancel": run_with(cancel="Graceful"),
     "harness.secretRef.name": within("harness", COMMAND | {"secretRef": SECRET}),
     "infrastructureRetries": run_with(infrastructureRetries=1),
@@ -115,7 +116,8 @@ UNCOUNTED: dict[str, dict[str, Any]] = {
     "suspend": run_with(suspend=True),
 }
 
-BASES = {"provider.secretRef.name": run_with(harness=KEYED, provider={"secretRef": SECRET})}
+WITH_PROVIDER = run_with(harness=KEYED, provider={"secretRef": SECRET})
+BASES = {"budget.tokens": WITH_PROVIDER, "provider.secretRef.name": WITH_PROVIDER}
 """What a change is compared with, where that is not ``BASE``."""
 
 INSTALLATION = ScoreSettings(TaskLimits(1, 2, 3, 4, 5, 6), {"codex": {"1.0": "i", "latest": "1.0"}})

@@ -226,6 +226,7 @@ ANTHROPIC: Final = ProviderRules(
             RequestRefusal.BAD_REQUEST: "invalid_request_error",
             RequestRefusal.TOO_LARGE: "request_too_large",
             RequestRefusal.BUDGET: "permission_error",
+            RequestRefusal.RUN_BUDGET: "permission_error",
             RequestRefusal.KEY_REFUSED: "permission_error",
             RequestRefusal.UNAVAILABLE: "api_error",
         }

@@ -278,6 +278,7 @@ OPENAI: Final = ProviderRules(
             RequestRefusal.BAD_REQUEST: "invalid_request_error",
             RequestRefusal.TOO_LARGE: "invalid_request_error",
             RequestRefusal.BUDGET: "insufficient_quota",
+            RequestRefusal.RUN_BUDGET: "insufficient_quota",
             RequestRefusal.KEY_REFUSED: "authentication_error",
             RequestRefusal.UNAVAILABLE: "server_error",
         }

@@ -36,6 +36,7 @@ class RequestRefusal(StrEnum):
     BAD_REQUEST = "bad_request"
     TOO_LARGE = "too_large"
     BUDGET = "budget"
+    RUN_BUDGET = "run_budget"
     KEY_REFUSED = "key_refused"
     UNAVAILABLE = "unavailable"
 

@@ -18,6 +18,7 @@ ADVICE: Mapping[Reason, str] = MappingProxyType(
         Reason.DEADLINE_EXCEEDED: "raise activeDeadlineSeconds or parallelism, then securebench"
         " resume RUN",
         Reason.CANCELLED: "run the rest: securebench resume RUN",
+        Reason.BUDGET_EXHAUSTED: "run the rest with a budget of its own: securebench resume RUN",
         Reason.POD_REFUSED: "the API server refuses the Pods; the message says why, a policy or"
         " Pod Security may be at work",
         Reason.GATEWAY_FAILED: "check the provider's key and address, then securebench resume RUN",

@@ -76,7 +76,7 @@ class NetworkKeeper:
             found: The proof of isolation, or None before it.
             desired: What the user wants.
         """
-        gateway, provider = self._gateway, self._provider
+        gateway = self._gateway
         return NetworkState(
             repairs=tuple(self._policies.observe().repairs()),
             gateway=gateway.observe() if gateway is not None else None,
@@ -89,8 +89,17 @@ class NetworkKeeper:
             monotonic=self._context.clock.monotonic(),
             listed_at=self._informer.listed_at,
             last_vanished=self._informer.last_vanished,
-            provider=provider.observed if provider is not None else ObservedProvider(),
+            provider=self._observed_provider,
         )
+
+    @property
+    def tokens_used(self) -> int:
+        """What the gateway has counted against the run's budget."""
+        return self._observed_provider.tokens_used
+
+    @property
+    def _observed_provider(self) -> ObservedProvider:
+        return self._provider.observed if self._provider is not None else ObservedProvider()
 
     def cluster_facts(self, found: IsolationResult | None) -> ClusterFacts:
         """Return what the cluster has told of the run so far.

@@ -1,4 +1,4 @@
-"""Observes which launches of one run its model provider makes wait."""
+"""Observes what the gateway of one run says of its model provider."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 
-from securebench.controller.volume.provider_waits import read_waits
+from securebench.controller.volume.provider_waits import read_tokens_used, read_waits
 from securebench.controller.volume.store import RunStore
-from securebench.protocol.gateway import ProviderWaits
 from securebench.run.observe.provider_waits import ObservedProvider, observed_provider
 
 logger = logging.getLogger(__name__)
@@ -19,13 +18,13 @@ READ_SECONDS = 1.0
 
 
 class ProviderWatch:
-    """Reads the gateway's file in the background.
+    """Reads the gateway's files in the background.
 
     Args:
         store: The run's folder.
         run_uid: UID of the run.
         host: Host of its model provider.
-        on_change: Called when the file has changed.
+        on_change: Called when a file has changed.
     """
 
     def __init__(
@@ -35,10 +34,9 @@ class ProviderWatch:
         self._run_uid = run_uid
         self._host = host
         self._on_change = on_change
-        self._waits = ProviderWaits()
         self._reader: asyncio.Task[None] | None = None
-        self.observed = ObservedProvider()
-        """What the file says."""
+        self.observed = ObservedProvider(host)
+        """What the files say."""
 
     def check(self) -> None:
         """Raise what ended the reading, if it has ended."""
@@ -47,7 +45,8 @@ class ProviderWatch:
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Read the file again and again until the block ends."""
+        """Read the files at once, and again and again until the block ends."""
+        await self._read()
         self._reader = asyncio.create_task(self._keep_reading())
         try:
             yield
@@ -57,16 +56,17 @@ class ProviderWatch:
 
     async def _keep_reading(self) -> None:
         while True:
-            await self._read()
             await asyncio.sleep(READ_SECONDS)
+            await self._read()
 
     async def _read(self) -> None:
         try:
             waits = await asyncio.to_thread(read_waits, self._store)
+            used = await asyncio.to_thread(read_tokens_used, self._store)
         except OSError as error:
-            logger.warning("the waits of run %s cannot be read: %s", self._run_uid, error)
+            logger.warning("the gateway's files of run %s cannot be read: %s", self._run_uid, error)
             return
-        if waits != self._waits:
-            self._waits = waits
-            self.observed = observed_provider(waits, self._run_uid, self._host)
+        found = observed_provider(waits, self._run_uid, self._host, used)
+        if found != self.observed:
+            self.observed = found
             self._on_change()

@@ -153,6 +153,7 @@ class RunLoop:
         self._wake.clear()
         for part in self._watches():
             part.check()
+        self._publisher.tokens_used = self._network.tokens_used
         writes, now = self._writers.observe(), self._clock.now()
         changes = self._changes(now)
         if changes is None:
@@ -231,6 +232,7 @@ class RunLoop:
         await self._publisher.parked(self._plan, history, exported, reason)
 
     async def _end(self, end: EndReason) -> None:
+        self._publisher.tokens_used = self._network.tokens_used
         if self._plan.has_gateway:
             await asyncio.to_thread(merge_logs, self._store, self._plan)
         await self._results.seal(end.reason.value, end.message)

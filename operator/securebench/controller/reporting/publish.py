@@ -54,6 +54,9 @@ class Publisher:
         context: Shared parts of the operator: client, settings, clock.
         run: The BenchmarkRun; with the conditions that an earlier process left.
         spec: The latest one, for generation and suspension.
+
+    Attributes:
+        tokens_used: What the gateway has counted against the run's budget.
     """
 
     def __init__(self, context: Context, run: RunObject, spec: LatestSpec) -> None:
@@ -75,6 +78,7 @@ class Publisher:
         self._generation = 0
         self._changed_since: float | None = None
         self._needs_retry = False
+        self.tokens_used = 0
 
     def due_at(self) -> float | None:
         """Return when a deferred status has to be written, monotonic seconds, or None."""
@@ -189,7 +193,7 @@ class Publisher:
         estimates = exported.estimates
         if estimates is None:
             estimates = Estimates(await self._pass_rate.rate(history.attempts.values()))
-        inputs = replace(self._inputs(findings), estimates=estimates)
+        inputs = replace(self._inputs(findings), estimates=estimates, tokens_used=self.tokens_used)
         return self._builder.status(plan, history, exported, inputs)
 
     def _inputs(self, findings: Sequence[ConditionUpdate]) -> StatusInputs:

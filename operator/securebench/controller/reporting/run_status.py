@@ -66,12 +66,14 @@ class StatusInputs:
         now: Seconds since the epoch.
         estimates: What the run's verdicts say; pass@k once the run is over, before it would rest on
             few attempts.
+        tokens_used: What the gateway has counted against the run's budget.
     """
 
     generation: int
     findings: Sequence[ConditionUpdate]
     now: float
     estimates: Estimates = field(default_factory=Estimates)
+    tokens_used: int = 0
 
 
 class StatusBuilder:
@@ -111,7 +113,7 @@ class StatusBuilder:
             resolved=_resolved(plan),
             tasks=_counts(counts),
             score=_score(counts, inputs.estimates),
-            usage=_usage(plan, history),
+            usage=_usage(plan, history, inputs.tokens_used),
             results=Results(
                 path=f"{run_folder(plan.identity.uid)}/{CANDIDATES}",
                 records=exported.records,
@@ -208,10 +210,15 @@ def _decimals(interval: Interval) -> dict[str, str]:
     return {name: f"{share:.4f}" for name, share in interval._asdict().items()}
 
 
-def _usage(plan: RunPlan, history: RunHistory) -> StatusUsage | None:
+def _usage(plan: RunPlan, history: RunHistory, tokens_used: int) -> StatusUsage | None:
     if not plan.asks_provider:
         return None
-    return StatusUsage(**usage_fields(total_usage(history.attempts.values())))
+    budget = plan.token_budget
+    return StatusUsage(
+        **usage_fields(total_usage(history.attempts.values())),
+        budget_tokens=budget,
+        budget_used_tokens=None if budget is None else tokens_used,
+    )
 
 
 def _reasons(history: RunHistory) -> tuple[ReasonCount, ...]:

@@ -37,6 +37,7 @@ class Cause(StrEnum):
     TOO_LARGE = "too_large"
     HOSTED_TOOL = "hosted_tool"
     BUDGET = "budget"
+    RUN_BUDGET = "run_budget"
     TOKEN = "token"  # noqa: S105 - a reason, not a secret
     """The token does not belong to a harness Pod of this run."""
     ADDRESS = "address"

@@ -29,6 +29,7 @@ from securebench.gateway.relay.headers import agent_headers
 from securebench.gateway.relay.masking import KeyMask
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.launch import ServedLaunch
+from securebench.gateway.server.run_budget import RequestTokens
 
 WAIT_SECONDS: Final = 5.0
 """If the agent blocked the response for longer than this before it broke, the agent is to blame.
@@ -37,6 +38,8 @@ Providers drop clients that do not read; a program that reads its response never
 """
 ANSWER_TOKENS: Final = 32_000
 """Tokens reserved for a response in progress: the most that Claude Code asks for."""
+MAX_ANSWER_TOKENS: Final = 128_000
+"""Upper bound of a response in progress: the longest that models give."""
 READ_ON_SECONDS: Final = 5.0
 """How long to read the rest of a response after the agent left: its end holds the usage."""
 _REDIRECTS: Final = range(300, 400)
@@ -44,6 +47,12 @@ _REDIRECTS: Final = range(300, 400)
 
 class KeyRefusedError(Exception):
     """The provider rejects the key; the agent has no response yet."""
+
+
+def request_tokens(body_bytes: int) -> RequestTokens:
+    """Return what a request of a size may use; a token has at least one byte."""
+    expected = body_bytes // CHARACTERS_PER_TOKEN + ANSWER_TOKENS
+    return RequestTokens(expected, body_bytes + MAX_ANSWER_TOKENS)
 
 
 class ProviderCall:
@@ -90,6 +99,11 @@ class ProviderCall:
         """How often the response contained the key."""
         return self._mask.found
 
+    @property
+    def used_tokens(self) -> int:
+        """Input and output that were added to the launch's totals."""
+        return self.usage.input_tokens + self.usage.output_tokens
+
     async def run(self, sent: Callable[[], None]) -> None:
         """Send the request and stream the response; cancellation abandons the request.
 
@@ -123,7 +137,7 @@ class ProviderCall:
 
     def _reserve(self, sign: int) -> None:
         """Reserve the tokens that the request may use, or release them."""
-        tokens = self._body_bytes // CHARACTERS_PER_TOKEN + ANSWER_TOKENS
+        tokens = request_tokens(self._body_bytes).expected
         config = self._gateway.config.provider
         left = None if config is None else account.tokens_left(self._launch.relay, config)
         self._turn.reserve(sign * tokens, left)

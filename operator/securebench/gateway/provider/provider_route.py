@@ -18,7 +18,11 @@ from securebench.core.reasons import PROVIDER_AUTH
 from securebench.gateway.net.causes import Cause, CutError, RefusedError, UnreachableError
 from securebench.gateway.net.http1 import Exchange, receive_exchange
 from securebench.gateway.net.streams import AgentStream, linger
-from securebench.gateway.provider.provider_call import KeyRefusedError, ProviderCall
+from securebench.gateway.provider.provider_call import (
+    KeyRefusedError,
+    ProviderCall,
+    request_tokens,
+)
 from securebench.gateway.provider.provider_upstream import UpstreamRequest
 from securebench.gateway.relay import account
 from securebench.gateway.relay.headers import RefusedHeadersError, host_of, upstream_headers
@@ -26,6 +30,7 @@ from securebench.gateway.server.body_memory import Reservation
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.decisions import Decision, Verdict
 from securebench.gateway.server.launch import ServedLaunch
+from securebench.gateway.server.run_budget import RunBudgetSpentError, TokenReservation
 from securebench.protocol.gateway import ProviderConfig
 from securebench.protocol.sidecar import Route
 
@@ -37,10 +42,14 @@ _CAUSES = {
     RequestRefusal.BAD_REQUEST: Cause.BAD_REQUEST,
     RequestRefusal.TOO_LARGE: Cause.TOO_LARGE,
     RequestRefusal.BUDGET: Cause.BUDGET,
+    RequestRefusal.RUN_BUDGET: Cause.RUN_BUDGET,
 }
 _OBSTACLES = {
     RequestRefusal.BUDGET: (
         "the budget of this task is used up; no further request is sent to the model"
+    ),
+    RequestRefusal.RUN_BUDGET: (
+        "the token budget of the whole run is used up; no further request is sent to the model"
     ),
     RequestRefusal.KEY_REFUSED: "the model provider rejects the key of this run; tell the tester",
 }
@@ -180,10 +189,12 @@ class Request:
 
     async def _relay(self) -> None:
         room: Reservation | None = None
+        tokens: TokenReservation | None = None
         try:
             async with self._gateway.bodies.reader(self._launch):
                 room = await self._gateway.bodies.reserve(self._size())
                 request = await self._upstream_request()
+                tokens = await self._reserved_tokens(request)
             self._call = self._begun(request)
             del request  # the call releases the body as soon as it is sent
             is_served = await _while_there(self._agent, self._call.run(room.release))
@@ -194,6 +205,8 @@ class Request:
         finally:
             if room is not None:
                 room.release()
+            if tokens is not None:
+                tokens.settle(0 if self._call is None else self._call.used_tokens)
         self._verdict = Verdict.ALLOWED
         self._reason = "" if is_served else Cause.BROKEN.value
         if not is_served:
@@ -271,6 +284,22 @@ class Request:
         found = account.obstacle(self._launch.relay, self._config)
         if found is not None:
             raise RefusedCallError(found, _OBSTACLES[found])
+
+    async def _reserved_tokens(self, request: UpstreamRequest) -> TokenReservation | None:
+        """Reserve tokens of the run's budget; None for a run without one.
+
+        Raises:
+            RefusedCallError: It is used up.
+            UnreachableError: The volume failed.
+        """
+        budget = self._gateway.run_budget
+        if budget is None:
+            return None
+        try:
+            return await budget.reserve(self._launch, request_tokens(len(request.body)))
+        except RunBudgetSpentError:
+            kind = RequestRefusal.RUN_BUDGET
+            raise RefusedCallError(kind, _OBSTACLES[kind]) from None
 
     def _begun(self, request: UpstreamRequest) -> ProviderCall:
         """Count the request. No await between the budget check and this, or requests would race."""

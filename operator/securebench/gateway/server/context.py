@@ -19,6 +19,7 @@ from securebench.gateway.net.dial import Dialer
 from securebench.gateway.net.streams import Stream
 from securebench.gateway.server.body_memory import BodyMemory
 from securebench.gateway.server.launch import ServedLaunch
+from securebench.gateway.server.run_budget import RunBudget
 from securebench.protocol.gateway import GatewayConfig, ProviderConfig
 
 KEY_BYTES = 4096
@@ -36,6 +37,7 @@ class RunGateway:
         clock: Wall clock, for the log.
         monotonic: Monotonic clock in seconds, for durations.
         bodies: Memory budget for request bodies to the provider.
+        run_budget: Token budget of the run, or None.
     """
 
     config: GatewayConfig
@@ -44,6 +46,7 @@ class RunGateway:
     clock: Clock = field(default_factory=SystemClock)
     monotonic: Callable[[], float] = time.monotonic
     bodies: BodyMemory = field(default_factory=BodyMemory)
+    run_budget: RunBudget | None = None
 
     def is_listed(self, host: str) -> bool:
         """Return whether a canonical host or a parent domain is on the allow-list."""

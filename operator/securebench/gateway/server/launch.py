@@ -106,6 +106,11 @@ class ServedLaunch:
         """Replace the provider part of the report."""
         self._change(replace(self._report, relay=relay))
 
+    def reserve_tokens(self, tokens: int) -> None:
+        """Reserve tokens of the run's budget for a request; negative at its end."""
+        relay = self.relay
+        self.update_relay(replace(relay, reserved_tokens=relay.reserved_tokens + tokens))
+
     @property
     def bytes_left(self) -> int:
         """Bytes that the launch may still send and receive; never negative."""

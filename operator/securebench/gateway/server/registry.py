@@ -65,6 +65,10 @@ class Launches:
             raise RefusedError(f"Another Pod had the name {identity.pod}.", Cause.TOKEN)
         return launch
 
+    def tokens_used(self) -> int:
+        """Return what all launches have used of the run's budget."""
+        return sum(launch.relay.budget_tokens for launch in self._all.values())
+
     def waits(self) -> ProviderWaits:
         """Return the launches that the model provider makes wait."""
         return waits_of(launch.back_off for launch in self._all.values())

@@ -51,6 +51,7 @@ class Reason(StrEnum):
     ISOLATION_NOT_VERIFIED = "IsolationNotVerified"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     CANCELLED = "Cancelled"
+    BUDGET_EXHAUSTED = "BudgetExhausted"
     POD_REFUSED = "PodRefused"
     REGISTRY_UNAVAILABLE = "RegistryUnavailable"
     STORAGE_UNAVAILABLE = "StorageUnavailable"
@@ -97,6 +98,7 @@ END_STATES: Mapping[Reason, EndState] = MappingProxyType(
         Reason.ISOLATION_NOT_VERIFIED: EndState(ConditionStatus.FALSE, 1),
         Reason.DEADLINE_EXCEEDED: EndState(ConditionStatus.FALSE, 1),
         Reason.CANCELLED: EndState(ConditionStatus.FALSE, 1),
+        Reason.BUDGET_EXHAUSTED: EndState(ConditionStatus.FALSE, 1),
         Reason.POD_REFUSED: EndState(ConditionStatus.FALSE, 1),
         Reason.GATEWAY_FAILED: EndState(ConditionStatus.FALSE, 1),
     }

@@ -39,6 +39,7 @@ MAX_ATTEMPTS = 100
 MAX_PARALLELISM = 1000
 MAX_RETRIES = 10
 MAX_LIMIT = 1_000_000
+MAX_BUDGET_TOKENS = 10**12
 MAX_TTL_SECONDS = 10 * 365 * 86_400
 
 MANIFEST_FILE = "manifest.yaml"
@@ -209,6 +210,14 @@ class ResumeFrom(ApiModel):
     and verifier must have the same digests."""
 
 
+class Budget(ApiModel):
+    """What all launches together may use of the model provider."""
+
+    tokens: Annotated[int, Field(ge=1, le=MAX_BUDGET_TOKENS)]
+    """Tokens, input and output together. When they are used up, the gateway refuses further
+    requests: use exceeds the budget by one request at most for each launch in flight."""
+
+
 class RunTemplate(ApiModel):
     """What a run may leave to its defaults; the runs of a BenchmarkSuite share it."""
 
@@ -222,6 +231,9 @@ class RunTemplate(ApiModel):
     """Launches beyond the first after infrastructure failures; wrong answers are never retried."""
     provider_retries: Annotated[int, Field(ge=0, le=MAX_RETRIES)] = 2
     """Launches beyond the first after an outage of the model provider."""
+    budget: Budget | None = None
+    """What the run's launches together may use of the model provider; no bound by default. A run
+    that uses it up ends with BudgetExhausted; attempts that it cut short are cancelled."""
     resources: Resources = Resources()
     """Resources of the harness and the check container."""
     pod_template: PodTemplate = PodTemplate()

@@ -158,6 +158,10 @@ class StatusUsage(ApiModel):
     """Part of the input that came from the provider's cache."""
     output_tokens: Count = 0
     """Tokens of all answers."""
+    budget_tokens: Count | None = None
+    """Budget of the run; absent without one."""
+    budget_used_tokens: Count | None = None
+    """What is used of the budget, by launches in progress too; absent without a budget."""
 
 
 class Results(ApiModel):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from securebench.core.reasons import POD_LOST, FailurePhase
+from securebench.core.reasons import POD_LOST, RUN_BUDGET_EXHAUSTED, FailurePhase
+from securebench.run.api.conditions import Reason
 from securebench.run.decide.attempt.batches import (
     BatchableLaunch,
     is_batchable,
@@ -94,8 +95,14 @@ def _cancelled(controls: Controls, message: str, history: AttemptHistory) -> Fin
         phase = (
             PHASE_OF_ROLE[history.live.role] if history.live is not None else FailurePhase.QUEUED
         )
-        return Finish(history.key, Outcome.CANCELLED, "cancelled", phase, message)
+        return Finish(history.key, Outcome.CANCELLED, _cancel_reason(controls), phase, message)
     return None
+
+
+def _cancel_reason(controls: Controls) -> str:
+    """Return the failure_reason of attempts that ``controls`` end."""
+    is_spent = controls.stop is not None and controls.stop.reason is Reason.BUDGET_EXHAUSTED
+    return RUN_BUDGET_EXHAUSTED if is_spent else "cancelled"
 
 
 def _without_pod(

@@ -17,6 +17,7 @@ from securebench.run.decide.capacity.launch_selection import (
 )
 from securebench.run.decide.network.canary import ObservedCanary
 from securebench.run.decide.network.network_step import NetworkState, NetworkStep, network_step
+from securebench.run.decide.reporting.budget import budget_stop, with_tokens_used
 from securebench.run.decide.reporting.verdict import EndReason, end_reason, run_failure
 from securebench.run.decide.reporting.wait_reason import (
     YIELDING_MESSAGE,
@@ -58,6 +59,7 @@ def reconcile(
         Launch Pods that live after the decision are at most ``parallelism``, unless it was
         lowered; an attempt has at most one live launch; a finished attempt begins nothing.
     """
+    controls = _within_budget(observed, controls)
     controls, message = _effective_controls(observed, controls)
     cache = cache if cache is not None else DecisionCache()
     update_decisions(cache, observed, controls, message)
@@ -89,6 +91,14 @@ def reconcile(
 
 def _in_order(steps: Mapping[AttemptKey, T]) -> tuple[T, ...]:
     return tuple(step for _, step in sorted(steps.items(), key=itemgetter(0)))
+
+
+def _within_budget(observed: ObservedState, controls: Controls) -> Controls:
+    """Return the controls, draining after the run's budget is used up."""
+    spent = budget_stop(observed.plan, observed.network, observed.history)
+    if spent is None or controls.stop is not None:
+        return controls
+    return replace(controls, halt=Halt.DRAINING, stop=spent, is_yielding=False)
 
 
 def _effective_controls(observed: ObservedState, controls: Controls) -> tuple[Controls, str]:
@@ -153,7 +163,8 @@ def _parked(
 
 def _end(observed: ObservedState, controls: Controls) -> EndReason:
     failure = run_failure(observed.network, observed.writes.refusal)
-    end = end_reason(failure, controls.stop, observed.history.values())
+    attempts = observed.history.values()
+    end = with_tokens_used(end_reason(failure, controls.stop, attempts), observed.network, attempts)
     return end._replace(message="; ".join(filter(None, (end.message, observed.plan_mismatch))))
 
 

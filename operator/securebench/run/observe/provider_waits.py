@@ -1,4 +1,4 @@
-"""Which launches of a run the model provider makes wait, as its gateway says. Pure."""
+"""What a run's gateway says of its model provider: waits, and use of the budget. Pure."""
 
 from __future__ import annotations
 
@@ -28,18 +28,22 @@ class ObservedProvider:
         host: Host of the provider.
         launches: How many launches it makes wait.
         longest: Some of them, the longest wait first.
+        tokens_used: Tokens of the run's budget that are used; 0 for a run without one.
     """
 
     host: str = ""
     launches: int = 0
     longest: tuple[LaunchWait, ...] = ()
+    tokens_used: int = 0
 
 
-def observed_provider(waits: ProviderWaits, run_uid: str, host: str) -> ObservedProvider:
-    """Return what a gateway's file says; Pods that are not of the run are left out."""
+def observed_provider(
+    waits: ProviderWaits, run_uid: str, host: str, tokens_used: int = 0
+) -> ObservedProvider:
+    """Return what a gateway's files say; Pods that are not of the run are left out."""
     found = ((harness_launch(run_uid, wait.pod), wait) for wait in waits.longest)
     longest = tuple(LaunchWait(launch, wait) for launch, wait in found if launch is not None)
-    return ObservedProvider(host, waits.launches, longest)
+    return ObservedProvider(host, waits.launches, longest, tokens_used)
 
 
 def longest_wait(provider: ObservedProvider, attempts: AttemptIndex) -> LaunchWait | None:

@@ -37,9 +37,15 @@ def egress_plan(
         listed: Providers inside the cluster that the administrator allows.
 
     Raises:
-        SpecError: The provider needs a key that is not there, or is not public and not listed.
+        SpecError: The provider needs a key that is not there, or is not public and not listed; or
+            there is a budget without a provider.
     """
     provider = _provider_plan(harness, spec, listed)
+    if provider is None and spec.budget is not None:
+        raise SpecError(
+            "spec.budget: the harness has no model provider whose tokens the gateway counts; set"
+            " harness.config.provider, or remove the budget"
+        )
     if provider is None and not harness.allowed_domains:
         return None
     return EgressPlan(domains=harness.allowed_domains, provider=provider)
@@ -83,6 +89,7 @@ def _provider_plan(
         allow_external_tools=harness.allow_external_tools,
         max_requests=harness.max_requests,
         max_tokens=harness.max_tokens,
+        run_tokens=None if spec.budget is None else spec.budget.tokens,
     )
     return vendor if endpoint is None else _elsewhere(vendor, endpoint, listed)
 

@@ -118,6 +118,7 @@ class ProviderPlan:
         ca: Certificates that are trusted instead of the public authorities, or empty.
         inside: Present if it is inside the cluster.
         title: What messages call it; empty: its name.
+        run_tokens: Budget of all launches together, or None.
     """
 
     name: str
@@ -133,6 +134,7 @@ class ProviderPlan:
     ca: str = ""
     inside: ClusterProvider | None = None
     title: str = ""
+    run_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,6 +390,12 @@ class RunPlan:
     def has_gateway(self) -> bool:
         """Whether a gateway runs for it: its harness Pods exist and have egress."""
         return self.egress is not None and self.regrade is None
+
+    @property
+    def token_budget(self) -> int | None:
+        """Tokens that all its launches together may use, or None."""
+        provider = self.egress.provider if self.egress is not None else None
+        return None if provider is None else provider.run_tokens
 
     @property
     def asks_provider(self) -> bool:

@@ -153,6 +153,7 @@ def _provider(provider: ProviderPlan | None) -> ProviderConfig | None:
         is_plain=provider.is_plain,
         is_inside=provider.inside is not None,
         ca=provider.ca,
+        run_tokens=provider.run_tokens,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from securebench.run.plan.keys import AttemptKey
-from securebench.run.state.attempts import AttemptHistory, CrashSuspicion, Reading
+from securebench.run.state.attempts import AttemptHistory, CrashSuspicion, Reading, is_cut_by_budget
 from securebench.run.state.tally import Counts, Tally
 
 
@@ -26,6 +26,7 @@ class AttemptIndex(Mapping[AttemptKey, AttemptHistory]):
         self._counts = Counts()
         self._with_result = 0
         self._in_flight = 0
+        self._is_budget_spent = False
         for history in histories:
             self[history.key] = history
 
@@ -51,6 +52,7 @@ class AttemptIndex(Mapping[AttemptKey, AttemptHistory]):
         self._counts.add(history)
         self._with_result += _has_result(history)
         self._in_flight += history.live is not None
+        self._is_budget_spent |= is_cut_by_budget(history.production)
         self._all[key] = history
         self._changed.add(key)
         if _is_under_way(history):
@@ -82,6 +84,11 @@ class AttemptIndex(Mapping[AttemptKey, AttemptHistory]):
     def has_results(self) -> bool:
         """Whether any attempt has ended, or its harness has handed something in."""
         return self._with_result > 0
+
+    @property
+    def is_budget_spent(self) -> bool:
+        """Whether the gateway has refused any launch because the run's budget was used up."""
+        return self._is_budget_spent
 
     def tally(self) -> Tally:
         """Return the attempts counted by state and outcome."""

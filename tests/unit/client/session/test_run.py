@@ -309,6 +309,7 @@ async def test_a_finished_run_is_not_joined(bench: Bench) -> None:
         ("PackInvalid", 1),
         ("IsolationNotVerified", 1),
         ("DeadlineExceeded", 1),
+        ("BudgetExhausted", 1),
         ("Cancelled", 1),
         ("Incomplete", 0),
         ("Completed", 0),

@@ -12,7 +12,7 @@ import pytest
 
 from securebench.core.clock import SystemClock
 from securebench.gateway.server.launch import LOOKUPS, ServedLaunch
-from securebench.protocol.gateway import GatewayLimits, RelayReport
+from securebench.protocol.gateway import GatewayLimits, RelayReport, RunUsage
 from support.relays import (
     CHAT_USAGE,
     DUMMY,
@@ -515,6 +515,52 @@ async def test_the_token_budget_is_kept(name, tmp_path):
         got = await relay.ask()
         assert "budget" in got.error["message"]
         assert got.error.get("code", "insufficient_quota") == "insufficient_quota"
+
+
+@BOTH
+async def test_the_budget_of_the_run_is_kept_over_all_launches(name, tmp_path):
+    async with world(name, [answer(*events(name))], tmp_path) as around:
+        budget = around.limit_run(2000)
+        async with around.connected() as relay:
+            assert [(await relay.ask()).status for _ in range(2)] == [200, 200]
+            await until(lambda: budget.usage() == RunUsage(2100, 2000))
+        around.begin_launch("sb-2")
+        async with around.connected() as relay:
+            got = await relay.ask()
+            assert got.status == FINAL[name]
+            assert "the token budget of the whole run is used up" in got.error["message"]
+            assert got.error.get("code", "insufficient_quota") == "insufficient_quota"
+            assert relay.report == RelayReport(blocked=1, run_budget_exhausted=True)
+            assert [line["reason"] for line in await relay.log()] == ["run_budget"]
+        assert len(around.script.asked) == 2
+
+
+async def test_a_launchs_own_budget_comes_before_that_of_the_run(tmp_path):
+    script = [answer(*events("openai"))]
+    async with world("openai", script, tmp_path, max_tokens=1000) as around:
+        around.limit_run(1000)
+        async with around.connected() as relay:
+            assert [(await relay.ask()).status for _ in range(2)] == [200, 400]
+            assert (relay.report.budget_exhausted, relay.report.run_budget_exhausted) == (
+                True,
+                False,
+            )
+
+
+async def test_requests_that_failed_or_were_left_cost_what_they_used(tmp_path):
+    go = asyncio.Event()
+    script = [error(500), [RESET], answer(*events("openai")), answer(go)]
+    async with world("openai", script, tmp_path) as around:
+        budget = around.limit_run(100_000)
+        async with around.connected() as relay:
+            assert [(await relay.ask()).status for _ in range(3)] == [500, 502, 200]
+            await until(lambda: budget.usage().tokens == 1050)
+            relay.writer.write(request("openai"))
+            await until(lambda: len(relay.script.asked) == 4)
+            assert relay.report.reserved_tokens > 32_000
+        await until(lambda: not around.launch.relay.reserved_tokens)
+        relay = around.launch.relay
+        assert budget.usage().tokens == relay.input_tokens + relay.output_tokens
 
 
 async def test_concurrent_requests_do_not_exceed_the_budget(tmp_path):

@@ -77,6 +77,7 @@ STATUSES = {
     RequestRefusal.BAD_REQUEST: (400, 400),
     RequestRefusal.TOO_LARGE: (413, 413),
     RequestRefusal.BUDGET: (400, 403),
+    RequestRefusal.RUN_BUDGET: (400, 403),
     RequestRefusal.KEY_REFUSED: (400, 403),
     RequestRefusal.UNAVAILABLE: (502, 502),
 }

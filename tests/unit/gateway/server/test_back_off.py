@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from securebench.core.clock import rfc3339
-from securebench.gateway.server import wait_file
+from securebench.gateway.server import state_file
 from securebench.gateway.server.back_off import (
     MAX_RETRY_AFTER_SECONDS,
     STALE_AFTER_SECONDS,
@@ -15,7 +15,7 @@ from securebench.gateway.server.back_off import (
 )
 from securebench.gateway.server.launch import Identity
 from securebench.gateway.server.registry import Launches
-from securebench.gateway.server.wait_file import WaitFile
+from securebench.gateway.server.state_file import StateFile
 from securebench.protocol.gateway import MAX_LISTED_WAITS, ProviderWait, ProviderWaits, decode
 from support.build import NOW, FakeClock
 from support.gateways import POD, POD_UID, PROVIDER, config
@@ -145,14 +145,16 @@ def written(path):
 async def test_the_file_says_at_the_start_that_nobody_waits(tmp_path, launches):
     path = tmp_path / "waits.json"
     path.write_text("of an earlier gateway")
-    await WaitFile(path, launches).write()
+    await StateFile(path, launches.waits_changed, launches.waits).write()
     assert written(path) == ProviderWaits()
 
 
 async def test_the_file_follows_the_launches(tmp_path, launches, monkeypatch):
-    monkeypatch.setattr(wait_file, "WRITE_SECONDS", 0.0)
+    monkeypatch.setattr(state_file, "WRITE_SECONDS", 0.0)
     path = tmp_path / "waits.json"
-    task = asyncio.create_task(WaitFile(path, launches).keep_writing())
+    task = asyncio.create_task(
+        StateFile(path, launches.waits_changed, launches.waits).keep_writing()
+    )
     launch = launches.of(Identity(POD, POD_UID))
     launch.back_off.call_failed(429, "")
     await until(path.exists)
@@ -163,9 +165,9 @@ async def test_the_file_follows_the_launches(tmp_path, launches, monkeypatch):
 
 
 async def test_a_volume_that_fails_is_tried_again(tmp_path, launches, monkeypatch):
-    monkeypatch.setattr(wait_file, "WRITE_SECONDS", 0.0)
+    monkeypatch.setattr(state_file, "WRITE_SECONDS", 0.0)
     path = tmp_path / "folder" / "waits.json"
-    waits = WaitFile(path, launches)
+    waits = StateFile(path, launches.waits_changed, launches.waits)
     await waits.write()
     task = asyncio.create_task(waits.keep_writing())
     path.parent.mkdir()

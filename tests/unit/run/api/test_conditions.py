@@ -121,6 +121,7 @@ def test_kstatus(
         ("PackInvalid", "False", 1),
         ("IsolationNotVerified", "False", 1),
         ("DeadlineExceeded", "False", 1),
+        ("BudgetExhausted", "False", 1),
         ("Cancelled", "False", 1),
         ("PodRefused", "False", 1),
         ("GatewayFailed", "False", 1),
@@ -130,7 +131,7 @@ def test_end_states(reason: str, succeeded: str, exit_code: int) -> None:
     state = end_state(reason)
     assert state is not None
     assert (state.succeeded.value, state.exit_code) == (succeeded, exit_code)
-    assert len(END_STATES) == 9
+    assert len(END_STATES) == 10
 
 
 GOES_ON = ["Running", "Starting", "Cancelling", "StorageUnavailable", "Internal", "Unheard"]

@@ -67,7 +67,7 @@ def decide(*histories: Any, **given: Any) -> RunDecision:
     )
     views = given.pop("views", ())
     situation = ObservedState(
-        plan=plan_of(*tasks, **policy),
+        plan=replace(plan_of(*tasks, **policy), egress=given.pop("egress", None)),
         history=AttemptIndex(histories),
         network=given.pop("network", PROVEN_NETWORK),
         pods={view.name: view for view in views},

@@ -67,6 +67,21 @@ def test_a_command_with_a_provider_by_its_url() -> None:
     assert mounted["secret"]["items"][0]["key"] == "OWN_KEY"
 
 
+def test_the_budget_of_the_run_reaches_the_gateway() -> None:
+    budget = {"tokens": 7000}
+    harness = {"type": "command", "config": {"command": "x", "provider": {"url": URL}}}
+    plan = build_plan(inputs(harness=harness, budget=budget))
+    assert (plan.token_budget, told(plan).run_tokens) == (7000, 7000)
+    assert plan.digest == build_plan(inputs(harness=harness)).digest
+
+
+@pytest.mark.parametrize("config", [{}, {"allowed_domains": ["docs.example.org"]}])
+def test_a_budget_needs_a_provider_whose_tokens_are_counted(config: dict[str, Any]) -> None:
+    harness = {"type": "command", "config": {"command": "x", **config}}
+    with pytest.raises(SpecError, match=r"spec\.budget: the harness has no model provider"):
+        build_plan(inputs(harness=harness, budget={"tokens": 1}))
+
+
 def test_a_provider_without_a_key_needs_no_secret() -> None:
     plan = plan_of(URL)
     assert told(plan).key_file == ""

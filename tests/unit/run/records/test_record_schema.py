@@ -50,6 +50,7 @@ WORDS = {
     ),
     "reasons of providers": ({*reasons.PROVIDER_REASONS}, BY_OUTCOME["provider"]),
     "reasons of budgets": ({reasons.BUDGET_EXHAUSTED}, BY_OUTCOME["agent"]),
+    "reasons of budgets of runs": ({reasons.RUN_BUDGET_EXHAUSTED}, BY_OUTCOME["cancelled"]),
     "reasons of candidates": ({problem.value for problem in Problem}, BY_OUTCOME["agent"]),
     "reasons of patches": ({problem.value for problem in PatchProblem}, BY_OUTCOME["agent"]),
     "reasons of commands": ({dangerous_commands.FAILURE_REASON}, BY_OUTCOME["agent"]),

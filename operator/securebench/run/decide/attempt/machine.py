@@ -19,6 +19,7 @@ from securebench.core.reasons import (
     PROVIDER_AUTH,
     PROVIDER_QUOTA,
     PROVIDER_UNAVAILABLE,
+    RUN_BUDGET_EXHAUSTED,
     SUPERVISOR_KILLED,
     VERIFIER_TIMEOUT,
     FailurePhase,
@@ -45,6 +46,7 @@ from securebench.run.state.attempts import (
     SealedCandidate,
     SealedPatch,
     VerifierResult,
+    is_cut_by_budget,
 )
 
 WITH_TASK_IMAGE = frozenset({VerifierKind.CHECK, VerifierKind.CODE})
@@ -119,6 +121,8 @@ def attempt_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, n
     if task.refusal is not None and history.launches == 0:
         return _refused(history, task.refusal)
     if history.production is not None:
+        if is_cut_by_budget(history.production):
+            return _cut_by_budget(history.key)
         outage = _outage(plan, history, history.production, now)
         judged = outage or after_production(task, history, history.production)
         return judged if judged is not None else _next_launch(history, Role.VERIFIER, policy, now)
@@ -137,6 +141,12 @@ def _never_sealed(key: AttemptKey, earlier: EarlierRun) -> Finish:
     """End an attempt of a regrade of which the earlier run left neither candidate nor record."""
     message = f"run {earlier.name} ended before it sealed a candidate for this attempt"
     return Finish(key, Outcome.CANCELLED, "cancelled", FailurePhase.QUEUED, message)
+
+
+def _cut_by_budget(key: AttemptKey) -> Finish:
+    """End an attempt whose agent could not go on; whatever it handed in is not its full answer."""
+    message = "the budget of the run was used up while the agent worked"
+    return Finish(key, Outcome.CANCELLED, RUN_BUDGET_EXHAUSTED, FailurePhase.PRODUCER, message)
 
 
 def _live_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, now: float) -> Step:
