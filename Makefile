@@ -29,6 +29,9 @@ PARALLEL ?= -n auto
 # Tests on the node mostly wait: three lanes (tests/support/lanes.py) go side by side.
 LANES := -n 3
 
+# Threat cases without a run go in a second process, beside those that wait for the arena's runs.
+BESIDE_ARENA := -n 2
+
 # Those write many small files, which is quick in memory.
 IN_MEMORY = TMPDIR=$$(tests/scratch.sh)
 
@@ -38,7 +41,7 @@ tier = if [ -d $(1) ]; then $(3) pytest $(1) $(2) || [ $$? -eq 5 ]; else echo "n
 # Says where the time of tests on the node goes.
 SLOWEST := --durations 12 --durations-min 5
 
-STAGES := setup lint type site unit property chaos-short wiring cluster golden supervise+image-tests browser contract images cluster-tests threats-short e2e
+STAGES := setup lint type site unit property chaos-short wiring cluster supervise+image-tests golden+contract browser images cluster-tests threats-short e2e
 
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
@@ -181,7 +184,7 @@ cluster-tests: setup load ## Pods on the local cluster: network, threats, crashe
 
 threats-short: setup load outside ## Threat cases: each mechanism once
 	@tests/cluster/packages.sh browser
-	@$(WITH_CLUSTER); $(call tier,tests/threats,-m short $(SLOWEST))
+	@$(WITH_CLUSTER); $(call tier,tests/threats,-m short $(BESIDE_ARENA) $(SLOWEST))
 
 threats: setup load overlays outside ## Every threat case with its weakened twin; THREATS_REPORT names a file for the table as JSON
 	@tests/cluster/packages.sh browser

@@ -1,4 +1,4 @@
-"""Reports and comparisons in Chromium: hostile texts, keyboard, filter, contrast, printing."""
+"""Reports and comparisons of hostile texts in Chromium: keyboard, filter, contrast, printing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from securebench.analysis.comparison import compare
 from securebench.analysis.page import comparison_page, report_page
 from securebench.analysis.results import read_results
+from support.hostile_results import compared_results, report_lines
 from support.hostile_texts import HOSTILE_TEXTS
 from support.result_folders import result_folder, result_line
 
@@ -45,33 +46,10 @@ CONTRASTS = """() => {
 }"""
 
 
-def hostile_line(number, text, **changes):
-    return result_line(
-        f"t{number} {text}",
-        passed=False,
-        failure_reason=text,
-        failure_message=text,
-        candidate_text=text,
-        producer_stdout=text,
-        verifier_stdout=text,
-        task_type=text,
-        difficulty=text,
-        tags=[text],
-        outcome=text,
-        labels={"isolation": text, text: text},
-        **changes,
-    )
-
-
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
-    hostile = [hostile_line(number, text) for number, text in enumerate(HOSTILE_TEXTS.values())]
-    lines = [
-        *hostile,
-        result_line("fine", difficulty="easy"),
-        result_line("fine", attempt=2, passed=False, difficulty="easy"),
-    ]
+    lines = report_lines(HOSTILE_TEXTS.values())
     results = read_results(result_folder(folder, lines), "nightly")
     path = folder / "report.html"
     path.write_text("".join(report_page([results], NOW)), encoding="utf-8")
@@ -81,27 +59,10 @@ def report(tmp_path_factory):
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory):
     folder = tmp_path_factory.mktemp("comparison")
-    old = [result_line(text) for text in HOSTILE_TEXTS.values()]
-    new = [
-        {**hostile_line(0, text), "task_id": text, "benchmark_id": text}
-        for text in HOSTILE_TEXTS.values()
-    ]
-    before = read_results(result_folder(folder / "old", old), HOSTILE_TEXTS["script"])
-    after = read_results(result_folder(folder / "new", new), "new")
+    both = compared_results(folder, HOSTILE_TEXTS.values())
     path = folder / "comparison.html"
-    path.write_text("".join(comparison_page([compare(before, after)], NOW)), encoding="utf-8")
+    path.write_text("".join(comparison_page([compare(*both)], NOW)), encoding="utf-8")
     return path
-
-
-@pytest.mark.parametrize("name", ["report", "comparison"])
-def test_hostile_texts_run_nothing_and_load_nothing(name, request, open_page):
-    page, events = open_page(request.getfixturevalue(name))
-    page.eval_on_selector_all("details", "all => all.forEach((each) => { each.open = true })")
-    page.mouse.move(200, 200)
-    page.keyboard.press("Tab")
-    page.screenshot()
-    assert events == []
-    assert page.locator("iframe, img, object, embed, link, [onload], [onerror]").count() == 0
 
 
 def test_no_heading_of_a_comparison_covers_the_next(tmp_path, open_page):
@@ -118,24 +79,6 @@ def test_no_heading_of_a_comparison_covers_the_next(tmp_path, open_page):
     boxes = [headings.nth(place).bounding_box() for place in range(5)]
     for left, right in pairwise(boxes):
         assert left["x"] + left["width"] <= right["x"]
-
-
-def test_a_policy_that_is_not_there_would_be_noticed(report, open_page, tmp_path):
-    """The twin: the same page with a text that is not escaped runs it."""
-    text = report.read_text(encoding="utf-8")
-    policy = text[text.index('<meta http-equiv="Content') : text.index('<meta name="viewport"')]
-    twin = tmp_path / "twin.html"
-    twin.write_text(
-        text.replace(policy, "").replace("<main>", "<main><img src=x onerror=alert(1)>"),
-        encoding="utf-8",
-    )
-    page, events = open_page(twin)
-    page.wait_for_function("() => document.readyState === 'complete'")
-    assert "dialog: 1" in events
-    escaped_no_more = tmp_path / "policy.html"
-    escaped_no_more.write_text(text.replace("<main>", "<main><img src=x onerror=alert(1)>"))
-    page, events = open_page(escaped_no_more)
-    assert not any(event.startswith("dialog") for event in events)
 
 
 def test_sorting_and_filtering_by_keyboard(report, open_page):

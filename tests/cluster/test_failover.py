@@ -111,7 +111,7 @@ def wait_for_another(own: Release, before: Holder) -> None:
     """Wait until another operator has continued the journal of the run."""
     wait_until(lambda: holder(own).uid not in (before.uid, ""), f"nobody takes over from {before}")
     after = holder(own)
-    uid = own.get("brun", "disturbed")["metadata"]["uid"]
+    uid = own.uid("disturbed")
     journal = f"{DATA}/runs/{uid}/journal.{after.epoch}.jsonl"
 
     def is_continued() -> bool:

@@ -85,11 +85,6 @@ def secret(name: str, entry: str, *, is_usable: bool = True) -> Raw:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {entry: "k"}}
 
 
-def uid_of(own: Release, run: str) -> str:
-    """Return a run's uid."""
-    return str(own.get("benchmarkrun", run)["metadata"]["uid"])
-
-
 def objects(own: Release, kind: str, run_uid: str, role: str = "") -> list[str]:
     """Return the names of a run's objects."""
     selector = f"securebench.dev/run-uid={run_uid}"

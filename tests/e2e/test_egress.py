@@ -15,7 +15,6 @@ from e2e.egress import (
     objects,
     published,
     secret,
-    uid_of,
     until,
 )
 from outside import journal, places
@@ -60,7 +59,7 @@ def own() -> Iterator[Release]:
 def test_an_agent_reaches_what_is_listed_and_nothing_else(own: Release) -> None:
     marker = uuid.uuid4().hex
     run = begin_agent(own, FETCH % (marker, marker), isolation={"require": "Verified"})
-    uid = uid_of(own, run)
+    uid = own.uid(run)
     ended = own.wait_ended(run)
     assert condition(ended)["reason"] == "Completed"
     (record,) = published(own.records(run))
@@ -101,14 +100,14 @@ def test_a_run_without_domains_has_no_gateway_and_no_network(own: Release) -> No
     assert record["labels"]["network"] == "none"
     assert "egress_requests" not in record["producer_metadata"]
     assert record["producer_metadata"]["exit_code"] == 1, "it connected"
-    folder = own.operator("ls", f"/var/lib/securebench/runs/{uid_of(own, run)}").decode().split()
+    folder = own.operator("ls", f"/var/lib/securebench/runs/{own.uid(run)}").decode().split()
     assert "gateway" not in folder
     assert "egress.jsonl" not in folder
 
 
 def test_launches_of_a_gateway_that_dies_are_repeated(own: Release) -> None:
     run, marker = begin_slow(own)
-    (gateway,) = objects(own, "pod", uid_of(own, run), "gateway")
+    (gateway,) = objects(own, "pod", own.uid(run), "gateway")
     own.kubectl("delete", "pod", gateway, "--grace-period=1", "--wait=false")
     assert condition(own.wait_ended(run))["reason"] == "Completed"
     records = published(own.records(run))
@@ -121,7 +120,7 @@ def test_launches_of_a_gateway_that_dies_are_repeated(own: Release) -> None:
 
 def test_an_operator_that_starts_again_keeps_gateway_and_counts(own: Release) -> None:
     run, marker = begin_slow(own)
-    before = objects(own, "pod", uid_of(own, run), "gateway")
+    before = objects(own, "pod", own.uid(run), "gateway")
     own.kubectl("delete", "pod", OPERATOR, "--grace-period=0", "--force", "--wait=false")
     assert condition(own.wait_ended(run))["reason"] == "Completed"
     records = published(own.records(run))
@@ -130,7 +129,7 @@ def test_an_operator_that_starts_again_keeps_gateway_and_counts(own: Release) ->
     assert [(each["egress_requests"], each["egress_blocked"]) for each in counts] == [(1, 1)] * 2
     epochs = [entry.epoch for entry in own.entries(run) if isinstance(entry, Opened)]
     assert len(epochs) >= 2, "the operator was not restarted in the middle"
-    assert before == [f"sb-{uid_of(own, run).replace('-', '')[:12]}-gateway-1"]
+    assert before == [f"sb-{own.uid(run).replace('-', '')[:12]}-gateway-1"]
     assert len(journal.entries("http", marker)) == 2
     assert len(decisions(own, run)) == 4
 

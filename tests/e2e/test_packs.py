@@ -20,12 +20,14 @@ PACKS = [
     for path in sorted((ROOT / "benchmarks").glob("*/kustomization.yaml"))
     if path.parent.name not in FOR_PROVIDERS
 ]
-ROWS = 3
+ROWS = 2
 """Of each pack: its harness solves one of them. `make packs` takes whole packs."""
 CHOSEN = {
-    "terminal-bench-first10": ["assembly-primers", "repair-xmltodict", "request-id-regex"],
+    "humaneval-mini": ["humaneval-0", "humaneval-2"],
+    "real-bugs-mini": ["markupsafe-striptags-space", "pathspec-match-file-none"],
+    "terminal-bench-first10": ["repair-xmltodict", "request-id-regex"],
 }
-"""Where the harness solves none of the first rows."""
+"""Of packs whose harness solves none of the first rows."""
 COLUMNS = ["NAME", "SUCCEEDED", "REASON", "DONE", "TOTAL", "PASSED", "INFRA", "AGE"]
 
 

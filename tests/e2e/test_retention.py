@@ -51,7 +51,7 @@ def test_a_run_is_deleted_and_its_results_after_it() -> None:
 
 def delete_when_it_is_over(sweeping: Release) -> None:
     run = begin(sweeping, rows(1), ANSWER, retention={"ttlSecondsAfterFinished": 1})
-    uid = sweeping.get("benchmarkrun", run)["metadata"]["uid"]
+    uid = sweeping.uid(run)
     sweeping.kubectl("wait", "--for=delete", f"benchmarkrun/{run}", f"--timeout={WAIT_SECONDS}s")
     until_removed(sweeping, run)
     assert left(sweeping, uid) == []

@@ -170,7 +170,7 @@ def key_problems(installed: Release, name: str) -> list[str]:
     """Return where the provider's key lies although it must not."""
     pods = json.dumps(installed.pods(name))
     found = [f"{name}: the key stands in a Pod's manifest"] if key() in pods else []
-    uid = installed.get("benchmarkrun", name)["metadata"]["uid"]
+    uid = installed.uid(name)
     words = ("python3", "-I", "-c", FIND, f"{DATA}/runs/{uid}")
     files = installed.operator(*words, stdin=key().encode()).decode().split()
     return found + [f"{name}: the key stands in {file}" for file in files]

@@ -6,7 +6,8 @@ everything goes one after the other. The ``conftest`` of a tier makes the schedu
 
 from __future__ import annotations
 
-from pathlib import PurePath
+from functools import cache
+from pathlib import Path, PurePath
 
 from xdist.scheduler import LoadScopeScheduling
 
@@ -39,3 +40,19 @@ class LaneScheduling(LoadScopeScheduling):
 def lane(nodeid: str) -> str:
     """Return the lane of a test."""
     return LANES.get(PurePath(nodeid.partition("::")[0]).name, SHARED)
+
+
+ARENA_MODULE = "threats.kit.arena"
+
+
+class ArenaScheduling(LoadScopeScheduling):
+    """Sends files that use the arena to one process, each other file to whichever is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return ARENA_MODULE if _imports_arena(self.config.rootpath / path) else path
+
+
+@cache
+def _imports_arena(path: Path) -> bool:
+    return f"from {ARENA_MODULE} import" in path.read_text(encoding="utf-8")

@@ -88,6 +88,10 @@ class Release:
         items: list[Raw] = found["items"]
         return items
 
+    def uid(self, run: str) -> str:
+        """Return the uid of a BenchmarkRun, which names its folder on the volume."""
+        return str(api.benchmark_run(self.namespace, run)["metadata"]["uid"])
+
     def wait(self, run: str, what: Callable[[Raw], bool], seconds: float = 300) -> Raw:
         """Return a BenchmarkRun as soon as something holds for it."""
         deadline = time.monotonic() + seconds
@@ -109,14 +113,12 @@ class Release:
 
     def entries(self, run: str) -> Sequence[object]:
         """Return the journal's entries."""
-        uid = self.get("benchmarkrun", run)["metadata"]["uid"]
-        printed = self.operator("securebench", "journal", uid, "-o", "json")
+        printed = self.operator("securebench", "journal", self.uid(run), "-o", "json")
         return [_entry(json.loads(line)) for line in printed.splitlines()]
 
     def file(self, run: str, path: str) -> bytes:
         """Return a file of a run's folder on the volume."""
-        uid = self.get("benchmarkrun", run)["metadata"]["uid"]
-        return self.operator("cat", f"{DATA}/runs/{uid}/{path}")
+        return self.operator("cat", f"{DATA}/runs/{self.uid(run)}/{path}")
 
     def operator(self, *words: str, stdin: bytes | None = None) -> bytes:
         """Run a program in the operator's container."""

@@ -12,11 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
 
+from support.lanes import ArenaScheduling
 from threats.kit.arena import Arena, open_arena
 from threats.kit.outcomes import Outcomes, is_explained, wants_all
 
 OUTCOMES = Outcomes()
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ArenaScheduling:
+    """Let the arena be in one process; its tests mostly wait for Pods."""
+    return ArenaScheduling(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -5,13 +5,22 @@ from __future__ import annotations
 import base64
 import gzip
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from threats.kit.canaries import PREFIX, SEARCH, canary, forms, hits
-from threats.kit.outcomes import EXPLAINED, Outcome, Outcomes, is_explained, not_prepared
+from threats.kit.outcomes import (
+    CATALOGUE,
+    EXPLAINED,
+    Outcome,
+    Outcomes,
+    is_explained,
+    not_prepared,
+)
 
 pytestmark = pytest.mark.short
 
@@ -112,3 +121,11 @@ def test_what_is_not_prepared_fails_the_whole_suite_alone(
     monkeypatch.setenv("THREATS_WHOLE", whole)
     with pytest.raises(want, match="make overlays"):
         not_prepared("run make overlays")
+
+
+def test_every_case_of_the_catalogue_has_an_attack() -> None:
+    """A case without a test is a gap that only the whole suite would show."""
+    files = Path(__file__).parent.rglob("test_*.py")
+    texts = "".join(path.read_text(encoding="utf-8") for path in files)
+    attacked = {f"A-{number}" for number in re.findall(r"def test_a_(\d{3})_attack", texts)}
+    assert CATALOGUE.keys() - attacked == set()

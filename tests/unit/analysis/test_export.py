@@ -8,7 +8,6 @@ from pyarrow import parquet
 
 from securebench.analysis.command import export_run
 from securebench.analysis.export import (
-    FORMULA_STARTS,
     ExportFormat,
     as_csv,
     as_openmetrics,
@@ -19,7 +18,6 @@ from securebench.analysis.results import read_results
 from securebench.client.volume.connection import ClusterTarget
 from securebench.core.errors import InvalidInputError
 from securebench.stats.cost import Price
-from support.hostile_texts import HOSTILE_TEXTS
 from support.result_folders import result_folder, result_line
 
 TARGET = ClusterTarget(None, None)
@@ -57,15 +55,6 @@ def test_csv(results):
     assert (first["input_tokens"], first["cost_micro_dollars"]) == ("1000000", "1250000")
     assert (second["passed"], second["cost_micro_dollars"]) == ("false", "")
     assert (third["passed"], third["score"], third["requests"]) == ("", "", "")
-
-
-@pytest.mark.parametrize("case", HOSTILE_TEXTS)
-def test_no_cell_of_a_csv_is_run(case, tmp_path):
-    text = HOSTILE_TEXTS[case]
-    line = result_line(text, task_type=text, outcome=text, tags=[text], failure_reason=text)
-    (row,) = read_csv(read_results(result_folder(tmp_path, [{**line, "passed": False}]), text))
-    assert not [cell for cell in row.values() if cell.startswith(FORMULA_STARTS)]
-    assert all(each.isprintable() for cell in row.values() for each in cell)
 
 
 FORMULAS = ["=1+1", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", "\n=1", " =1", "\uff1d1"]
