@@ -52,7 +52,7 @@ def full_spec() -> Spec:
         "baseline": {"suite": "nightly"},
         "gates": {
             "minPassRate": "0.8",
-            "notWorse": {"level": "0.01"},
+            "notWorse": {"level": "0.01", "looks": 4},
             "maxLostShare": "0",
             "maxCostMicroDollars": 1_000_000,
             "prices": [{"model": "gpt-5", "input": 1, "cachedInput": 0, "output": 2}],

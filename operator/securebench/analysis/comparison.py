@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import takewhile
 from typing import NamedTuple
 
 from securebench.analysis.results import Entry, ResultSet
 from securebench.run.records.comparable import incomparable
+from securebench.run.records.looks import AttemptVerdicts, look_evidence
+from securebench.run.records.looks import compare_in_looks as looks_at
 from securebench.run.state.attempts import Outcome
 from securebench.stats.intervals import Interval, pass_rate
 from securebench.stats.paired import LEVEL, Difference, Pair, holm, paired_difference
-from securebench.stats.sequential import Course, DoneTask, Look, course
+from securebench.stats.sequential import Course
 from securebench.stats.verdicts import TaskVerdicts
 
 _IMAGES = {
@@ -117,33 +118,23 @@ def compare(baseline: ResultSet, candidate: ResultSet) -> Comparison:
 def compare_in_looks(baseline: ResultSet, candidate: ResultSet, looks: int) -> Course:
     """Compare two runs after each part of the baseline's tasks, also while the candidate goes on.
 
-    A task is done when the candidate has a record of each attempt that counts and none of them was
-    cancelled. Looks end at the first task that is not done, also once the candidate has ended:
-    whoever cancels a run cannot choose what is tested.
-
     Args:
-        baseline: Has ended; alone gives the tasks, their order and the attempts that count (those
-            with a verdict), so that nothing which the candidate does moves a look.
+        baseline: Has ended.
         candidate: Perhaps under way.
         looks: How many looks are planned.
+
+    Source: ``run.records.looks``.
     """
-    old, new = _verdicts(baseline), _verdicts(candidate)
-    rows = _differing(baseline, candidate, old, lambda entry: entry.row)
-    final = {
-        (entry.task_id, entry.attempt)
-        for entry in candidate.entries
-        if entry.outcome != Outcome.CANCELLED
-    }
-    done = takewhile(lambda task: all((task, number) in final for number in old[task]), old)
-    tasks = [None if task in rows else _done_task(old[task], new.get(task, {})) for task in done]
-    return course(tasks, len(old), looks)
+    old, new = _attempts(baseline), _attempts(candidate)
+    return looks_at(old, new, _differing(baseline, candidate, old, lambda entry: entry.row), looks)
 
 
-def _done_task(old: Mapping[int, bool], new: Mapping[int, bool]) -> DoneTask:
-    counted = [new[number] for number in old if number in new]
-    return DoneTask(
-        TaskVerdicts(len(old), sum(old.values())), TaskVerdicts(len(counted), sum(counted))
-    )
+def _attempts(results: ResultSet) -> AttemptVerdicts:
+    found: dict[str, dict[int, bool | None]] = {}
+    for entry in results.entries:
+        if entry.outcome != Outcome.CANCELLED:
+            found.setdefault(entry.task_id, {})[entry.attempt] = entry.passed
+    return found
 
 
 def attempt_flips(baseline: ResultSet, candidate: ResultSet) -> tuple[Flip, ...]:
@@ -216,20 +207,13 @@ def sequential_conclusion(candidate: ResultSet, found: Course) -> str:
             f" tasks, {found.done} are done{end}."
         )
     look = found.taken[-1]
-    evidence, place = _evidence(look, found.tasks), f"look {look.number} of {found.planned}"
+    evidence, place = look_evidence(look, found.tasks), f"look {look.number} of {found.planned}"
     if look.is_decisive:
         direction = "better" if look.value > 0 else "worse"
         return f"Decided at {place}: {candidate.name} is {direction} {evidence}."
     if found.next_tasks is None:
         return f"No difference was shown by {place}, the last {evidence}."
     return f"Not decided at {place} {evidence}: the next needs {found.next_tasks} tasks{end}."
-
-
-def _evidence(look: Look, tasks: int) -> str:
-    sign = "<=" if look.is_decisive else ">"
-    attempts = "1 lost attempt counts" if look.lost == 1 else f"{look.lost} lost attempts count"
-    lost = f", {attempts} against it" if look.lost else ""
-    return f"(p = {look.p_value:.3g} {sign} {look.level:.3g}, {look.tasks} of {tasks} tasks{lost})"
 
 
 def _verified(results: ResultSet) -> dict[str, TaskVerdicts]:

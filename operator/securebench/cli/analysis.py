@@ -16,6 +16,7 @@ from securebench.cli.options import (
     Prices,
 )
 from securebench.client.output import end_with
+from securebench.stats.sequential import MAX_LOOKS
 
 if TYPE_CHECKING:
     from securebench.analysis.export import ExportFormat
@@ -62,7 +63,7 @@ def compare(  # noqa: PLR0913 - flags
         int | None,
         typer.Option(
             min=1,
-            max=20,
+            max=MAX_LOOKS,
             help="Of two runs: after how many parts of the tasks to decide, also during a run.",
         ),
     ] = None,

@@ -24,6 +24,9 @@ from securebench.stats.verdicts import TaskVerdicts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+MAX_LOOKS = 20
+"""More would leave next to nothing of the level to most of them."""
+
 
 class DoneTask(NamedTuple):
     """A task of which both runs have all attempts that count.
@@ -122,7 +125,7 @@ def look_levels(looks: int, level: float = LEVEL) -> tuple[float, ...]:
     return tuple(later - earlier for earlier, later in pairwise([0.0, *spent]))
 
 
-def course(done: Sequence[DoneTask | None], tasks: int, looks: int) -> Course:
+def course(done: Sequence[DoneTask | None], tasks: int, looks: int, level: float = LEVEL) -> Course:
     """Return the looks that a comparison has reached.
 
     Args:
@@ -130,12 +133,14 @@ def course(done: Sequence[DoneTask | None], tasks: int, looks: int) -> Course:
             for one that cannot be compared.
         tasks: How many tasks the whole comparison has.
         looks: How many looks are planned, at least 1.
+        level: What all looks together may spend.
     """
-    return Course(looks, tasks, len(done), tuple(_taken(done, tasks, looks)))
+    return Course(looks, tasks, len(done), tuple(_taken(done, tasks, look_levels(looks, level))))
 
 
-def _taken(done: Sequence[DoneTask | None], tasks: int, looks: int) -> Iterator[Look]:
-    for number, level in enumerate(look_levels(looks), start=1):
+def _taken(done: Sequence[DoneTask | None], tasks: int, levels: Sequence[float]) -> Iterator[Look]:
+    looks = len(levels)
+    for number, level in enumerate(levels, start=1):
         needed = look_tasks(number, looks, tasks)
         if needed > len(done):
             return

@@ -13,10 +13,11 @@ from securebench.run.plan.score_fields import ScoreSettings
 from securebench.suite.api.models import BenchmarkSuiteSpec, ConcurrencyPolicy, Gates
 from securebench.suite.api.status import CellState
 from securebench.suite.expansion import Cell
-from securebench.suite.gates import GateReport
+from securebench.suite.gates.verdict import GateReport
 from securebench.suite.planning import PackContent, PlannedRun, SuiteIdentity, plan_runs
 from securebench.suite.progress import (
     CellProgress,
+    EndRules,
     ObservedRuns,
     SeenRun,
     progress,
@@ -29,6 +30,9 @@ from securebench.suite.schedule import schedule_times
 
 PACKS_SECONDS = 60.0
 """Interval at which the packs of a suite without a schedule are read: their change runs cells."""
+
+LOOKS_SECONDS = 60.0
+"""Interval at which the records of runs that go on are read, where a gate takes looks at them."""
 
 _GATES_WAIT = GateReport(
     ConditionStatus.UNKNOWN, Reason.RUNNING, "the gates are judged when every cell has its result"
@@ -72,12 +76,17 @@ class ObservedSuite(NamedTuple):
         runs: Runs of the suite.
         packs: The content of each pack by its name in the matrix, or why there is none.
         packs_age: Seconds since packs were read for this spec and annotation; None if never.
+        losses: What shows that a cell is worse than its baseline, by cell, of those whose run goes
+            on.
+        losses_age: Seconds since records were read for that; None if never.
         verdict: What the gates say of exactly these runs.
     """
 
     runs: ObservedRuns
     packs: Mapping[str, PackContent | str] | None = None
     packs_age: float | None = None
+    losses: Mapping[str, str] | None = None
+    losses_age: float | None = None
     verdict: RoundVerdict | None = None
 
 
@@ -85,7 +94,20 @@ class Missing(StrEnum):
     """What has to be observed before anything else is decided."""
 
     PACKS = "packs"
+    LOSSES = "losses"
     VERDICT = "verdict"
+
+
+class Cancellation(NamedTuple):
+    """A run to cancel.
+
+    Args:
+        run: Its name.
+        why: For whoever looks at it.
+    """
+
+    run: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +125,7 @@ class SuiteDecision:
 
     findings: Findings
     missing: Missing | None = None
-    cancel: tuple[SeenRun, ...] = ()
+    cancel: tuple[Cancellation, ...] = ()
     create: tuple[PlannedRun, ...] = ()
     delete: tuple[SeenRun, ...] = ()
     wake_at: float | None = None
@@ -145,6 +167,8 @@ def decide(
         cells = _cells(observed, state, desired)
     elif opened is not None and _are_packs_due(observed, spec):
         return SuiteDecision(Findings(spec, state, times, cells, None), Missing.PACKS)
+    if _are_losses_due(observed, spec, cells):
+        return SuiteDecision(Findings(spec, state, times, cells, None), Missing.LOSSES)
     gates = _GATES_WAIT if spec.gates is not None else None
     if spec.gates is not None and _is_over(cells):
         if observed.verdict is None:
@@ -157,14 +181,33 @@ def _cells(
     observed: ObservedSuite, state: SuiteState, desired: DesiredSuite
 ) -> tuple[CellProgress, ...]:
     gates = desired.spec.gates
-    accepts_losses = gates is not None and gates.max_lost_share is not None
-    return progress(state.plan, observed.runs, desired.installation, accepts_losses=accepts_losses)
+    rules = EndRules(
+        accepts_losses=gates is not None and gates.max_lost_share is not None,
+        takes_looks=_takes_looks(desired.spec),
+    )
+    return progress(state.plan, observed.runs, desired.installation, rules)
+
+
+def _takes_looks(spec: BenchmarkSuiteSpec) -> bool:
+    gate = spec.gates.not_worse if spec.gates is not None else None
+    return gate is not None and gate.looks is not None
 
 
 def _are_packs_due(observed: ObservedSuite, spec: BenchmarkSuiteSpec) -> bool:
     """Whether the packs are read again; a suite without a schedule would do so at every pass."""
     age = observed.packs_age
     return spec.schedule is not None or age is None or age >= PACKS_SECONDS
+
+
+def _are_losses_due(
+    observed: ObservedSuite, spec: BenchmarkSuiteSpec, cells: Sequence[CellProgress]
+) -> bool:
+    """Whether to look at the records of the runs that go on."""
+    if observed.losses is not None or not _takes_looks(spec):
+        return False
+    age = observed.losses_age
+    is_running = any(cell.state is CellState.RUNNING for cell in cells)
+    return is_running and (age is None or age >= LOOKS_SECONDS)
 
 
 def _begun(
@@ -205,19 +248,34 @@ def _actions(observed: ObservedSuite, findings: Findings, desired: DesiredSuite)
     kept = spec.successful_runs_history_limit, spec.failed_runs_history_limit
     return SuiteDecision(
         findings,
-        cancel=tuple(_replaced(findings, going)),
+        cancel=(*_replaced(findings, going), *_stopped(observed, findings, going)),
         create=tuple(to_create(plan, findings.cells, len(going), limit)),
         delete=tuple(to_delete(plan, runs, *kept)),
         wake_at=findings.times.following if findings.times is not None else None,
     )
 
 
-def _replaced(findings: Findings, going: Sequence[SeenRun]) -> Iterator[SeenRun]:
+def _replaced(findings: Findings, going: Sequence[SeenRun]) -> Iterator[Cancellation]:
     """Yield the runs of earlier rounds, where a time of the schedule replaces them."""
     spec = findings.spec
     if spec.schedule is None or spec.concurrency_policy is not ConcurrencyPolicy.REPLACE:
         return
     current = {run.name for run in findings.state.plan.runs}
     for run in going:
-        if run.name not in current and run.spec.get("cancel") != CancelMode.IMMEDIATE:
-            yield run
+        if run.name not in current and not _is_cancelling(run):
+            yield Cancellation(run.name, "a later round of its suite replaces it")
+
+
+def _stopped(
+    observed: ObservedSuite, findings: Findings, going: Sequence[SeenRun]
+) -> Iterator[Cancellation]:
+    """Yield the runs of cells that are worse, whatever the rest of their tasks would show."""
+    runs = {run.name: run for run in going}
+    for cell in findings.cells:
+        why, run = (observed.losses or {}).get(cell.cell), runs.get(cell.run)
+        if why and run is not None and not _is_cancelling(run):
+            yield Cancellation(run.name, f"gate notWorse of its suite: it is {why}")
+
+
+def _is_cancelling(run: SeenRun) -> bool:
+    return run.spec.get("cancel") == CancelMode.IMMEDIATE

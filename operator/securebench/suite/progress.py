@@ -107,6 +107,28 @@ class CellProgress:
     exists: bool = False
 
 
+class EndRules(NamedTuple):
+    """What the end of a run means for its cell.
+
+    Args:
+        accepts_losses: Whether a run that lost attempts has a result, which a gate judges.
+        takes_looks: Whether a gate judges what a run has done that was cancelled.
+    """
+
+    accepts_losses: bool
+    takes_looks: bool
+
+    def state(self, reason: str) -> CellState:
+        """Return the state of a cell whose run ended for a reason; empty: it did not end."""
+        is_good = reason == Reason.COMPLETED or (
+            self.accepts_losses and reason == Reason.INCOMPLETE
+        )
+        if is_good:
+            return CellState.SUCCEEDED
+        is_stopped = self.takes_looks and reason == Reason.CANCELLED
+        return CellState.STOPPED if is_stopped else CellState.FAILED
+
+
 class ObservedRuns(NamedTuple):
     """What there is of a suite's runs.
 
@@ -139,7 +161,7 @@ def seen_run(raw: Mapping[str, object]) -> SeenRun:
 
 
 def progress(
-    plan: Plan, observed: ObservedRuns, installation: ScoreSettings, *, accepts_losses: bool
+    plan: Plan, observed: ObservedRuns, installation: ScoreSettings, rules: EndRules
 ) -> tuple[CellProgress, ...]:
     """Return how far every cell is, those that cannot run last.
 
@@ -147,34 +169,38 @@ def progress(
         plan: The current round.
         observed: What there is.
         installation: Settings that a score depends on.
-        accepts_losses: Whether a run that lost attempts has a result, which a gate judges.
+        rules: What the end of a run means.
     """
-    good = {Reason.COMPLETED.value, *([Reason.INCOMPLETE.value] if accepts_losses else [])}
-    found = [_progress(run, observed, installation, good) for run in plan.runs]
+    found = [_progress(run, observed, installation, rules) for run in plan.runs]
     invalid = (plan.invalid or {}).items()
     return (*found, *(CellProgress(cell, CellState.INVALID, message=why) for cell, why in invalid))
 
 
 def _progress(
-    planned: PlannedRun, observed: ObservedRuns, installation: ScoreSettings, good: set[str]
+    planned: PlannedRun, observed: ObservedRuns, installation: ScoreSettings, rules: EndRules
 ) -> CellProgress:
     past = observed.past.get(planned.name)
     run = observed.runs.get(planned.name)
     if run is not None:
-        return _of_object(planned, run, past, installation, good)
+        return _of_object(planned, run, past, installation, rules)
     if past is None:
         return CellProgress(planned.cell, CellState.WAITING, planned.name)
     if not _is_same_past(past, planned):
         return _taken(planned)
-    state = CellState.SUCCEEDED if past.outcome in good else CellState.FAILED
-    message = ""
+    why = f"the run ended with {past.outcome}"
     if not past.outcome:
-        message = f"its BenchmarkRun was deleted before it ended; {AGAIN}"
-    elif state is CellState.FAILED:
-        message = f"the run ended with {past.outcome}; {AGAIN}"
+        why = "its BenchmarkRun was deleted before it ended"
+    state = rules.state(past.outcome)
+    message = _end_message(state, why)
     return CellProgress(
         planned.cell, state, planned.name, past.uid, past.outcome, message, past.ordinal
     )
+
+
+def _end_message(state: CellState, why: str) -> str:
+    if state is CellState.STOPPED:
+        return f"its run was cancelled: the gate notWorse judges what it has done; {AGAIN}"
+    return f"{why}; {AGAIN}" if state is CellState.FAILED else ""
 
 
 def _of_object(
@@ -182,15 +208,14 @@ def _of_object(
     run: SeenRun,
     past: PastRun | None,
     installation: ScoreSettings,
-    good: set[str],
+    rules: EndRules,
 ) -> CellProgress:
     if not is_same_work(run.spec, planned, installation):
         return _taken(planned)
     state, message = CellState.RUNNING, ""
     if run.has_ended:
-        is_good = run.succeeded or run.reason in good
-        state = CellState.SUCCEEDED if is_good else CellState.FAILED
-        message = "" if is_good else f"{run.message or run.reason}; {AGAIN}"
+        state = CellState.SUCCEEDED if run.succeeded else rules.state(run.reason)
+        message = _end_message(state, run.message or run.reason)
     return CellProgress(
         planned.cell,
         state,

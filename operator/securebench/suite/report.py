@@ -24,7 +24,7 @@ from securebench.suite.api.status import (
     CellState,
     StatusCell,
 )
-from securebench.suite.gates import GateReport
+from securebench.suite.gates.verdict import GateReport
 from securebench.suite.progress import CellProgress, counts
 from securebench.suite.rounds import SuiteState
 from securebench.suite.schedule import Times

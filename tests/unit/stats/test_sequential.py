@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securebench.stats.paired import LEVEL, Pair, paired_test
@@ -81,6 +81,7 @@ def test_lost_attempts_count_as_what_makes_the_runs_differ_least(case: str) -> N
     assert (look.value, look.p_value, look.lost) == pytest.approx(want)
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2)),

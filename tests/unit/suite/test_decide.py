@@ -14,8 +14,11 @@ from securebench.run.api.conditions import ConditionStatus, Reason
 from securebench.run.plan.model import TaskLimits
 from securebench.run.plan.score_fields import ScoreSettings
 from securebench.suite.api.models import BenchmarkSuiteSpec
+from securebench.suite.api.status import CellState
 from securebench.suite.decide import (
+    LOOKS_SECONDS,
     PACKS_SECONDS,
+    Cancellation,
     DesiredSuite,
     Missing,
     ObservedSuite,
@@ -24,9 +27,9 @@ from securebench.suite.decide import (
     decide,
 )
 from securebench.suite.expansion import cells
-from securebench.suite.gates import GateReport
+from securebench.suite.gates.verdict import GateReport
 from securebench.suite.planning import PackContent, PlannedRun, SuiteIdentity
-from securebench.suite.progress import ObservedRuns, SeenRun
+from securebench.suite.progress import ObservedRuns, PastRun, SeenRun
 from securebench.suite.rounds import GoodResult, SuiteState, initial_state
 
 NOW = 1_800_000_060.0
@@ -138,7 +141,7 @@ def test_runs_of_earlier_rounds_are_cancelled_once_where_they_are_replaced() -> 
     one, _ = opened.state.plan.runs
     old = replace(one, name="nightly-old")
     found = decide(observed(seen(old), seen(one)), opened.state, suite, NOW + 600)
-    assert [run.name for run in found.cancel] == ["nightly-old"]
+    assert [each.run for each in found.cancel] == ["nightly-old"]
     cancelled = observed(seen(old, cancel="Immediate"), seen(one))
     assert decide(cancelled, opened.state, suite, NOW + 600).cancel == ()
     kept = desired(schedule=MINUTES, concurrencyPolicy="Forbid")
@@ -203,6 +206,63 @@ def test_results_are_kept_while_they_pass(
     found = decide(over._replace(verdict=verdict), known, suite, NOW)
     assert (found.state.passed, found.state.good) == (want_passed, want_good)
     assert found.findings.gates == verdict.report
+
+
+LOOKS = {"gates": {"notWorse": {"looks": 4}}, "baseline": {"suite": "nightly"}}
+
+
+def test_records_of_runs_that_go_on_are_read_where_a_gate_looks_at_them() -> None:
+    suite = desired(**LOOKS)
+    state = begun(suite).state
+    one, other = state.plan.runs
+    going = observed(seen(one), seen(other, "Completed"))
+    assert decide(going, state, suite, NOW).missing is Missing.LOSSES
+    recent = going._replace(losses_age=LOOKS_SECONDS - 1)
+    assert decide(recent, state, suite, NOW).missing is None
+    due = going._replace(losses_age=LOOKS_SECONDS)
+    assert decide(due, state, suite, NOW).missing is Missing.LOSSES
+    assert decide(going, state, desired(**COMPARED), NOW).missing is None
+    assert decide(going._replace(losses={}), state, suite, NOW).cancel == ()
+
+
+def test_a_run_that_is_worse_is_cancelled_once_and_says_why() -> None:
+    suite = desired(**LOOKS)
+    state = begun(suite).state
+    one, other = state.plan.runs
+    losses = {one.cell: "worse by 9 points"}
+    found = decide(observed(seen(one), seen(other), losses=losses), state, suite, NOW)
+    assert found.cancel == (
+        Cancellation(one.name, "gate notWorse of its suite: it is worse by 9 points"),
+    )
+    cancelling = seen(one, cancel="Immediate"), seen(other)
+    assert decide(observed(*cancelling, losses=losses), state, suite, NOW).cancel == ()
+    over = seen(one, "Completed"), seen(other)
+    assert decide(observed(*over, losses=losses), state, suite, NOW).cancel == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"), [(LOOKS, CellState.STOPPED), (COMPARED, CellState.FAILED)]
+)
+def test_a_cancelled_run_is_stopped_where_a_gate_judges_what_it_has_done(
+    spec: dict[str, Any], want: CellState
+) -> None:
+    suite = desired(**spec)
+    state = begun(suite).state
+    one, other = state.plan.runs
+    past = PastRun(
+        one.name,
+        "uid",
+        one.fields.run_id,
+        one.fields.pack,
+        one.fields.harness,
+        one.fields.verifier,
+        "Cancelled",
+        1,
+    )
+    gone = ObservedRuns({other.name: seen(other)}, {one.name: past})
+    for runs in (gone, observed(seen(one, "Cancelled"), seen(other)).runs):
+        cells_ = decide(ObservedSuite(runs, packs_age=0, losses={}), state, suite, NOW)
+        assert [each.state for each in cells_.findings.cells] == [want, CellState.RUNNING]
 
 
 def test_it_decides_again_at_the_next_time_of_the_schedule() -> None:

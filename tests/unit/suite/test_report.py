@@ -5,7 +5,7 @@ import json
 from securebench.run.api.conditions import ConditionStatus, Reason
 from securebench.suite.api.models import MAX_CELLS, BenchmarkSuiteSpec
 from securebench.suite.api.status import BenchmarkSuiteStatus, CellState
-from securebench.suite.gates import GateReport
+from securebench.suite.gates.verdict import GateReport
 from securebench.suite.planning import Trigger
 from securebench.suite.progress import CellProgress
 from securebench.suite.report import Findings, suite_status

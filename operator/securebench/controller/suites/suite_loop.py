@@ -21,6 +21,7 @@ from securebench.controller.suites.suite_publisher import SuitePublisher
 from securebench.controller.volume.suite_store import SuiteStore
 from securebench.core.clock import seconds_since_epoch
 from securebench.core.errors import ClusterError, InvalidInputError
+from securebench.core.names import CANCEL_REASON_ANNOTATION
 from securebench.run.api.conditions import Reason
 from securebench.run.api.field_types import CancelMode
 from securebench.run.plan.score_fields import ScoreSettings
@@ -64,6 +65,7 @@ class SuiteLoop:
         self._wake = Wake(context.clock)
         self._cells = CellsByState()
         self._read_packs_at: float | None = None
+        self._looked_at: float | None = None
 
     @property
     def name(self) -> str:
@@ -75,7 +77,7 @@ class SuiteLoop:
         is_news = (suite.generation, suite.rerun) != (self._suite.generation, self._suite.rerun)
         self._suite = suite
         if is_news:
-            self._read_packs_at = None
+            self._read_packs_at = self._looked_at = None
             self._wake.set()
 
     def wake(self) -> None:
@@ -151,7 +153,11 @@ class SuiteLoop:
 
     async def _decision(self, desired: DesiredSuite, state: SuiteState) -> SuiteDecision:
         """Observe and decide until nothing is missing; what is decided is on the volume then."""
-        observed = ObservedSuite(await self._runs.observe(), packs_age=self._packs_age())
+        observed = ObservedSuite(
+            await self._runs.observe(),
+            packs_age=self._seconds_since(self._read_packs_at),
+            losses_age=self._seconds_since(self._looked_at),
+        )
         while True:
             decision = decide(observed, state, desired, self._clock.now())
             await self._write(decision.state, state)
@@ -160,9 +166,8 @@ class SuiteLoop:
             observed = await self._completed(observed, decision, desired)
             state = decision.state
 
-    def _packs_age(self) -> float | None:
-        read_at = self._read_packs_at
-        return self._clock.monotonic() - read_at if read_at is not None else None
+    def _seconds_since(self, at: float | None) -> float | None:
+        return self._clock.monotonic() - at if at is not None else None
 
     async def _write(self, state: SuiteState, known: SuiteState) -> None:
         if state != known:
@@ -179,14 +184,25 @@ class SuiteLoop:
             packs = await self._packs.read(spec.matrix.packs)
             self._read_packs_at = now
             return observed._replace(packs=packs)
+        if decision.missing is Missing.LOSSES:
+            losses = await self._gates.losses(spec, desired.cells, decision.findings.cells)
+            self._looked_at = now
+            return observed._replace(losses=losses)
         verdict = await self._gates.verdict(spec, desired.cells, decision.findings.cells)
         return observed._replace(verdict=verdict)
 
     async def _act(self, suite: SuiteIdentity, decision: SuiteDecision) -> None:
         """Cancel, create and delete runs."""
-        for run in decision.cancel:
-            patch = {"spec": {"cancel": CancelMode.IMMEDIATE.value}}
-            await self._cluster.patch(ObjectKind.BENCHMARK_RUN, run.name, patch)
+        for name, why in decision.cancel:
+            logger.info("run %s is cancelled: %s", name, why)
+            await self._cluster.patch(
+                ObjectKind.BENCHMARK_RUN,
+                name,
+                {
+                    "metadata": {"annotations": {CANCEL_REASON_ANNOTATION: why}},
+                    "spec": {"cancel": CancelMode.IMMEDIATE.value},
+                },
+            )
         for planned in decision.create:
             await self._create(suite, planned)
         for run in decision.delete:

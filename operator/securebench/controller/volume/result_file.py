@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -51,7 +52,33 @@ def read_run(root: Path, uid: str, sha256: str, read: Reader[T]) -> T:
     Raises:
         UnreadableError: They are not there, or have another digest.
     """
-    return _read(root, f"{run_folder(uid)}/{CANDIDATES}", sha256, read)
+    return _read(root, _records_path(uid), sha256, read)
+
+
+def read_so_far(root: Path, uid: str, read: Reader[T]) -> T:
+    """Return what a reader makes of the records of a run that goes on; nothing has sealed them yet.
+
+    Args:
+        root: Where the volume is mounted.
+        uid: UID of the run.
+        read: As of ``read_run``.
+
+    Raises:
+        UnreadableError: There are none yet.
+    """
+    with open_root(root) as folder, open_regular(folder, _records_path(uid)) as file:
+        return read(map(parse_record, file))
+
+
+def count_records(root: Path, uid: str) -> int:
+    """Return how many records a run has so far, without parsing them."""
+    with (
+        suppress(UnreadableError),
+        open_root(root) as folder,
+        open_regular(folder, _records_path(uid)) as file,
+    ):
+        return sum(1 for _ in file)
+    return 0
 
 
 def read_baseline(root: Path, path: str, digest: str, read: Reader[T]) -> T:
@@ -67,6 +94,10 @@ def read_baseline(root: Path, path: str, digest: str, read: Reader[T]) -> T:
         UnreadableError: It is not there, or has another digest.
     """
     return _read(root, f"{BASELINES}/{path}", digest.removeprefix(PREFIX), read)
+
+
+def _records_path(uid: str) -> str:
+    return f"{run_folder(uid)}/{CANDIDATES}"
 
 
 def _read(root: Path, path: str, sha256: str, read: Reader[T]) -> T:

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from securebench.run.api.base import ApiModel
 from securebench.run.api.field_types import Digest, Matching, ObjectName, SafePath
 from securebench.run.api.models import MAX_ATTEMPTS, Harness, Pack, Provider, RunTemplate
+from securebench.stats.sequential import MAX_LOOKS
 
 KIND = "BenchmarkSuite"
 PLURAL = "benchmarksuites"
@@ -206,6 +207,10 @@ class NotWorse(ApiModel):
     level: Level = "0.05"
     """Significance level of the paired test of `securebench compare`, corrected for the number of
     cells (Holm): the chance of a false alarm in one round."""
+    looks: Annotated[int, Field(ge=1, le=MAX_LOOKS)] | None = None
+    """Test each cell after every one of so many equal parts of its baseline's tasks, as
+    `securebench compare --looks` does, and cancel its run once a part shows that it is worse. The
+    level holds for all parts of all cells together (Bonferroni instead of Holm)."""
 
 
 class ModelPrice(ApiModel):

@@ -26,6 +26,7 @@ class CellState(StrEnum):
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
+    STOPPED = "Stopped"
     INVALID = "Invalid"
 
 
@@ -37,11 +38,11 @@ class StatusCell(ApiModel):
     run: Annotated[str, Field(max_length=LABEL_LIMIT)] | None = None
     """Its BenchmarkRun; absent for a cell that cannot run."""
     state: CellState
-    """Waiting, Running, Succeeded, Failed or Invalid."""
+    """Waiting, Running, Succeeded, Failed, Stopped or Invalid."""
     reason: Annotated[str, Field(max_length=64)] | None = None
     """Reason of the run's condition Succeeded, once it has ended."""
     message: Annotated[str, Field(max_length=MAX_CELL_MESSAGE)] | None = None
-    """Why the cell cannot run, or failed."""
+    """Why the cell cannot run, failed or was stopped."""
     tries: Count | None = None
     """Runs of this cell with the same digests that were ever started."""
     pass_rate: PassRate | None = None
@@ -61,6 +62,8 @@ class CellCounts(ApiModel):
     """Cells whose run is complete."""
     failed: Count = 0
     """Cells whose run ended otherwise."""
+    stopped: Count = 0
+    """Cells whose run was cancelled, where gates.notWorse.looks judges what it has done."""
     invalid: Count = 0
     """Cells that cannot run."""
 

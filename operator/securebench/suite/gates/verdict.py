@@ -1,0 +1,58 @@
+"""What gates say: one each, and all together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from securebench.run.api.conditions import ConditionStatus, Reason
+
+MAX_NAMED = 5
+"""Cells or tasks that a message names."""
+
+
+class GateVerdict(NamedTuple):
+    """What one gate says.
+
+    Args:
+        passed: None if it cannot be decided.
+        message: Which gate, why, and on what.
+    """
+
+    passed: bool | None
+    message: str
+
+
+def gate_passed(message: str) -> GateVerdict:
+    """Return the verdict of a gate to which the results keep."""
+    return GateVerdict(passed=True, message=message)
+
+
+def gate_failed(message: str) -> GateVerdict:
+    """Return the verdict of a gate to which they do not."""
+    return GateVerdict(passed=False, message=message)
+
+
+def gate_undecided(message: str) -> GateVerdict:
+    """Return the verdict of a gate that cannot be decided."""
+    return GateVerdict(passed=None, message=message)
+
+
+class GateReport(NamedTuple):
+    """What all gates say, as the condition ``GatesPassed``.
+
+    Args:
+        status: False if one has failed, Unknown if one cannot be decided.
+        reason: Reason of the condition.
+        message: Message of the condition.
+    """
+
+    status: ConditionStatus
+    reason: Reason
+    message: str
+
+
+def listed(texts: Sequence[str]) -> str:
+    """Return the first few of some texts, and how many more there are."""
+    rest = len(texts) - MAX_NAMED
+    return ", ".join(texts[:MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")
