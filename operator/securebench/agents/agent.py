@@ -18,8 +18,8 @@ from securebench.agents.harness_config import (
 )
 from securebench.agents.providers.endpoint import provider_schema
 from securebench.agents.providers.provider import ProviderRules
-from securebench.benchmark.families.fields import Schema, object_of
 from securebench.benchmark.reading.shape import Shape
+from securebench.core.json_schema import Schema, object_of
 
 DUMMY_KEY: Final = "securebench-holds-the-key"
 """API key that a CLI is given. It is worthless: the gateway replaces it with the real one."""

@@ -23,10 +23,10 @@ from securebench.agents.harness_config import (
 )
 from securebench.agents.providers.apis import APIS
 from securebench.agents.providers.endpoint import provider_schema
-from securebench.benchmark.families.fields import ANYTHING, COMMAND, Schema, object_of
 from securebench.benchmark.pack import oracle
 from securebench.benchmark.reading.shape import Shape
 from securebench.core.errors import ConfigErrors
+from securebench.core.json_schema import ANYTHING, COMMAND, Schema, object_of
 from securebench.protocol.extraction import ExtractionMode
 
 _ANSWER: Final = (

@@ -8,7 +8,12 @@ from typing import Any, Final
 
 from securebench.agents.allowed_domains import normalize_domains
 from securebench.agents.providers.endpoint import ProviderEndpoint, read_endpoint
-from securebench.benchmark.families.fields import (
+from securebench.benchmark.pack.lane_plan import TASK_FILE
+from securebench.benchmark.pack.paths import PathError, author_path
+from securebench.benchmark.reading.shape import Shape
+from securebench.benchmark.resources import Component
+from securebench.core.errors import ConfigError, ConfigErrors
+from securebench.core.json_schema import (
     ANYTHING,
     BOOLEAN,
     POSITIVE,
@@ -17,11 +22,6 @@ from securebench.benchmark.families.fields import (
     nullable,
     object_of,
 )
-from securebench.benchmark.pack.lane_plan import TASK_FILE
-from securebench.benchmark.pack.paths import PathError, author_path
-from securebench.benchmark.reading.shape import Shape
-from securebench.benchmark.resources import Component
-from securebench.core.errors import ConfigError, ConfigErrors
 from securebench.protocol.extraction import ExtractionMode
 
 NOP: Final = "nop"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from securebench.benchmark.families.fields import is_positive, is_text
 from securebench.benchmark.reading.plain import PlainProblem, parse_yaml
+from securebench.core.json_schema import is_positive, is_text
 from securebench.importers.compose import literal_variables, read_compose
 from securebench.importers.import_findings import ImportFindings
 from securebench.importers.task_toml import check_keys

@@ -8,13 +8,13 @@ from http import HTTPStatus
 
 import aiohttp
 
-from securebench.cluster.connection_errors import describe_connection_error
 from securebench.core.errors import (
     PackError,
     PackImageMissingError,
     RegistryUnavailableError,
     SecureBenchError,
 )
+from securebench.http_errors import describe_connection_error
 
 _REFUSED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _REPEATED = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from securebench.benchmark.files.bundle import BundleLimits, write_bundle
 from securebench.core.digests import PREFIX, content_digest
 from securebench.core.image_reference import ImageReference
+from securebench.files.tree_digest import file_sha256
 from securebench.oci.artifact import (
     CONFIG,
     EMPTY,
@@ -119,8 +119,7 @@ def _layer(
     part = folder / f"{media_type.rpartition('/')[2]}.part"
     with part.open("wb") as target:
         write_bundle(files, target, limits)
-    with part.open("rb") as source:
-        digest = hashlib.file_digest(source, "sha256").hexdigest()
+    digest = file_sha256(part)
     size_bytes = part.stat().st_size
     part.rename(folder / digest)
     return Descriptor(media_type, f"{PREFIX}{digest}", size_bytes)

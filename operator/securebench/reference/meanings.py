@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from securebench.benchmark.families.fields import NO_DEFAULT, Schema, described
+from securebench.core.json_schema import NO_DEFAULT, Schema, described
 from securebench.core.json_values import object_at, object_in
 
 

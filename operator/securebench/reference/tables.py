@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple, cast
 
-from securebench.benchmark.families.fields import Schema
+from securebench.core.json_schema import Schema
 from securebench.core.json_values import object_at, object_in, text_at
 
 NOTHING: Final = "-"

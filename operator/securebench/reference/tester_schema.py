@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from securebench.agents.registry import AGENTS
-from securebench.benchmark.families.fields import Schema
 from securebench.client.submit.tester_config import TESTER
+from securebench.core.json_schema import Schema
 from securebench.core.json_values import object_at
 from securebench.reference import meanings
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from securebench.agents.harness_config import ORACLE_FOLDER
 from securebench.benchmark.pack import lane_plan
 from securebench.benchmark.resources import Lane
+from securebench.core.digests import PREFIX
 from securebench.run.plan.keys import LaunchKey, Role, short_uid
 
 USER_ID = 65532
@@ -100,7 +101,7 @@ LAUNCH_FOLDERS = (CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME)
 
 def tools_folder(digest: str) -> str:
     """Return the folder of programs with this tree digest, relative to the volume's root."""
-    return f"{INSTALLED_TOOLS}/{digest.removeprefix('sha256:')}"
+    return f"{INSTALLED_TOOLS}/{digest.removeprefix(PREFIX)}"
 
 
 def run_folder(run_uid: str) -> str:

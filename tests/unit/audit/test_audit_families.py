@@ -13,11 +13,12 @@ from securebench.benchmark.families.audit_rules import (
     TrialRule,
 )
 from securebench.benchmark.families.base import Family
-from securebench.benchmark.families.fields import TEXT, Field, FieldSection
+from securebench.benchmark.families.fields import Field, FieldSection
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.families.verification import TextVerifier
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.result import VerificationResult
+from securebench.core.json_schema import TEXT
 from securebench.protocol.audit_result import PackAudit
 from unit.audit.audit_packs import choice, write_pack
 

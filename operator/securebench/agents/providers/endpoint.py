@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from securebench.agents.allowed_domains import domain_problem
 from securebench.agents.providers.apis import APIS
-from securebench.benchmark.families.fields import STRING, Schema, object_of
+from securebench.core.digests import content_digest
 from securebench.core.errors import ConfigError
+from securebench.core.json_schema import STRING, Schema, object_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,7 +79,7 @@ class ProviderEndpoint:
 
     def filled_config(self) -> dict[str, object]:
         """Return it as JSON; of certificates only their digest."""
-        ca = {"ca": f"sha256:{sha256(self.ca.encode()).hexdigest()}"} if self.ca else {}
+        ca = {"ca": content_digest(self.ca.encode())} if self.ca else {}
         return {"url": self.url, "api": self.api, "key": self.key, **ca}
 
 

@@ -10,9 +10,10 @@ from securebench.benchmark.families.audit_rules import AuditRules
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from securebench.benchmark.families.fields import FieldSection, Schema
+    from securebench.benchmark.families.fields import FieldSection
     from securebench.benchmark.families.verification import CheckRequest, CodePlan, TextVerifier
     from securebench.benchmark.resources import Lane, ResourceBundle
+    from securebench.core.json_schema import Schema
     from securebench.protocol.extraction import CandidateKind
 
 

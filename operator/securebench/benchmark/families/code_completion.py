@@ -9,19 +9,18 @@ from collections.abc import Iterator, Mapping
 
 from securebench.benchmark.families.audit_rules import AuditRules
 from securebench.benchmark.families.base import Family, TaskView
-from securebench.benchmark.families.fields import (
+from securebench.benchmark.families.fields import Field, FieldSection
+from securebench.benchmark.families.verification import ISOLATIONS, SEPARATE, SHARED, CodePlan
+from securebench.benchmark.resources import Lane
+from securebench.core.json_schema import (
     STRING,
     TEXT,
-    Field,
-    FieldSection,
     described,
     first_limit,
     is_positive,
     is_text,
     object_of,
 )
-from securebench.benchmark.families.verification import ISOLATIONS, SEPARATE, SHARED, CodePlan
-from securebench.benchmark.resources import Lane
 
 LANGUAGE = "python"
 REPEATS = 8

@@ -1,92 +1,12 @@
-"""The fields of rows as JSON Schema: what a value must be and the words that say so.
-
-A ``description`` ends the sentence "<name> must be ..."; without one ``enum``, ``const`` or
-``type`` ends it. Only data: ``reading.shape`` checks values, and images of Pods do without it.
-"""
+"""Fields of rows: the keys of ``input`` and ``eval``, their schemas and lanes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from sys import float_info
-from typing import Final
 
 from securebench.benchmark.resources import Lane
-
-Schema = Mapping[str, object]
-
-TEXT: Final[Schema] = {"type": "string", "pattern": "\\S", "description": "a non-empty string"}
-STRING: Final[Schema] = {"type": "string"}
-OBJECT: Final[Schema] = {"type": "object"}
-BOOLEAN: Final[Schema] = {"type": "boolean"}
-ANYTHING: Final[Schema] = {}
-TEXT_OR_OBJECT: Final[Schema] = {
-    "type": ["string", "object"],
-    "pattern": "\\S",
-    "description": "a non-empty string or an object",
-}
-TEXT_OR_NUMBER: Final[Schema] = {
-    "type": ["string", "number"],
-    "pattern": "\\S",
-    "description": "a non-empty string or a number",
-}
-NON_NEGATIVE: Final[Schema] = {
-    "type": "number",
-    "minimum": 0,
-    "description": "a non-negative number",
-}
-POSITIVE: Final[Schema] = {
-    "type": "number",
-    "exclusiveMinimum": 0,
-    "description": "a positive number",
-}
-COMMAND: Final[Schema] = {
-    "type": ["string", "array"],
-    "pattern": "\\S",
-    "minItems": 1,
-    "items": TEXT,
-    "description": "a non-empty string or a non-empty array of non-empty strings",
-}
-PATTERNS: Final[Schema] = {"type": "array", "items": TEXT}
-
-MISSPELT: Final = "x-misspelt-keys"
-"""Keyword of an open object: false refuses unknown keys that are near a known one not there."""
-
-
-NO_DEFAULT: Final = object()
-
-
-def described(schema: Schema, about: str, example: object, default: object = NO_DEFAULT) -> Schema:
-    """Return a schema with what authors read about it, in editors and in the reference.
-
-    Args:
-        schema: What a value must be; its ``description`` belongs to messages.
-        about: What the value means; Markdown.
-        example: A value that holds.
-        default: What holds where the key is missing.
-    """
-    told = {} if default is NO_DEFAULT else {"default": default}
-    return {**schema, "markdownDescription": about, "examples": [example], **told}
-
-
-def object_of(properties: Mapping[str, Schema], *required: str) -> Schema:
-    """Return the schema of an object with known keys only."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(required),
-        "additionalProperties": False,
-    }
-
-
-def nullable(schema: Schema) -> Schema:
-    """Return a schema of one type with null beside it."""
-    return {**schema, "type": [schema["type"], "null"]}
-
-
-def non_empty_list(items: Schema) -> Schema:
-    """Return the schema of a list with at least one item."""
-    return {"type": "array", "minItems": 1, "items": items, "description": "a non-empty array"}
+from securebench.core.json_schema import Schema, object_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,30 +36,3 @@ class FieldSection:
         """The section as JSON Schema."""
         properties = {known.name: known.schema for known in self.fields}
         return object_of(properties, *(known.name for known in self.fields if known.required))
-
-
-def is_text(value: object) -> bool:
-    """Return whether the value is a string with a non-blank character."""
-    return isinstance(value, str) and bool(value.strip())
-
-
-def is_number(value: object) -> bool:
-    """Return whether the value is a number that a float can hold, and no bool."""
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and abs(value) <= float_info.max
-    )
-
-
-def is_positive(value: object) -> bool:
-    """Return whether the value is a number above 0."""
-    return is_number(value) and isinstance(value, int | float) and value > 0
-
-
-def first_limit(limits: Iterable[object], default: float) -> float:
-    """Return the first number of some limits in seconds, or the default."""
-    for limit in limits:
-        if isinstance(limit, int | float) and not isinstance(limit, bool):
-            return float(limit)
-    return default

@@ -10,17 +10,12 @@ from typing import NamedTuple
 
 from securebench.benchmark.families.audit_rules import AuditRules, collisions
 from securebench.benchmark.families.base import Advice, Family, TaskView
-from securebench.benchmark.families.fields import (
-    TEXT,
-    TEXT_OR_OBJECT,
-    Field,
-    FieldSection,
-    described,
-)
+from securebench.benchmark.families.fields import Field, FieldSection
 from securebench.benchmark.families.verification import TextVerifier
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
 from securebench.benchmark.scorers.text import contains_whole, fold, norm, strip_ends
+from securebench.core.json_schema import TEXT, TEXT_OR_OBJECT, described
 from securebench.core.spelling import did_you_mean
 
 NAME = "free_response"

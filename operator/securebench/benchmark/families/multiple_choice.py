@@ -7,19 +7,12 @@ from typing import TYPE_CHECKING
 
 from securebench.benchmark.families.audit_rules import AuditRules, collisions
 from securebench.benchmark.families.base import Family, TaskView
-from securebench.benchmark.families.fields import (
-    TEXT,
-    TEXT_OR_NUMBER,
-    Field,
-    FieldSection,
-    Schema,
-    described,
-    non_empty_list,
-)
+from securebench.benchmark.families.fields import Field, FieldSection
 from securebench.benchmark.families.verification import TextVerifier, passes
 from securebench.benchmark.resources import REDACTED, Lane
 from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
 from securebench.benchmark.scorers.text import ALPHABET, LABEL_WORDS, comparable, focus, label, norm
+from securebench.core.json_schema import TEXT, TEXT_OR_NUMBER, Schema, described, non_empty_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

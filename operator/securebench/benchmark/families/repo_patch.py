@@ -13,23 +13,22 @@ from securebench.benchmark.families.audit_rules import (
     TrialRule,
 )
 from securebench.benchmark.families.base import Advice, Family, TaskView
-from securebench.benchmark.families.fields import (
+from securebench.benchmark.families.fields import Field, FieldSection
+from securebench.benchmark.families.verification import CheckRequest, PatchPlan
+from securebench.benchmark.patch.gold_patch import patch_without_effect, why_not_whole
+from securebench.benchmark.resources import Lane
+from securebench.core.json_schema import (
     COMMAND,
     NON_NEGATIVE,
     PATTERNS,
     POSITIVE,
     STRING,
     TEXT,
-    Field,
-    FieldSection,
     Schema,
     described,
     is_text,
     object_of,
 )
-from securebench.benchmark.families.verification import CheckRequest, PatchPlan
-from securebench.benchmark.patch.gold_patch import patch_without_effect, why_not_whole
-from securebench.benchmark.resources import Lane
 from securebench.core.json_values import object_at
 
 PATCHES = ("setup_patch", "test_patch", "control")

@@ -10,20 +10,19 @@ from unicodedata import normalize
 
 from securebench.benchmark.families.audit_rules import AuditRules
 from securebench.benchmark.families.base import Family
-from securebench.benchmark.families.fields import (
-    NON_NEGATIVE,
-    TEXT,
-    TEXT_OR_NUMBER,
-    TEXT_OR_OBJECT,
-    Field,
-    FieldSection,
-    described,
-    non_empty_list,
-)
+from securebench.benchmark.families.fields import Field, FieldSection
 from securebench.benchmark.families.verification import TextVerifier
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
 from securebench.benchmark.scorers.text import ANSWER_WORDS, comparable, contains_whole, focus, norm
+from securebench.core.json_schema import (
+    NON_NEGATIVE,
+    TEXT,
+    TEXT_OR_NUMBER,
+    TEXT_OR_OBJECT,
+    described,
+    non_empty_list,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,22 +6,21 @@ from collections.abc import Mapping, Sequence
 
 from securebench.benchmark.families.audit_rules import AuditRules
 from securebench.benchmark.families.base import Family, TaskView
-from securebench.benchmark.families.fields import (
+from securebench.benchmark.families.fields import Field, FieldSection
+from securebench.benchmark.families.verification import CHECKER_SOURCES, PYTEST, CheckRequest
+from securebench.benchmark.resources import Lane
+from securebench.benchmark.scorers.dangerous_commands import KNOWN_COMMANDS
+from securebench.core.json_schema import (
     ANYTHING,
     COMMAND,
     OBJECT,
     POSITIVE,
     TEXT,
     TEXT_OR_OBJECT,
-    Field,
-    FieldSection,
     Schema,
     described,
     object_of,
 )
-from securebench.benchmark.families.verification import CHECKER_SOURCES, PYTEST, CheckRequest
-from securebench.benchmark.resources import Lane
-from securebench.benchmark.scorers.dangerous_commands import KNOWN_COMMANDS
 
 _SECONDS = described(
     POSITIVE, "Time limit of the check; without it `environment.timeout_seconds`, else 300.", 60

@@ -6,20 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from securebench.benchmark.families.fields import (
-    BOOLEAN,
-    MISSPELT,
-    TEXT,
-    Schema,
-    described,
-    nullable,
-)
 from securebench.benchmark.families.registry import EVAL_VISIBILITY, family_problems
 from securebench.benchmark.pack.environment import environment_schema, unknown_environment_keys
 from securebench.benchmark.pack.paths import PathError, safe_relative_path
 from securebench.benchmark.reading.plain import KeyPath, PlainProblem, line_of, parse_yaml
 from securebench.benchmark.reading.shape import UNKNOWN, SchemaDefect, Shape
 from securebench.core.errors import ConfigErrors, PackError
+from securebench.core.json_schema import BOOLEAN, MISSPELT, TEXT, Schema, described, nullable
 
 
 def _section(properties: Mapping[str, Schema]) -> Schema:

@@ -13,7 +13,13 @@ from itertools import islice
 from json import JSONDecoder
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from securebench.benchmark.families.fields import (
+from securebench.benchmark.families.registry import FAMILIES, family_problems
+from securebench.benchmark.pack.environment import environment_schema
+from securebench.benchmark.pack.paths import is_unicode
+from securebench.benchmark.reading.plain import PlainProblem, parse_json
+from securebench.benchmark.reading.shape import Shape
+from securebench.core.errors import PackError
+from securebench.core.json_schema import (
     ANYTHING,
     BOOLEAN,
     MISSPELT,
@@ -24,12 +30,6 @@ from securebench.benchmark.families.fields import (
     nullable,
     object_of,
 )
-from securebench.benchmark.families.registry import FAMILIES, family_problems
-from securebench.benchmark.pack.environment import environment_schema
-from securebench.benchmark.pack.paths import is_unicode
-from securebench.benchmark.reading.plain import PlainProblem, parse_json
-from securebench.benchmark.reading.shape import Shape
-from securebench.core.errors import PackError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -14,8 +14,8 @@ from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend
 
-from securebench.benchmark.families.fields import MISSPELT, Schema, is_number
 from securebench.core.errors import InvariantViolationError
+from securebench.core.json_schema import MISSPELT, Schema, is_number
 from securebench.core.spelling import did_you_mean, near_words
 
 MAX_DEFECTS = 100

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from securebench.benchmark.families.fields import TEXT, Schema, object_of
 from securebench.benchmark.reading.plain import PlainProblem, decoded, line_of, parse_yaml
 from securebench.benchmark.reading.shape import Shape
 from securebench.core.errors import ConfigError, ConfigErrors
+from securebench.core.json_schema import TEXT, Schema, object_of
 from securebench.stats.cost import Price
 
 _AMOUNT: Final[Schema] = {

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from securebench.agents.registry import AGENTS, unknown_type_message
-from securebench.benchmark.families.fields import BOOLEAN, OBJECT, TEXT, Schema, object_of
 from securebench.benchmark.reading.plain import (
     KeyPath,
     PlainProblem,
@@ -26,6 +25,7 @@ from securebench.client.submit.prices import (
     repeated_models,
 )
 from securebench.core.errors import ConfigError, ConfigErrors, InvalidInputError
+from securebench.core.json_schema import BOOLEAN, OBJECT, TEXT, Schema, object_of
 from securebench.core.json_values import object_at
 from securebench.run.api.models import MAX_ATTEMPTS
 

@@ -16,8 +16,8 @@ from securebench.cluster.port import ObjectKind
 from securebench.controller.admission.pack_source import (
     IMAGE_PACK,
     IMAGES,
-    UNUSED_SECONDS,
     image_folder,
+    unused_folders,
 )
 from securebench.controller.admission.policy_from_settings import pack_limits
 from securebench.controller.runtime.context import Context
@@ -159,9 +159,8 @@ async def _pull(
 def _evict_unused(root: Path) -> None:
     """Remove what no run used lately: a bound run reads its frozen copy."""
     make_folder(root / IMAGES)
-    for folder in (root / IMAGES).iterdir():
-        if time.time() > folder.stat().st_mtime + UNUSED_SECONDS:
-            shutil.rmtree(folder, ignore_errors=True)
+    for folder in unused_folders(root / IMAGES, time.time()):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _install(new: Path, folder: Path) -> None:

@@ -238,12 +238,20 @@ def remove_unused(root: Path, bound: Iterable[Mapping[str, object]], now: float)
         if isinstance(spec := binding["spec"], dict)
     }
     content = root / CONTENT
-    for folder in content.iterdir() if content.is_dir() else ():
-        is_fresh = now < folder.stat().st_mtime + UNUSED_SECONDS
-        if folder in used or is_fresh:
-            continue
-        shutil.rmtree(folder)
-        logger.info("frozen pack %s: removed, no run uses it", folder.name)
+    for folder in unused_folders(content, now) if content.is_dir() else ():
+        if folder not in used:
+            shutil.rmtree(folder)
+            logger.info("frozen pack %s: removed, no run uses it", folder.name)
+
+
+def unused_folders(parent: Path, now: float) -> list[Path]:
+    """Return the folders in a cache of packs that nothing touched for ``UNUSED_SECONDS``. Blocks.
+
+    Args:
+        parent: The cache; must exist.
+        now: Seconds since the epoch.
+    """
+    return [each for each in parent.iterdir() if now >= each.stat().st_mtime + UNUSED_SECONDS]
 
 
 def _content_folder(root: Path, pack: Pack, digest: str) -> Path:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from securebench.controller.volume.store import RunStore, bytes_digest
+from securebench.controller.volume.store import RunStore
+from securebench.core.digests import content_digest
 from securebench.core.errors import DigestMismatchError
 from securebench.files.untrusted import UnreadableError, open_regular, open_root
 from securebench.protocol.batch import MEMBER_BYTES, VERDICTS_FILE, decode_verdicts
@@ -53,7 +54,7 @@ def _content(store: RunStore, first: LaunchKey, digest: str) -> bytes:
         open_regular(root, f"{VERIFICATION_NAME}/{VERDICTS_FILE}") as file,
     ):
         content = file.read(MOST_BYTES + 1)
-    found = bytes_digest(content)
+    found = content_digest(content)
     if len(content) > MOST_BYTES:
         raise ValueError(f"{VERDICTS_FILE} is longer than {MOST_BYTES} bytes")
     if found != digest:

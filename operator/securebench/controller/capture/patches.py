@@ -12,7 +12,7 @@ from pathlib import Path
 
 from securebench.benchmark.families.verification import PatchPlan
 from securebench.benchmark.patch.judgement import PatchJudgement, judge_changes, listed
-from securebench.controller.volume.store import bytes_digest
+from securebench.core.digests import content_digest
 from securebench.core.errors import DigestMismatchError
 from securebench.core.reasons import EVALUATOR_TAMPERED, VERIFIER_ERROR, FailurePhase
 from securebench.core.sizes import KIB
@@ -44,7 +44,9 @@ def seal_patch(plan: PatchPlan, folder: Path) -> SealedPatch:
     applied, declared = judgement.text, _declared(judgement)
     replace_file(folder / APPLIED, applied)
     replace_file(folder / DECLARED, declared)
-    return SealedPatch(applied_digest=bytes_digest(applied), declared_digest=bytes_digest(declared))
+    return SealedPatch(
+        applied_digest=content_digest(applied), declared_digest=content_digest(declared)
+    )
 
 
 def _declared(judgement: PatchJudgement) -> bytes:

@@ -234,11 +234,6 @@ def read_json(path: Path) -> Mapping[str, object]:
     return decode_object(path.read_bytes())
 
 
-def bytes_digest(content: bytes) -> str:
-    """Return ``sha256:…`` of bytes."""
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
-
-
 def file_digest(path: Path) -> str:
     """Return ``sha256:…`` of a file that is no link."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)

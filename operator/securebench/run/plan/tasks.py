@@ -8,7 +8,6 @@ from securebench.agents.harness_config import SHELL, CommandHarness, HarnessConf
 from securebench.agents.harness_task import agent_time_limit, extraction_for, task_prompt
 from securebench.agents.registry import cli_named
 from securebench.benchmark.families.base import Family
-from securebench.benchmark.families.fields import first_limit
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.families.verification import CheckRequest
 from securebench.benchmark.pack.environment import MATERIALIZE, workspace_target
@@ -23,6 +22,7 @@ from securebench.benchmark.scorers.dangerous_commands import (
     decide,
     denial_result,
 )
+from securebench.core.json_schema import first_limit
 from securebench.core.reasons import VERIFIER_CONFIGURATION, FailurePhase
 from securebench.protocol.extraction import Extraction, ExtractionMode
 from securebench.run.plan.model import (

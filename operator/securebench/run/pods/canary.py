@@ -108,7 +108,7 @@ def _probe_pod(
     main = trusted_container(
         plan.pods,
         layout.PROBE,
-        sizes.fixed_resources(sizes.PROBE_REQUESTS, sizes.PROBE_LIMITS),
+        sizes.container_resources(sizes.PROBE_REQUESTS, sizes.PROBE_LIMITS),
         (
             volumes.mount(
                 volumes.RESULTS,

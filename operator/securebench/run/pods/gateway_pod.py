@@ -176,7 +176,7 @@ def _container(plan: RunPlan, egress: EgressPlan, policy: GatewayPolicy) -> Mani
     container = trusted_container(
         replace(plan.pods, image=policy.image),
         layout.GATEWAY,
-        sizes.fixed_resources(sizes.lowered(sizes.GATEWAY_REQUESTS, limits), limits),
+        sizes.container_resources(sizes.lowered(sizes.GATEWAY_REQUESTS, limits), limits),
         mounts,
     )
     container["command"] = [PYTHON, "-I", "-m", "securebench.gateway", layout.GATEWAY_WORK]

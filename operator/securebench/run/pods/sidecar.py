@@ -71,7 +71,7 @@ def egress_sidecar(plan: RunPlan, gateway: str) -> Manifest:
     container = trusted_container(
         plan.pods,
         layout.EGRESS_PROXY,
-        sizes.fixed_resources(sizes.SIDECAR_REQUESTS, sizes.SIDECAR_LIMITS),
+        sizes.container_resources(sizes.SIDECAR_REQUESTS, sizes.SIDECAR_LIMITS),
         (volumes.mount(volumes.EGRESS_TOKEN, layout.EGRESS_TOKEN, read_only=True),),
     )
     container["restartPolicy"] = "Always"

@@ -7,12 +7,13 @@ from unittest import mock
 import pytest
 
 from securebench.benchmark.families.base import Family
-from securebench.benchmark.families.fields import BOOLEAN, TEXT, Field, FieldSection
+from securebench.benchmark.families.fields import Field, FieldSection
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.schemas import rendered_schemas
 from securebench.benchmark.scorers.result import VerificationResult
 from securebench.cluster.port import ObjectKind
+from securebench.core.json_schema import BOOLEAN, TEXT
 from securebench.grading import verify_text
 from securebench.run.plan.keys import Role
 from support.build import ended, inline, pod_status, write_pack

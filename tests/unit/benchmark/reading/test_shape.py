@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from securebench.benchmark.families.fields import (
+from securebench.benchmark.reading.shape import MAX_DEFECTS, Shape
+from securebench.core.json_schema import (
     COMMAND,
     MISSPELT,
     NON_NEGATIVE,
@@ -12,7 +13,6 @@ from securebench.benchmark.families.fields import (
     nullable,
     object_of,
 )
-from securebench.benchmark.reading.shape import MAX_DEFECTS, Shape
 
 SECRET = "hidden-canary"
 INNER = object_of({"path": TEXT, "mount": nullable(TEXT)}, "path")

@@ -11,7 +11,8 @@ from securebench.controller.binding import take_over as module
 from securebench.controller.binding.take_over import take_over, taken_over
 from securebench.controller.runtime.prepared_run import FrozenPack
 from securebench.controller.volume.index import IndexEntry, RunIndex
-from securebench.controller.volume.store import RunStore, bytes_digest
+from securebench.controller.volume.store import RunStore
+from securebench.core.digests import content_digest
 from securebench.protocol.probe import ProbeTarget
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.plan.model import EarlierRun
@@ -405,7 +406,7 @@ def test_a_patch_is_judged_by_the_policy_of_now(tmp_path, monkeypatch, name):
     old.create({})
     old.make_launch_folders(launch)
     (old.launch_folder(launch) / "candidate" / "candidate.txt").write_text(PATCH)
-    digest = bytes_digest(PATCH.encode())
+    digest = content_digest(PATCH.encode())
     candidate = sealed(launch=2, digest=digest, patch=SealedPatch("x", "y", "another policy"))
     journal = old.open_journal()
     journal.append([RunBound("old", "p"), Produced(key, production(candidate=candidate), NOW)])

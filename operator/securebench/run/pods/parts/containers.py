@@ -41,7 +41,7 @@ def courier(policy: PodPolicy, job: CourierJob) -> Manifest:
         volumes.mount(volumes.OUTPUT, layout.COURIER_OUTPUT, read_only=True),
         *job.mounts,
     )
-    resources = sizes.fixed_resources(sizes.COURIER_REQUESTS, sizes.COURIER_LIMITS)
+    resources = sizes.container_resources(sizes.COURIER_REQUESTS, sizes.COURIER_LIMITS)
     container = trusted_container(policy, layout.COURIER, resources, mounts)
     container["restartPolicy"] = "Always"
     container["command"] = supervise_argv(POD_SUPERVISE, job.spec)

@@ -79,12 +79,14 @@ def task_resources(policy: PodPolicy, storage_bytes: int) -> dict[str, object]:
     requests = dict(policy.requests)
     for name, default in {**DEFAULT_REQUESTS, STORAGE: STORAGE_REQUEST}.items():
         requests.setdefault(name, min(default, limits[name], key=quantity))
-    return _resources(requests, limits)
+    return container_resources(requests, limits)
 
 
-def fixed_resources(requests: Mapping[str, str], limits: Mapping[str, str]) -> dict[str, object]:
-    """Return requests and limits of a container of ours."""
-    return _resources(requests, limits)
+def container_resources(
+    requests: Mapping[str, str], limits: Mapping[str, str]
+) -> dict[str, object]:
+    """Return the ``resources`` of a container, in the order of their names."""
+    return {"requests": dict(sorted(requests.items())), "limits": dict(sorted(limits.items()))}
 
 
 def lowered(requests: Mapping[str, str], limits: Mapping[str, str]) -> dict[str, str]:
@@ -123,7 +125,3 @@ def output_bytes(head: int, limits: TaskLimits) -> int:
 def mebibytes(size_bytes: int) -> str:
     """Return a size as a Kubernetes quantity, rounded up."""
     return f"{-(-size_bytes // MIB)}Mi"
-
-
-def _resources(requests: Mapping[str, str], limits: Mapping[str, str]) -> dict[str, object]:
-    return {"requests": dict(sorted(requests.items())), "limits": dict(sorted(limits.items()))}

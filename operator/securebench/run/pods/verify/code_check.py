@@ -8,10 +8,10 @@ another user than supervise.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from securebench.core.digests import PREFIX, listing_digest
 from securebench.core.reasons import FailurePhase
 from securebench.core.sizes import MIB
 from securebench.protocol.extraction import TEXT_FILE
@@ -148,8 +148,7 @@ def folder_digest(name: str, digest: str) -> str:
         name: Name of the file.
         digest: ``sha256:…`` of its content.
     """
-    line = f"{name}\0{digest.removeprefix('sha256:')}\n"
-    return f"sha256:{hashlib.sha256(line.encode()).hexdigest()}"
+    return listing_digest([(name.encode(), digest.removeprefix(PREFIX))])
 
 
 def _courier(job: _CodeJob) -> Manifest:

@@ -57,7 +57,7 @@ def text_pod(
     main = trusted_container(
         replace(plan.pods, image=plan.pods.text_verifier_image),
         layout.VERIFIER,
-        sizes.fixed_resources(sizes.VERIFIER_REQUESTS, sizes.VERIFIER_LIMITS),
+        sizes.container_resources(sizes.VERIFIER_REQUESTS, sizes.VERIFIER_LIMITS),
         mounts,
     )
     spec = TextSpec(tuple(_spec(number, member) for number, member in enumerate(members)))
