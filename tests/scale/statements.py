@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from securebench.attestation.envelope import pem_signer
-from securebench.controller.runtime.sealing import Totals, write_summary
+from securebench.controller.ledger.sealing import Totals, write_summary
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.journal import encode_all
 from securebench.controller.volume.statement import write_statement

@@ -18,13 +18,14 @@ from support.interrupts import interruptible
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     made = Shell(tmp_path)
     monkeypatch.chdir(tmp_path)
-    commands = ("packs", "results", "verify", "launch_details", "why", "logs", "names")
-    for module in ("client.session.facade", *(f"client.commands.{name}" for name in commands)):
-        monkeypatch.setattr(f"securebench.{module}.open_connection", made.connect)
-    for module in ("runs", "resume", "regrade", "why", "names"):
-        name = f"securebench.client.commands.{module}.open_cluster"
-        monkeypatch.setattr(name, made.open_cluster)
-    monkeypatch.setattr("securebench.client.commands.results.open_published", made.open_published)
+    readers = ("results", "verify", "launch_details", "why", "logs")
+    connecting = [f"inspection.{name}" for name in readers] + ["commands.packs", "commands.names"]
+    for module in ("session.facade", *connecting):
+        monkeypatch.setattr(f"securebench.client.{module}.open_connection", made.connect)
+    changing = [f"commands.{name}" for name in ("runs", "resume", "regrade", "names")]
+    for module in ("inspection.why", *changing):
+        monkeypatch.setattr(f"securebench.client.{module}.open_cluster", made.open_cluster)
+    monkeypatch.setattr("securebench.client.inspection.results.open_published", made.open_published)
     monkeypatch.setattr("securebench.client.commands.watch.open_watched", made.open_watched)
     return made
 

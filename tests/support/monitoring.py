@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
+from securebench.controller.ledger import metrics
 from securebench.controller.process import health, leading
-from securebench.controller.runtime import metrics
 from securebench.controller.suites import suite_metrics
 from support.release import call
 from support.servers import START_SECONDS, free_port, serving

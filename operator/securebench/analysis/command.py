@@ -27,7 +27,7 @@ from securebench.analysis.comparison import (
 )
 from securebench.analysis.export import ExportFormat, as_csv, as_openmetrics, write_parquet
 from securebench.analysis.results import ResultSet, read_results
-from securebench.client.commands.results import fetch_results
+from securebench.client.inspection.results import fetch_results
 from securebench.client.output import print_line, print_note, print_notices, print_table
 from securebench.client.output_formats import OutputForm, print_objects
 from securebench.client.session.run_summary import write_summary

@@ -62,8 +62,8 @@ def results(  # noqa: PLR0913 - flags
     operator_pod: OperatorPod = None,
 ) -> None:
     """Fetch records and summary of a run into a folder, or say why attempts did not pass."""
-    from securebench.client.commands import launch_details
-    from securebench.client.commands import results as command
+    from securebench.client.inspection import launch_details
+    from securebench.client.inspection import results as command
     from securebench.client.volume.connection import ClusterTarget
 
     target = ClusterTarget(namespace, context, operator_pod)
@@ -111,7 +111,7 @@ def verify(  # noqa: PLR0913 - flags
     operator_pod: OperatorPod = None,
 ) -> None:
     """Check a run's results against the signed statement on them, and against each other."""
-    from securebench.client.commands import verify as command
+    from securebench.client.inspection import verify as command
     from securebench.client.volume.connection import ClusterTarget
 
     target = ClusterTarget(namespace, context, operator_pod)
@@ -136,7 +136,7 @@ def why(
     operator_pod: OperatorPod = None,
 ) -> None:
     """Say what a run waits for, and why it or its attempts failed."""
-    from securebench.client.commands.why import explain
+    from securebench.client.inspection.why import explain
     from securebench.client.volume.connection import ClusterTarget
 
     target = ClusterTarget(namespace, context, operator_pod)
@@ -156,7 +156,7 @@ def logs(
     operator_pod: OperatorPod = None,
 ) -> None:
     """Print the output of a task's harness and check, also while they work."""
-    from securebench.client.commands.logs import logs as show_logs
+    from securebench.client.inspection.logs import logs as show_logs
     from securebench.client.volume.connection import ClusterTarget
 
     target = ClusterTarget(namespace, context, operator_pod)

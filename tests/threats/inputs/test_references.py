@@ -15,8 +15,8 @@ import pytest
 from securebench.cluster.port import ObjectKind
 from securebench.controller.binding import restore
 from securebench.controller.binding.prepare import prepare
+from securebench.controller.ledger.prepared_run import FrozenPack, PreparedRun
 from securebench.controller.process.supervisor import run_object
-from securebench.controller.runtime.prepared_run import FrozenPack, PreparedRun
 from securebench.core.errors import SecureBenchError
 from support.build import FakeClock, context_of, question, run_body, write_pack
 from support.fake_cluster import FakeCluster

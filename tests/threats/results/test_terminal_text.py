@@ -9,7 +9,7 @@ import unicodedata
 import pytest
 from rich.console import Console
 
-from securebench.client.commands.log_printer import LogPrinter
+from securebench.client.inspection.log_printer import LogPrinter
 from securebench.client.volume.watch_answers import AttemptOutput, OutputPart
 from securebench.client.watch.in_flight import AttemptInFlight
 from securebench.client.watch.live_view import Screen, rendered

@@ -5,7 +5,7 @@ import pytest
 
 from securebench.analysis import command
 from securebench.analysis.command import CompareOutput, compare_runs, diff_runs, write_report
-from securebench.client.commands.results import Fetched
+from securebench.client.inspection.results import Fetched
 from securebench.client.output_formats import OutputForm
 from securebench.client.volume.connection import ClusterTarget
 from securebench.client.watch.follow import RunState

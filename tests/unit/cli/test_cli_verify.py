@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.client.commands.verify import HANDED_ON
+from securebench.client.inspection.verify import HANDED_ON
 from securebench.run.layout import run_folder
 from support.cli_shell import Shell
 from support.operator_world import World, opened

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.client.commands import logs as logs_command
-from securebench.client.commands.advice import ADVICE
+from securebench.client.inspection import logs as logs_command
+from securebench.client.inspection.advice import ADVICE
 from securebench.client.volume.connection import ClusterTarget
 from securebench.client.watch import follow
 from securebench.cluster.port import ObjectKind

@@ -1,1 +1,1 @@
-"""Implementations of the ``securebench`` subcommands."""
+"""Subcommands that start, change and follow runs, and those that manage packs."""

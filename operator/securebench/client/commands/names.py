@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 
-from securebench.client.commands.find import named_runs
+from securebench.client.inspection.find import named_runs
 from securebench.client.volume.connection import ClusterTarget, open_cluster, open_connection
 from securebench.client.watch.run_view import created_at, run_id_of
 from securebench.cluster.port import ObjectKind

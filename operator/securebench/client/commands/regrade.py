@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from securebench.client.commands.find import require_one_run
 from securebench.client.commands.resume import create_like
 from securebench.client.commands.watch import WatchOptions, watch
+from securebench.client.inspection.find import require_one_run
 from securebench.client.output import print_line, print_note
 from securebench.client.output_formats import OutputForm
 from securebench.client.submit.submit import random_suffix, run_name

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 
-from securebench.client.commands.find import require_one_run
+from securebench.client.inspection.find import require_one_run
 from securebench.client.output import print_line
 from securebench.client.submit.submit import (
     is_owned_by,

@@ -15,8 +15,8 @@ from pathlib import Path
 from rich.console import Console
 
 from securebench.agents.registry import agent_named, forwarded_env
-from securebench.client.commands.fail_below import score_code
-from securebench.client.commands.results import print_figures, print_reasons, print_result
+from securebench.client.inspection.fail_below import score_code
+from securebench.client.inspection.results import print_figures, print_reasons, print_result
 from securebench.client.output import INTERRUPTED, print_error, print_notices
 from securebench.client.session.facade import open_session
 from securebench.client.session.run_session import RunEnd, RunSession, Watching

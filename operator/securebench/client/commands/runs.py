@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from securebench.client.commands.find import require_one_run
+from securebench.client.inspection.find import require_one_run
 from securebench.client.output import print_error, print_errors, print_line, print_table
 from securebench.client.output_formats import OutputForm, print_objects
 from securebench.client.volume.connection import ClusterTarget, open_cluster

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import aclosing, contextmanager, nullcontext
 from typing import NamedTuple
 
-from securebench.client.commands.fail_below import score_code
-from securebench.client.commands.find import require_run
+from securebench.client.inspection.fail_below import score_code
+from securebench.client.inspection.find import require_run
 from securebench.client.output import INTERRUPTED, print_error, print_line
 from securebench.client.output_formats import OutputForm, print_objects
 from securebench.client.session.run_summary import TesterRunSummary

@@ -12,8 +12,8 @@ from securebench.controller.actuators.informers import BackgroundWatch, PodInfor
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.actuators.policy_keeper import PolicyKeeper
 from securebench.controller.actuators.provider_watch import ProviderWatch
+from securebench.controller.ledger.prepared_run import PreparedRun
 from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.prepared_run import PreparedRun
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.settings.parts import UserNamespaces
 from securebench.run.decide.desired_state import DesiredState

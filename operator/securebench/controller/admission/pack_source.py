@@ -17,7 +17,7 @@ from securebench.benchmark.files.load import load_benchmark_manifest, pack_file,
 from securebench.benchmark.files.pack_digest import pack_digest
 from securebench.benchmark.pack.oracle import ANSWERS_FILE
 from securebench.controller.admission.copies import copy_folder
-from securebench.controller.runtime.prepared_run import FrozenPack
+from securebench.controller.ledger.prepared_run import FrozenPack
 from securebench.core.errors import PackError, PackMissingError
 from securebench.files.durable import make_folder
 from securebench.run.api.field_types import HIDDEN_NAME

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pydantic import TypeAdapter
 
 from securebench.controller.binding.plan_inputs import PinnedInputs
-from securebench.controller.runtime.prepared_run import RunObject
+from securebench.controller.ledger.prepared_run import RunObject
 from securebench.controller.volume.index import IndexEntry
 from securebench.controller.volume.store import RunStore
 from securebench.core.digests import json_digest

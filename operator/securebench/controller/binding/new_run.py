@@ -19,9 +19,9 @@ from securebench.controller.binding.binding_file import (
 )
 from securebench.controller.binding.plan_inputs import PinnedInputs, bound_plan, kept_tasks
 from securebench.controller.binding.take_over import copy_records, kept_entries, take_over
+from securebench.controller.ledger.prepared_run import PreparedRun, RunObject
+from securebench.controller.ledger.signing import signing_key
 from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.prepared_run import PreparedRun, RunObject
-from securebench.controller.runtime.signing import signing_key
 from securebench.controller.volume.audits import pack_audit
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.starts import RunStarts, start_of

@@ -12,8 +12,8 @@ from securebench.controller.admission.policy_from_settings import limits
 from securebench.controller.admission.secret_rules import check_secrets
 from securebench.controller.binding.new_run import Sources, bind_new_run
 from securebench.controller.binding.restore import restore_run
+from securebench.controller.ledger.prepared_run import PreparedRun, RunObject
 from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.prepared_run import PreparedRun, RunObject
 from securebench.controller.runtime.reading_budget import MEMORY_FACTOR
 from securebench.controller.volume.store import RunStore
 from securebench.run.api.models import BenchmarkRunSpec

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from securebench.controller.admission.regrade import check_regrade
 from securebench.controller.binding.earlier_attempts import EarlierAttempt, earlier_attempts
 from securebench.controller.capture.patches import seal_patch
-from securebench.controller.runtime.prepared_run import FrozenPack
+from securebench.controller.ledger.prepared_run import FrozenPack
 from securebench.controller.volume.index import IndexEntry
 from securebench.controller.volume.journal_files import read_journal
 from securebench.controller.volume.store import RunStore

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from securebench.controller.capture.captured_launch import Captured
+from securebench.controller.ledger.run_ledger import RunLedger
 from securebench.controller.runtime.reading_budget import MEMORY_FACTOR, ReadingBudget
-from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.core.clock import Clock
 from securebench.run.decide.attempt.machine import Capture
 from securebench.run.plan.keys import AttemptKey, LaunchKey

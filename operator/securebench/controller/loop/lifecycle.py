@@ -6,6 +6,9 @@ import asyncio
 import logging
 
 from securebench.controller.binding.prepare import prepare
+from securebench.controller.ledger.metrics import RUN_RETRIES
+from securebench.controller.ledger.prepared_run import PreparedRun, RunObject
+from securebench.controller.ledger.run_ledger import RunLedger
 from securebench.controller.loop.run_loop import RunLoop
 from securebench.controller.loop.slots import RunSlots, SlotAdmission
 from securebench.controller.loop.unplanned_end import UnplannedEnd
@@ -14,10 +17,7 @@ from securebench.controller.reporting.publish import Publisher
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.latest_spec import LatestSpec
 from securebench.controller.runtime.log_run import log_as_run
-from securebench.controller.runtime.metrics import RUN_RETRIES
-from securebench.controller.runtime.prepared_run import PreparedRun, RunObject
 from securebench.controller.runtime.retry_queue import RetryQueue
-from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.runtime.wake import wait_until_set
 from securebench.controller.volume.store import RunStore
 from securebench.core.clock import seconds_since_epoch

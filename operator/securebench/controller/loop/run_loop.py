@@ -10,13 +10,13 @@ from dataclasses import replace
 from securebench.controller.actuators.informers import BackgroundWatch, PodInformer
 from securebench.controller.actuators.network_keeper import NetworkKeeper
 from securebench.controller.actuators.object_writers import ObjectWriters
+from securebench.controller.ledger.prepared_run import PreparedRun
+from securebench.controller.ledger.results_export import ResultsExport
+from securebench.controller.ledger.run_ledger import RunLedger
 from securebench.controller.loop.attempt_keeper import AttemptKeeper
 from securebench.controller.reporting.publish import Publisher
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.latest_spec import LatestSpec
-from securebench.controller.runtime.prepared_run import PreparedRun
-from securebench.controller.runtime.results_export import ResultsExport
-from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.egress_log import merge_logs
 from securebench.core.names import RUN_UID_LABEL

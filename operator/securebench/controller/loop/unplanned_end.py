@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from securebench.cluster.port import ObjectKind
+from securebench.controller.ledger.prepared_run import RunObject
+from securebench.controller.ledger.sealing import EndedRun, Exported, Totals, seal_run
 from securebench.controller.reporting.publish import Publisher, sealed
 from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.prepared_run import RunObject
-from securebench.controller.runtime.sealing import EndedRun, Exported, Totals, seal_run
 from securebench.controller.volume.index import index_entry
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.store import RunStore

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.admission.pack_source import remove_unused
+from securebench.controller.ledger.prepared_run import RunObject
 from securebench.controller.reporting.events import EventRecorder
 from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.prepared_run import RunObject
 from securebench.controller.suites.needed_results import needed_by_suites
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.run_folders import (

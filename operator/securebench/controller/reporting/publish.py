@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from securebench.cluster.port import ObjectKind, Raw
+from securebench.controller.ledger.prepared_run import RunObject
+from securebench.controller.ledger.sealing import Exported
 from securebench.controller.reporting.events import EventRecorder
 from securebench.controller.reporting.pass_rate_cache import PassRateCache
 from securebench.controller.reporting.run_status import (
@@ -19,8 +21,6 @@ from securebench.controller.reporting.run_status import (
 )
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.latest_spec import LatestSpec
-from securebench.controller.runtime.prepared_run import RunObject
-from securebench.controller.runtime.sealing import Exported
 from securebench.core.errors import RunGoneError, TransientClusterError
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.decide.reporting.notices import changes, losses, started

@@ -1,1 +1,1 @@
-"""What all parts of one run share, for as long as it is worked on."""
+"""What the loops of runs and suites share: limits, retries, wake-ups, dependencies."""

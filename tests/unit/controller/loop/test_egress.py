@@ -7,8 +7,8 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
+from securebench.controller.ledger.run_ledger import RunLedger
 from securebench.controller.loop import attempt_keeper
-from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.journal import read_entries
 from securebench.core.errors import PermanentClusterError, TransientClusterError

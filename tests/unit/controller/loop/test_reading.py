@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from securebench.controller.ledger import run_ledger
 from securebench.controller.loop import attempt_keeper
-from securebench.controller.runtime import run_ledger
 from securebench.controller.runtime.reading_budget import ReadingBudget
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.journal_files import read_journal

@@ -3,8 +3,8 @@
 import pytest
 
 from securebench.cluster.port import ObjectKind
+from securebench.controller.ledger.prepared_run import RunObject
 from securebench.controller.reporting.events import MAX_EVENTS, MAX_NOTE, EventRecorder
-from securebench.controller.runtime.prepared_run import RunObject
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.reporting.notices import Notice
 from support.build import FakeClock

@@ -1,8 +1,8 @@
 import json
 from dataclasses import replace
 
+from securebench.controller.ledger.sealing import Exported
 from securebench.controller.reporting.run_status import StatusBuilder, StatusInputs, succeeded
-from securebench.controller.runtime.sealing import Exported
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.api.status import MAX_REASONS
 from securebench.run.plan.keys import LaunchKey, Role

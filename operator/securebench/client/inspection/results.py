@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from securebench.benchmark.files.bundle import require_digest
-from securebench.client.commands.fail_below import score_code
-from securebench.client.commands.find import find_state
+from securebench.client.inspection.fail_below import score_code
+from securebench.client.inspection.find import find_state
 from securebench.client.output import print_error, print_line, print_note, print_table
 from securebench.client.output_formats import OutputForm, print_objects
 from securebench.client.session.run_cost import cost_fields

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from securebench.attestation.envelope import Key, pem_key
 from securebench.attestation.findings import CheckedRun
 from securebench.attestation.verification import Trust, verify_run
-from securebench.client.commands.find import find_state
+from securebench.client.inspection.find import find_state
 from securebench.client.output import print_error, print_json, print_line, print_note
 from securebench.client.terminal_text import shown_path
 from securebench.client.volume.connection import ClusterTarget, open_connection

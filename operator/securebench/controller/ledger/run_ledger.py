@@ -8,8 +8,8 @@ import platform
 from collections.abc import Sequence
 from dataclasses import replace
 
-from securebench.controller.runtime.metrics import LaunchesInFlight, count_entry
-from securebench.controller.runtime.prepared_run import PreparedRun
+from securebench.controller.ledger.metrics import LaunchesInFlight, count_entry
+from securebench.controller.ledger.prepared_run import PreparedRun
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.launch_report import lost_usage
 from securebench.controller.volume.texts import read_texts

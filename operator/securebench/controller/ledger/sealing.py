@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from securebench.controller.ledger.signing import signing_key
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.reading_budget import MEMORY_FACTOR
-from securebench.controller.runtime.signing import signing_key
 from securebench.controller.settings.settings import Settings
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.published import publish

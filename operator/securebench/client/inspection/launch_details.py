@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from securebench.client.commands.find import find_state
+from securebench.client.inspection.find import find_state
 from securebench.client.output import print_note
 from securebench.client.output_formats import OutputForm, print_objects
 from securebench.client.terminal_text import printable

@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.controller.runtime.signing import signing_key
+from securebench.controller.ledger.signing import signing_key
 from support.build import settings_of
 from support.sealed_runs import OPERATOR, SIGNING, place_key
 

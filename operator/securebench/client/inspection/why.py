@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from securebench.client.commands.advice import advice
-from securebench.client.commands.find import find_state, require_run
-from securebench.client.commands.launch_details import attempt_line, launch_line, print_launches
+from securebench.client.inspection.advice import advice
+from securebench.client.inspection.find import find_state, require_run
+from securebench.client.inspection.launch_details import attempt_line, launch_line, print_launches
 from securebench.client.output import print_note
 from securebench.client.output_formats import OutputForm, print_objects
 from securebench.client.terminal_text import printable

@@ -9,8 +9,8 @@ from unittest import mock
 
 import pytest
 
-from securebench.controller.runtime.results_export import EXPORT_SHARE, ResultsExport
-from securebench.controller.runtime.run_ledger import RunLedger
+from securebench.controller.ledger.results_export import EXPORT_SHARE, ResultsExport
+from securebench.controller.ledger.run_ledger import RunLedger
 from securebench.controller.volume.store import RunStore
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.state.attempts import Finish, Outcome

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
+from securebench.controller.ledger.prepared_run import PreparedRun
+from securebench.controller.ledger.run_ledger import RunLedger
+from securebench.controller.ledger.sealing import EndedRun, Exported, Totals, seal_run
 from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.prepared_run import PreparedRun
-from securebench.controller.runtime.run_ledger import RunLedger
-from securebench.controller.runtime.sealing import EndedRun, Exported, Totals, seal_run
 from securebench.run.records.summary import regrade_summary
 from securebench.run.state.attempts import Usage
 from securebench.run.state.entries import CandidateKept

@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from securebench.benchmark.files.bundle import folder_files
-from securebench.client.commands.find import find_state
-from securebench.client.commands.log_printer import LogPrinter
+from securebench.client.inspection.find import find_state
+from securebench.client.inspection.log_printer import LogPrinter
 from securebench.client.output import print_note
 from securebench.client.volume.connection import ClusterTarget, Connection, open_connection
 from securebench.client.volume.link import OperatorLink
