@@ -139,6 +139,7 @@ class SuiteModel(RuleBasedStateMachine):
             self.fate.fuse, self.fate.is_dead = None, False
             with self.fate.outside():
                 self.world.restart_suites()
+        assert self.world.suites.failed == 0
         for name, raw in self.world.cluster.objects(ObjectKind.BENCHMARK_RUN).items():
             assert self.world.cell(raw) in self._cells() or name in self.asked
             self.asked.setdefault(name, self.value)

@@ -83,7 +83,8 @@ class GateEvaluator:
         named = {str(cell.id): cell for cell in wanted}
         found: dict[str, str] = {}
         for cell in cells:
-            if cell.state is CellState.RUNNING:
+            # A round keeps its cells until the next one, whatever becomes of the matrix.
+            if cell.state is CellState.RUNNING and cell.cell in named:
                 baseline = await self._baselines.named(spec, named[cell.cell])
                 said = await asyncio.to_thread(self._loss, spec, cell, baseline, len(cells))
                 found |= {cell.cell: said} if said else {}

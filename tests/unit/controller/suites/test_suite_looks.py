@@ -203,3 +203,14 @@ def test_too_few_tasks_decide_nothing(world: SuiteWorld) -> None:
     assert world.said("GatesPassed")[2].startswith(
         "notWorse: too few tasks to show any loss: smoke/a"
     )
+
+
+def test_a_cell_that_left_the_matrix_is_not_looked_at(world: SuiteWorld) -> None:
+    """A suspended suite keeps its round while its matrix changes."""
+    (name,) = compared(world, ONE)
+    other = {"matrix": {"packs": PACKS[:1], "harnesses": HARNESSES[1:]}}
+    world.apply_suite(**{**other, **IN_LOOKS, "suspend": True})
+    records(world, name, [False] * 20)
+    assert cancelled(world) == {}
+    assert world.said()[:2] == ("False", "Running")
+    assert world.suites.failed == 0
