@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
+from collections.abc import Coroutine
 from pathlib import Path
 
 from securebench.core.clock import Clock
@@ -85,10 +86,17 @@ class Launches:
         """
         # A writing thread cannot be cancelled, so a cancelled flush still holds the lock until it
         # ends.
-        task = asyncio.create_task(self._write(launch))
+        await asyncio.shield(self._in_background(self._write(launch)))
+
+    def flush_soon(self, launch: ServedLaunch) -> None:
+        """Persist all changes of a launch in the background, as ``flush_all`` does."""
+        self._in_background(self._flush_logged(launch))
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        await asyncio.shield(task)
+        return task
 
     async def _write(self, launch: ServedLaunch) -> None:
         async with self._writing[launch.identity.pod]:
@@ -104,10 +112,13 @@ class Launches:
     async def flush_all(self) -> None:
         """Persist all launches; failures are logged, and the changes kept for the next flush."""
         for launch in list(self._all.values()):
-            try:
-                await self.flush(launch)
-            except OSError as error:
-                logger.error("cannot persist launch %s: %s", launch.identity.pod, error)  # noqa: TRY400 - expected
+            await self._flush_logged(launch)
+
+    async def _flush_logged(self, launch: ServedLaunch) -> None:
+        try:
+            await self.flush(launch)
+        except OSError as error:
+            logger.error("cannot persist launch %s: %s", launch.identity.pod, error)  # noqa: TRY400 - expected
 
     async def keep_flushing(self) -> None:
         """Flush all launches periodically, until cancelled."""

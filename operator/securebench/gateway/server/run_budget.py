@@ -115,6 +115,7 @@ class RunBudget:
         self._used += used
         self._settled.set()
         self.changed.set()
+        self._launches.flush_soon(launch)
 
 
 class TokenReservation:

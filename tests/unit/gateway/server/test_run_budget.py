@@ -140,3 +140,8 @@ def fail(*_):
 async def test_a_change_is_announced(gateway):
     gateway.end(1, await gateway.request(1), 7)
     await until(gateway.budget.changed.is_set)
+
+
+async def test_what_a_request_used_is_on_disk_soon_after_its_end(gateway, tmp_path):
+    gateway.end(1, await gateway.request(1), 90)
+    await until(lambda: Gateway(tmp_path).budget.usage().tokens == 90)
