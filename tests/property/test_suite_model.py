@@ -66,7 +66,7 @@ def checked_decide(
     if found.missing is not None:
         assert (found.create, found.cancel, found.delete) == ((), (), ())
         return found
-    runs, past = observed.runs
+    runs, past = observed.runs.runs, observed.runs.past
     names = {run.name for run in found.create}
     assert names <= {run.name for run in found.state.plan.runs} - set(runs) - set(past)
     going = sum(not run.has_ended for run in runs.values())

@@ -12,6 +12,7 @@ from securebench.run.api.field_types import CancelMode
 from securebench.run.plan.score_fields import ScoreSettings
 from securebench.suite.api.models import BenchmarkSuiteSpec, ConcurrencyPolicy, Gates
 from securebench.suite.api.status import CellState
+from securebench.suite.budget import budget_use, current_allowances, funded, without_means
 from securebench.suite.expansion import Cell
 from securebench.suite.gates.verdict import GateReport
 from securebench.suite.planning import PackContent, PlannedRun, SuiteIdentity, plan_runs
@@ -156,14 +157,17 @@ def decide(
 
     Invariants:
         No run is created under a name that is there or was begun; with those that go on, the
-        created ones are at most ``maxConcurrentRuns``.
+        created ones are at most ``maxConcurrentRuns``. The allowances of runs in progress, and
+        what the others of the round have used, are together within the budget, unless a run
+        exceeded its allowance or the budget was lowered.
     """
-    spec = desired.spec
+    spec, state = desired.spec, current_allowances(state, observed.runs)
     times = schedule_times(spec, state.handled, now) if spec.schedule is not None else None
     cells = _cells(observed, state, desired)
     opened = opening(spec, state, times, cells, desired.rerun)
     if opened is not None and observed.packs is not None:
         state = _begun(state, opened, observed.packs, desired)
+        state = current_allowances(state, observed.runs)
         cells = _cells(observed, state, desired)
     elif opened is not None and _are_packs_due(observed, spec):
         return SuiteDecision(Findings(spec, state, times, cells, None), Missing.PACKS)
@@ -185,7 +189,8 @@ def _cells(
         accepts_losses=gates is not None and gates.max_lost_share is not None,
         takes_looks=_takes_looks(desired.spec),
     )
-    return progress(state.plan, observed.runs, desired.installation, rules)
+    cells = progress(state.plan, observed.runs, desired.installation, rules)
+    return without_means(cells, budget_use(desired.spec, state, observed.runs), state)
 
 
 def _takes_looks(spec: BenchmarkSuiteSpec) -> bool:
@@ -246,10 +251,16 @@ def _actions(observed: ObservedSuite, findings: Findings, desired: DesiredSuite)
     going = [run for run in runs if not run.has_ended]
     limit = 0 if spec.suspend else spec.max_concurrent_runs
     kept = spec.successful_runs_history_limit, spec.failed_runs_history_limit
+    create = tuple(to_create(plan, findings.cells, len(going), limit))
+    use = budget_use(spec, findings.state, observed.runs)
+    if use is not None:
+        create, state = funded(create, findings.cells, use, findings.state)
+        use = budget_use(spec, state, observed.runs)
+        findings = replace(findings, state=state, budget=use)
     return SuiteDecision(
         findings,
         cancel=(*_replaced(findings, going), *_stopped(observed, findings, going)),
-        create=tuple(to_create(plan, findings.cells, len(going), limit)),
+        create=create,
         delete=tuple(to_delete(plan, runs, *kept)),
         wake_at=findings.times.following if findings.times is not None else None,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from securebench.core.json_values import object_at, text_at
@@ -135,10 +136,12 @@ class ObservedRuns(NamedTuple):
     Args:
         runs: BenchmarkRuns by name.
         past: Runs of the index by name, the latest of each name.
+        used: Tokens that runs with an allowance have used, by name; of those that have ended.
     """
 
     runs: Mapping[str, SeenRun]
     past: Mapping[str, PastRun]
+    used: Mapping[str, int] = MappingProxyType({})
 
 
 def seen_run(raw: Mapping[str, object]) -> SeenRun:

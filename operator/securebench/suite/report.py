@@ -22,8 +22,10 @@ from securebench.suite.api.status import (
     BenchmarkSuiteStatus,
     CellCounts,
     CellState,
+    StatusBudget,
     StatusCell,
 )
+from securebench.suite.budget import BudgetUse
 from securebench.suite.gates.verdict import GateReport
 from securebench.suite.progress import CellProgress, counts
 from securebench.suite.rounds import SuiteState
@@ -43,6 +45,7 @@ class Findings:
         times: Times of its schedule; None without one.
         cells: How far the current round is.
         gates: What the gates say; None without gates.
+        budget: What has become of the token budget; None without one.
     """
 
     spec: BenchmarkSuiteSpec
@@ -50,6 +53,7 @@ class Findings:
     times: Times | None
     cells: Sequence[CellProgress]
     gates: GateReport | None
+    budget: BudgetUse | None = None
 
 
 def suite_status(
@@ -71,6 +75,7 @@ def suite_status(
             total=number.total(), **{state.value.lower(): number[state] for state in CellState}
         ),
         results=tuple(_status_cell(cell) for cell in findings.cells),
+        budget=_budget(findings.budget),
         last_schedule_time=rfc3339(handled) if times is not None and findings.cells else None,
         next_schedule_time=rfc3339(times.following) if times is not None else None,
         conditions=_with(conditions, _updates(findings), generation, now),
@@ -193,6 +198,12 @@ def _named(cells: Sequence[CellProgress], state: CellState) -> str:
     lines = [f"{cell.cell}: {cell.message}" for cell in found[:MAX_NAMED]]
     rest = len(found) - len(lines)
     return "; ".join([*lines, *([f"and {rest} more cells"] if rest else [])])
+
+
+def _budget(use: BudgetUse | None) -> StatusBudget | None:
+    if use is None:
+        return None
+    return StatusBudget(tokens=use.tokens, used_tokens=use.used, allotted_tokens=use.allotted)
 
 
 def _status_cell(cell: CellProgress) -> StatusCell:

@@ -40,6 +40,7 @@ class SuiteState:
         good: Results that passed the gates before the current round, by cell; what that round is
             compared with.
         passed: Results of the current round, while they pass the gates.
+        allowances: Tokens that runs may use of the suite's budget, by name of the run.
     """
 
     handled: float
@@ -47,6 +48,7 @@ class SuiteState:
     plan: Plan = field(default_factory=Plan)
     good: Mapping[str, GoodResult] = field(default_factory=dict)
     passed: Mapping[str, GoodResult] = field(default_factory=dict)
+    allowances: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def latest_good(self) -> Mapping[str, GoodResult]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Mapping
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.runtime.context import Context
 from securebench.controller.volume.index import IndexEntry, RunIndex
+from securebench.controller.volume.launch_report import budget_tokens
+from securebench.controller.volume.store import RunStore
 from securebench.core.names import SUITE_LABEL
 from securebench.suite.progress import ObservedRuns, PastRun, SeenRun, seen_run
 
@@ -21,16 +24,21 @@ class RunObserver:
 
     def __init__(self, context: Context, suite: str) -> None:
         self._cluster = context.cluster
-        self._index = RunIndex(context.settings.data_root)
+        self._root = context.settings.data_root
+        self._index = RunIndex(self._root)
         self._selector = f"{SUITE_LABEL}={suite}"
         self._taken: set[str] = set()
+        self._used: dict[str, int] = {}
 
     def note_name_conflict(self, name: str) -> None:
         """Observe the run of this name too: it exists, and may lack the suite's label."""
         self._taken.add(name)
 
-    async def observe(self) -> ObservedRuns:
+    async def observe(self, with_allowance: Collection[str]) -> ObservedRuns:
         """Return what there is now.
+
+        Args:
+            with_allowance: Names of the runs whose use of tokens counts.
 
         Raises:
             ClusterError: The API server did not answer.
@@ -44,14 +52,32 @@ class RunObserver:
             found = await self._named(name)
             if found is not None:
                 runs[name] = found
-        return ObservedRuns(runs, past)
+        ended = _ended(with_allowance, runs, past)
+        return ObservedRuns(runs, past, await asyncio.to_thread(self._tokens_used, ended))
 
     async def _named(self, name: str) -> SeenRun | None:
         raw = await self._cluster.get(ObjectKind.BENCHMARK_RUN, name)
         return seen_run(raw) if raw is not None else None
 
+    def _tokens_used(self, ended: Mapping[str, str]) -> dict[str, int]:
+        """Return what runs have used, by name; it does not change any more."""
+        for uid in set(ended.values()) - set(self._used):
+            used = budget_tokens(RunStore(self._root, uid))
+            if used is not None:
+                self._used[uid] = used
+        return {name: self._used[uid] for name, uid in ended.items() if uid in self._used}
+
     def _past(self) -> dict[str, PastRun]:
         return {entry.run: _past_run(entry) for entry in self._index.entries()}
+
+
+def _ended(
+    names: Collection[str], runs: Mapping[str, SeenRun], past: Mapping[str, PastRun]
+) -> dict[str, str]:
+    """Return the uids of those runs that have ended, by name."""
+    there = {name: runs[name].uid for name in names if name in runs and runs[name].has_ended}
+    gone = {name: past[name].uid for name in names if name not in runs and name in past}
+    return there | {name: uid for name, uid in gone.items() if past[name].outcome}
 
 
 def _past_run(entry: IndexEntry) -> PastRun:

@@ -154,7 +154,7 @@ class SuiteLoop:
     async def _decision(self, desired: DesiredSuite, state: SuiteState) -> SuiteDecision:
         """Observe and decide until nothing is missing; what is decided is on the volume then."""
         observed = ObservedSuite(
-            await self._runs.observe(),
+            await self._runs.observe(state.allowances),
             packs_age=self._seconds_since(self._read_packs_at),
             losses_age=self._seconds_since(self._looked_at),
         )

@@ -73,6 +73,21 @@ def lost_usage(store: RunStore, pod: str) -> Usage:
         return Usage()
 
 
+def budget_tokens(store: RunStore) -> int | None:
+    """Return what all launches of a run have used of its budget; None if a report is damaged.
+
+    Args:
+        store: The run's folder; 0 where the run had no gateway.
+    """
+    names = [path.stem for path in (store.gateway_folder / LAUNCHES).glob("*.json")]
+    try:
+        reports = [_read(store, name) for name in names]
+    except ReportMissingError:
+        return None
+    relays = (report.relay for report in reports if report is not None)
+    return sum(relay.budget_tokens for relay in relays if relay is not None)
+
+
 def with_usage(
     store: RunStore,
     run_uid: str,
@@ -111,5 +126,6 @@ def _is_sound(report: LaunchReport) -> bool:
     if relay is not None:
         numbers += [relay.requests, relay.blocked, relay.failures]
         numbers += [relay.input_tokens, relay.cached_tokens, relay.output_tokens]
+        numbers += [relay.reserved_tokens]
     is_known = relay is None or relay.failure in {"", *PROVIDER_REASONS}
     return is_known and min(numbers) >= 0

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from securebench.run.api.base import ApiModel
 from securebench.run.api.field_types import Digest, Matching, ObjectName, SafePath
-from securebench.run.api.models import MAX_ATTEMPTS, Harness, Pack, Provider, RunTemplate
+from securebench.run.api.models import MAX_ATTEMPTS, Budget, Harness, Pack, Provider, RunTemplate
 from securebench.stats.sequential import MAX_LOOKS
 
 KIND = "BenchmarkSuite"
@@ -262,6 +262,10 @@ class BenchmarkSuiteSpec(ApiModel):
     """The rest of the spec of every BenchmarkRun."""
     max_concurrent_runs: Annotated[int, Field(ge=1, le=MAX_CELLS)] = 2
     """Greatest number of BenchmarkRuns of this suite that go on at once."""
+    budget: Budget | None = None
+    """What all runs of the current round together may use of their model providers. Each run gets
+    a share as its budget, and what it leaves goes to those that wait. When it is used up, no run
+    starts."""
     run_policy: SuiteRunPolicy = SuiteRunPolicy.ON_CHANGE
     """OnChange: a cell runs once, and again when something that its score depends on has changed.
     Always: every cell runs at each time of the schedule."""

@@ -68,6 +68,17 @@ class CellCounts(ApiModel):
     """Cells that cannot run."""
 
 
+class StatusBudget(ApiModel):
+    """What has become of the token budget in the current round."""
+
+    tokens: Count
+    """The budget."""
+    used_tokens: Count
+    """What runs that have ended used."""
+    allotted_tokens: Count
+    """What runs in progress may use."""
+
+
 class BenchmarkSuiteStatus(ApiModel):
     """Status as reported by the operator."""
 
@@ -86,6 +97,8 @@ class BenchmarkSuiteStatus(ApiModel):
         ),
     ] = ()
     """Every cell of the current round."""
+    budget: StatusBudget | None = None
+    """What has become of the token budget; absent without one."""
     last_schedule_time: Time | None = None
     """The last time of the schedule at which cells ran, or were found to need no run."""
     next_schedule_time: Time | None = None

@@ -1,0 +1,158 @@
+"""The token budget of a suite, handed to its runs in allowances whose sum never exceeds it. Pure.
+
+Source: decision 0088.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from securebench.agents.harness_config import ProviderHarness
+from securebench.run.api.conditions import Reason
+from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.plan.score_fields import spec_harness
+from securebench.suite.api.models import BenchmarkSuiteSpec
+from securebench.suite.api.status import CellState
+from securebench.suite.planning import PlannedRun
+from securebench.suite.progress import CellProgress, ObservedRuns
+from securebench.suite.rounds import SuiteState
+
+
+class BudgetUse(NamedTuple):
+    """What has become of a suite's budget.
+
+    Args:
+        tokens: The budget.
+        used: What runs that have ended used; those that were deleted before count with all that
+            they were allowed.
+        allotted: Allowances of runs in progress, and of those that are about to be created.
+    """
+
+    tokens: int
+    used: int
+    allotted: int
+
+    @property
+    def left(self) -> int:
+        """What can be handed out."""
+        return max(self.tokens - self.used - self.allotted, 0)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing is left, and nothing can come back."""
+        return self.left == 0 and self.allotted == 0
+
+
+def budget_use(
+    spec: BenchmarkSuiteSpec, state: SuiteState, observed: ObservedRuns
+) -> BudgetUse | None:
+    """Return what has become of the budget of a suite; None without one."""
+    if spec.budget is None:
+        return None
+    used = allotted = 0
+    for name, allowance in state.allowances.items():
+        if _is_over(name, observed):
+            used += observed.used.get(name, allowance)
+        else:
+            allotted += allowance
+    return BudgetUse(spec.budget.tokens, used, allotted)
+
+
+def current_allowances(state: SuiteState, observed: ObservedRuns) -> SuiteState:
+    """Return the state with the allowances that count: of this round, and of runs in progress."""
+    names = {run.name for run in state.plan.runs}
+    going = {name for name, run in observed.runs.items() if not run.has_ended}
+    kept = {name: of for name, of in state.allowances.items() if name in names | going}
+    return replace(state, allowances=kept)
+
+
+def without_means(
+    cells: Sequence[CellProgress], use: BudgetUse | None, state: SuiteState
+) -> tuple[CellProgress, ...]:
+    """Return the cells, of which those fail that wait for a budget that is used up."""
+    if use is None or not use.is_spent:
+        return tuple(cells)
+    waiting = {run.name for run in _waiting(cells, state)}
+    message = f"the budget of the suite, {use.tokens} tokens, is used up: {use.used} were used"
+    reason = Reason.BUDGET_EXHAUSTED.value
+    return tuple(
+        replace(cell, state=CellState.FAILED, reason=reason, message=message)
+        if cell.run in waiting
+        else cell
+        for cell in cells
+    )
+
+
+class FundedRuns(NamedTuple):
+    """Runs that have what they need.
+
+    Args:
+        runs: Those that can be created now, with their budgets in their specs.
+        state: What the suite remembers from now on; on the volume before they are created.
+    """
+
+    runs: tuple[PlannedRun, ...]
+    state: SuiteState
+
+
+def funded(
+    wanted: Sequence[PlannedRun], cells: Sequence[CellProgress], use: BudgetUse, state: SuiteState
+) -> FundedRuns:
+    """Allot to each run an equal share of what is left for it and all that wait.
+
+    Args:
+        wanted: Runs to create.
+        cells: How far the round is.
+        use: What has become of the budget.
+        state: What the suite remembers.
+
+    Returns:
+        The runs without those that wait until something comes back.
+    """
+    allowances, left = dict(state.allowances), use.left
+    waiting = sum(1 for _ in _waiting(cells, state))
+    runs: list[PlannedRun] = []
+    for run in wanted:
+        if uses_tokens(run) and run.name not in allowances:
+            if left == 0:
+                continue
+            share = _bounded(run, max(left // waiting, 1))
+            allowances[run.name] = share
+            left, waiting = left - share, waiting - 1
+        runs.append(_with_budget(run, allowances.get(run.name)))
+    return FundedRuns(tuple(runs), replace(state, allowances=allowances))
+
+
+def uses_tokens(run: PlannedRun) -> bool:
+    """Whether a run asks a model provider through its gateway, which counts tokens."""
+    harness = spec_harness(BenchmarkRunSpec.parse(run.spec))
+    return isinstance(harness, ProviderHarness) or harness.endpoint is not None
+
+
+def _waiting(cells: Sequence[CellProgress], state: SuiteState) -> Iterator[PlannedRun]:
+    """Yield the runs that wait for an allowance."""
+    names = {cell.run for cell in cells if cell.state is CellState.WAITING}
+    for run in state.plan.runs:
+        if run.name in names and run.name not in state.allowances and uses_tokens(run):
+            yield run
+
+
+def _is_over(name: str, observed: ObservedRuns) -> bool:
+    """Whether a run has ended, or was deleted after its begin."""
+    run = observed.runs.get(name)
+    return name in observed.past if run is None else run.has_ended
+
+
+def _bounded(run: PlannedRun, share: int) -> int:
+    """Return a share, or the budget that the template gives to every run if that is lower."""
+    budget = BenchmarkRunSpec.parse(run.spec).budget
+    return share if budget is None else min(share, budget.tokens)
+
+
+def _with_budget(run: PlannedRun, allowance: int | None) -> PlannedRun:
+    if allowance is None:
+        return run
+    budget: Mapping[str, object] = {"tokens": allowance}
+    return replace(run, spec={**run.spec, "budget": budget})
