@@ -215,6 +215,7 @@ bench-parts: setup install ## Measure the gateway, isolation, the parts of a Pod
 	@$(WITH_CLUSTER); python tests/bench/hostile.py --namespace $(NAMESPACE)
 	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m bench.pod_parts --namespace $(NAMESPACE)
 	@python tests/bench/gateway.py
+	@PYTHONPATH=$(PYTHONPATH):tests python -m bench.provider_calls
 
 # What make scale measures. Without a cluster: decisions on a run of SCALE_TASKS tasks, and the export of SCALE_RECORDS records (0: none).
 # Against the API server: SCALE_STEPS of ratio, sizes, flights, runs, restart; runs of SCALE_SIZES tasks, SCALE_COMPARED tasks beside the

@@ -23,25 +23,21 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
+from unittest import mock
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from rich.console import Console
 from rich.table import Table
 
-from securebench.core.clock import SystemClock
-from securebench.gateway.__main__ import open_sockets, read_config, routes
-from securebench.gateway.__main__ import run as run_gateway
+from securebench.core.clock import Clock
+from securebench.gateway import __main__ as program
 from securebench.gateway.net.dial import Dialer, Endpoint, connect_socket
 from securebench.gateway.net.streams import Stream
-from securebench.gateway.server.admission import Admission
 from securebench.gateway.server.context import RunGateway
-from securebench.gateway.server.registry import Launches
-from securebench.gateway.server.server import Server
 from securebench.protocol.gateway import (
     CONFIG_FILE,
     KEYS_FILE,
-    LAUNCHES,
     GatewayConfig,
     GatewayLimits,
     encode,
@@ -154,28 +150,30 @@ async def swallow(reader: asyncio.StreamReader, size: int) -> None:
 # The gateway: the real server, its admission and its records; only the outside is made up
 
 
-async def serve_gateway(folder: Path, origin: int) -> None:
+def serve_gateway(folder: Path, origin: int) -> int:
+    """Be the gateway of a run, whose outside is the origin."""
+
     async def resolve(_host: str) -> tuple[str, ...]:
         return (PUBLIC,)
 
     async def connect(place: Endpoint) -> Stream:
         return await connect_socket(place._replace(address=LOOPBACK, port=origin))
 
-    config, clock = read_config(folder), SystemClock()
-    launches = Launches(folder / LAUNCHES, config, clock)
-    dialer = Dialer(config.limits.connect_seconds, resolve, connect)
-    gateway = RunGateway(config, dialer, dialer, clock)
-    server = Server(gateway, Admission(config, folder / KEYS_FILE), launches, routes(config))
-    await run_gateway(server, launches, open_sockets(0), folder / READY)
+    def make(config: GatewayConfig, clock: Clock) -> RunGateway:
+        dialer = Dialer(config.limits.connect_seconds, resolve, connect)
+        return RunGateway(config, dialer, dialer, clock)
+
+    with mock.patch.object(program, "make_gateway", make):
+        return program.main([str(folder)], port=0, ready=folder / READY)
 
 
-def write_run(folder: Path) -> None:
+def write_run(folder: Path, config: GatewayConfig = CONFIG) -> None:
     """Write the gateway's configuration and a launch's token."""
     key = ec.generate_private_key(ec.SECP256R1())
     public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(key.public_key()))
     keys = {"keys": [{**public, "kid": "bench", "alg": "ES256", "use": "sig"}]}
     (folder / KEYS_FILE).write_text(json.dumps(keys))
-    (folder / CONFIG_FILE).write_bytes(encode(CONFIG))
+    (folder / CONFIG_FILE).write_bytes(encode(config))
     bound = {
         "namespace": CONFIG.namespace,
         "pod": {"name": f"{CONFIG.pod_prefix}1", "uid": "1"},
@@ -241,12 +239,12 @@ def world(folder: Path) -> Iterator[Places]:
                 yield Places(outside, listen["proxy"], watched)
 
 
-def sidecar_spec(folder: Path, gateway: int) -> dict[str, object]:
+def sidecar_spec(folder: Path, gateway: int, route: str = "proxy") -> dict[str, object]:
     return {
         "version": 1,
         "gateway": {"host": LOOPBACK, "port": gateway},
         "token": str(folder / TOKEN),
-        "listen": {"proxy": free_port()},
+        "listen": {route: free_port()},
         "connections": LIMITS.connections,
         "start_seconds": START_SECONDS,
         "close_seconds": 10,
@@ -254,7 +252,7 @@ def sidecar_spec(folder: Path, gateway: int) -> dict[str, object]:
 
 
 def free_port() -> int:
-    (opened,) = open_sockets(0)[:1]
+    (opened,) = program.open_sockets(0)[:1]
     port: int = opened.getsockname()[1]
     opened.close()
     return port
@@ -455,7 +453,7 @@ def main() -> None:
     if given.origin:
         asyncio.run(serve_origin(given.origin))
     elif given.gateway:
-        asyncio.run(serve_gateway(Path(given.gateway[0]), int(given.gateway[1])))
+        sys.exit(serve_gateway(Path(given.gateway[0]), int(given.gateway[1])))
     else:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the processes, too
         with TemporaryDirectory() as folder, world(Path(folder)) as places:

@@ -118,7 +118,9 @@ def run_rows(each: Measured) -> Iterator[Row]:
         "  operator memory", f"{MAX_MEMORY_MIB:.0f} MiB", memory, each.peak_mib <= MAX_MEMORY_MIB
     )
     decision = (
-        f"{each.decision_ms:.2f} ms, {each.slow_share:.2%} above; whole run {each.whole_ms:.0f} ms"
+        f"{each.decision_ms:.2f} ms, {each.slow_share:.2%} above; {each.changes:.0f} changes in"
+        f" each, {each.decision_ms / max(each.changes, 1):.3f} ms a change; whole run"
+        f" {each.whole_ms:.0f} ms"
     )
     yield Row(
         "  decision after an event",

@@ -1,9 +1,4 @@
-"""The operator as a process of this machine, watched from outside.
-
-``python -m scale.operator_process SETTINGS TOOLS`` is the operator as its Pod starts it, but for
-two things: settings and the programs of task containers come from the folders that are named, and
-each decision is timed.
-"""
+"""The operator as a process of this machine, watched from outside."""
 
 from __future__ import annotations
 
@@ -16,23 +11,13 @@ import sys
 import time
 import urllib.request
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import IO
-from unittest import mock
-
-from prometheus_client import Histogram
 
 from bench.product import samples
 from scale.simulated_nodes import CLAIM, MANAGED
-from securebench.controller.loop import run_loop
-from securebench.controller.process import bootstrap, handlers
-from securebench.controller.settings.settings import VARIABLES, load_settings
-from securebench.run.decide.attempt.decision_cache import DecisionCache
-from securebench.run.decide.reconcile import Controls, ObservedState, RunDecision, reconcile
+from securebench.controller.settings.settings import VARIABLES
 
-DECISION = "scale_decision_seconds"
-EVENT, WHOLE = "event", "whole"
 START_SECONDS = 60.0
 WATCHED_SECONDS = 0.05
 DOCKERFILE = Path(__file__).parents[2] / "images" / "operator" / "Dockerfile"
@@ -109,7 +94,7 @@ class OperatorProcess:
 
     def start(self) -> None:
         """Start it, and return at once."""
-        words = [sys.executable, "-m", "scale.operator_process"]
+        words = [sys.executable, "-m", "scale.timed_operator"]
         words += [str(self._settings), str(self._tools)]
         self._process = subprocess.Popen(
             words, env=os.environ | self._environment, stderr=self._log, stdout=self._log, text=True
@@ -166,32 +151,3 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def main() -> None:
-    """Be the operator."""
-    path, tools = Path(sys.argv[1]), Path(sys.argv[2])
-    histogram = Histogram(
-        DECISION,
-        "CPU seconds of one decision, by a look at what changed or at the whole run.",
-        ("look",),
-        buckets=(0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5),
-    )
-
-    def timed(observed: ObservedState, controls: Controls, cache: DecisionCache) -> RunDecision:
-        began = time.thread_time()
-        decision = reconcile(observed, controls, cache)
-        look = WHOLE if observed.changes is None else EVENT
-        histogram.labels(look).observe(time.thread_time() - began)
-        return decision
-
-    with (
-        mock.patch.object(run_loop, "reconcile", timed),
-        mock.patch.object(bootstrap, "TOOLS_SOURCE", tools),
-        mock.patch.object(handlers, "load_settings", partial(load_settings, path=path)),
-    ):
-        handlers.run_operator()
-
-
-if __name__ == "__main__":
-    main()

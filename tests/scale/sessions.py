@@ -15,8 +15,9 @@ from typing import NamedTuple
 from bench.floor import changes
 from bench.product import check, requests_between, succeeded
 from scale.bare import BareClient
-from scale.operator_process import DECISION, EVENT, WHOLE, OperatorProcess
+from scale.operator_process import OperatorProcess
 from scale.simulated_nodes import scheduling
+from scale.timed_operator import CHANGES, DECISION, EVENT, WHOLE
 from securebench.cluster.client import ApiCluster
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from support.build import question, run_body, write_pack
@@ -72,6 +73,7 @@ class Measured(NamedTuple):
         peak_mib: Most memory of the operator.
         decision_ms: Mean CPU milliseconds of a decision about what changed.
         slow_share: Share of such decisions that took longer than ``SLOW``.
+        changes: Mean number of changed attempts and Pods that such a decision is about.
         whole_ms: Mean CPU milliseconds of a look at a whole run.
         status_bytes: Largest status of a run.
         status_writes: Of all runs.
@@ -87,6 +89,7 @@ class Measured(NamedTuple):
     peak_mib: float
     decision_ms: float
     slow_share: float
+    changes: float
     whole_ms: float
     status_bytes: int
     status_writes: int
@@ -258,6 +261,7 @@ def decisions(samples: Mapping[str, float]) -> dict[str, float]:
     return {
         "decision_ms": of("sum", EVENT) / count * 1000,
         "slow_share": 1 - fast / count,
+        "changes": samples.get(f"{CHANGES}_total", 0.0) / count,
         "whole_ms": of("sum", WHOLE) / max(of("count", WHOLE), 1.0) * 1000,
     }
 

@@ -403,9 +403,9 @@ def egress_golden(plan: RunPlan, task: TaskPlan) -> dict[str, dict[str, object]]
         "egress_canary": canary_pod(domains, 1, TARGETS, FACTS),
         "egress_policy": egress_policy(domains),
         "gateway_service": gateway_service(domains),
-        "gateway": gateway_pod(domains, 1, PLAIN_GATEWAY),
+        "gateway": gateway_pod(domains, 1, PLAIN_GATEWAY, 4),
         "gateway_policy": gateway_policy(domains),
-        "provider_gateway": gateway_pod(provider, 2, GATEWAY),
+        "provider_gateway": gateway_pod(provider, 2, GATEWAY, 60),
         "provider_gateway_policy": gateway_policy(provider, GATEWAY.nameservers),
     }
 

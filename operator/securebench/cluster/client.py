@@ -48,6 +48,10 @@ _WATCH_SERVER_SECONDS = 300
 _WATCH_CLIENT_SECONDS = 330.0
 """Longer than the server's timeout, so that only a dead connection reaches it."""
 
+_CONNECTIONS = 32
+"""For requests. Each takes 0.3 MiB, of which asyncio's buffer for TLS is 256 KiB; further requests
+wait for one that is free. The client's own default is 100."""
+
 _NO_LIMIT = 0
 """Means unlimited in aiohttp. ``settings.maxActiveRuns`` bounds the number of watches."""
 
@@ -93,8 +97,9 @@ class ApiCluster:
     Args:
         api: Open client; the caller closes it.
         namespace: The namespace that all requests go to.
-        watches: Open client for watches, which occupy their connections for minutes; by default
-            they share the connection pool of ``api``.
+        watches: Open client for watches, which occupy their connections for minutes, and for
+            Leases, which must not wait for other requests; by default they share the connection
+            pool of ``api``.
     """
 
     def __init__(self, api: ApiClient, namespace: str, watches: ApiClient | None = None) -> None:
@@ -291,11 +296,12 @@ class ApiCluster:
     async def _exchange(self, verb: str, kind: ObjectKind, request: _Request) -> _Answer:
         """Send a request and read the whole response, whatever its status."""
         self.requests[verb, kind] += 1
-        return await self._answered(request)
+        api = self._watches if kind is ObjectKind.LEASE else self._api
+        return await self._answered(request, api)
 
-    async def _answered(self, request: _Request) -> _Answer:
+    async def _answered(self, request: _Request, api: ApiClient | None = None) -> _Answer:
         with connection_errors_as_transient(request.label):
-            response = await self._send(request, self._api)
+            response = await self._send(request, api or self._api)
             async with response:
                 body = await response.read()
             return _Answer(response.status, body, response.headers.get("Retry-After"))
@@ -343,14 +349,15 @@ async def connect(namespace: str, context: str | None = None) -> AsyncIterator[A
         ConfigError: There is no usable configuration.
     """
     configuration = await load_configuration(context)
-    async with ApiClient(configuration) as api, ApiClient(_unbounded(configuration)) as watches:
+    requests, unbounded = _pooled(configuration, _CONNECTIONS), _pooled(configuration, _NO_LIMIT)
+    async with ApiClient(requests) as api, ApiClient(unbounded) as watches:
         yield ApiCluster(api, namespace, watches)
 
 
-def _unbounded(configuration: Configuration) -> Configuration:
-    """Return the same configuration with an unlimited connection pool."""
+def _pooled(configuration: Configuration, connections: int) -> Configuration:
+    """Return the same configuration with a connection pool of that size."""
     result = copy.copy(configuration)
-    result.connection_pool_maxsize = _NO_LIMIT
+    result.connection_pool_maxsize = connections
     return result
 
 

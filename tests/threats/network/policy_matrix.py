@@ -112,7 +112,7 @@ def run_of(space: str, *, has_gateway: bool) -> Run:
 def gateway_of(run: Run, number: int) -> Raw:
     """Return a gateway Pod of a run."""
     limits = GatewayPolicy(run.plan.pods.image, "256Mi", GatewayLimits(), (places.RESOLVER,))
-    return dict(gateway_pod(run.plan, number, limits))
+    return dict(gateway_pod(run.plan, number, limits, 1))
 
 
 def pods_of(closed: Run, run: Run, other: Run) -> dict[str, Raw]:

@@ -498,7 +498,17 @@ async def test_watches_take_no_connection_of_the_other_requests(kubeconfig):
         calls, watches = cluster._api.configuration, cluster._watches.configuration
     assert watches.host == calls.host
     assert watches.connection_pool_maxsize == 0
-    assert calls.connection_pool_maxsize > 0
+    assert calls.connection_pool_maxsize == 32
+
+
+async def test_a_lease_does_not_wait_for_the_other_requests():
+    api, watches = Api((200, {})), Api((200, {}), (200, {}))
+    cluster = ApiCluster(api, "sb", watches)
+    await cluster.get(ObjectKind.LEASE, "leader")
+    await cluster.replace(ObjectKind.LEASE, {"metadata": {"name": "leader"}})
+    await cluster.get(ObjectKind.POD, "a")
+    paths = [[request.path.split("/")[-2] for request in each.requests] for each in (api, watches)]
+    assert paths == [["pods"], ["leases", "leases"]]
 
 
 async def test_a_watch_goes_through_its_own_client():

@@ -17,6 +17,7 @@ def measured(tasks=100, **changes):
         peak_mib=100.0,
         decision_ms=0.2,
         slow_share=0.0,
+        changes=2.0,
         whole_ms=3.0,
         status_bytes=2048,
         status_writes=6,

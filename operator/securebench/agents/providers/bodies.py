@@ -43,11 +43,13 @@ class RelayedBody:
         data: JSON.
         model: Requested model; ``unnamed`` if the name is not a plain word.
         stripped: Sorted kinds of what was stripped: types of tools and names of fields.
+        is_streamed: Whether it asks for a stream of events.
     """
 
     data: bytes
     model: str
     stripped: tuple[str, ...] = ()
+    is_streamed: bool = False
 
 
 class RefusedBodyError(SecureBenchError):
@@ -137,7 +139,12 @@ def relayed_body(raw: bytes, close: Close) -> RelayedBody:
     findings = BodyFindings()
     kept = close(body, findings)
     data = json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode()
-    return RelayedBody(data, plain(kept.get("model"), _MODEL), tuple(sorted(findings.kinds)))
+    return RelayedBody(
+        data=data,
+        model=plain(kept.get("model"), _MODEL),
+        stripped=tuple(sorted(findings.kinds)),
+        is_streamed=kept.get("stream") is True,
+    )
 
 
 def plain(kind: object, pattern: re.Pattern[str] = _KIND) -> str:

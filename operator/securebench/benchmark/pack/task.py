@@ -136,13 +136,14 @@ def compile_rows(pack: BenchmarkPack, *, limit: int | None = None) -> Compiled:
     parsed = parse_rows(pack.lines, pack.manifest, path=pack.tasks_path, limit=limit)
     tasks: list[CompiledTask] = []
     errors = list(parsed.errors)
+    shared = _pack_metadata(pack.manifest)
     for row in parsed.rows:
         problems = list(_row_problems(row))
         errors += [
             row_error(row.context, text, path=pack.tasks_path, line=row.line) for text in problems
         ]
         if not problems:
-            tasks.append(CompiledTask(row, _task(row, pack.manifest)))
+            tasks.append(CompiledTask(row, _task(row, pack.manifest, shared)))
     return Compiled(tuple(tasks), tuple(in_file_order(errors)))
 
 
@@ -185,7 +186,7 @@ def compile_benchmark_row(
         problems += [f"{parsed.context}{problem}" for problem in _row_problems(parsed)]
     if parsed is None or problems:
         raise ConfigErrors([PackError(problem) for problem in problems])
-    return _task(parsed, manifest)
+    return _task(parsed, manifest, _pack_metadata(manifest))
 
 
 def _row_problems(row: BenchmarkRow) -> Iterator[str]:
@@ -197,12 +198,14 @@ def _row_problems(row: BenchmarkRow) -> Iterator[str]:
         yield f"Duplicate compiled resource name {name!r}"
 
 
-def _task(row: BenchmarkRow, manifest: BenchmarkManifest) -> SecureBenchTask:
+def _task(
+    row: BenchmarkRow, manifest: BenchmarkManifest, shared: Mapping[str, object]
+) -> SecureBenchTask:
     return SecureBenchTask(
         id=row.id,
         benchmark_id=manifest.id,
         task_type=row.family,
-        metadata=_metadata(row, manifest),
+        metadata=_metadata(row, shared),
         resources=ResourceBundle(tuple(_resources(row))),
     )
 
@@ -220,15 +223,23 @@ def _resource(name: str, lane: Lane, value: object) -> Resource:
     return Resource(name, lane, resource_kind(value), deepcopy(value))
 
 
-def _metadata(row: BenchmarkRow, manifest: BenchmarkManifest) -> dict[str, object]:
+def _metadata(row: BenchmarkRow, shared: Mapping[str, object]) -> dict[str, object]:
+    found = {**deepcopy(dict(row.metadata)), **shared}
+    if row.environment:
+        defaults = object_in(shared["environment"])
+        found["environment"] = deepcopy({**defaults, **row.environment})
+    return found
+
+
+def _pack_metadata(manifest: BenchmarkManifest) -> Mapping[str, object]:
+    """Return what the metadata of all rows have in common; thousands of tasks share one copy."""
     return {
-        **deepcopy(dict(row.metadata)),
         "benchmark_pack": {
             "id": manifest.id,
             "version": manifest.version,
             "manifest_path": manifest.path,
         },
-        "environment": deepcopy({**manifest.default_environment, **row.environment}),
+        "environment": deepcopy(dict(manifest.default_environment)),
         "asset_roots": {
             "public": manifest.asset_roots.public,
             "eval": manifest.asset_roots.eval,

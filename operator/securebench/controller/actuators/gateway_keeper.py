@@ -121,15 +121,20 @@ class GatewayKeeper:
         async with self.services.watching():
             yield
 
-    def apply(self, step: GatewayStep) -> None:
-        """Start to create what is missing, replace what ended and delete what was replaced."""
+    def apply(self, step: GatewayStep, parallelism: int) -> None:
+        """Start to create what is missing, replace what ended and delete what was replaced.
+
+        Args:
+            step: What was decided.
+            parallelism: Pods of the run in flight, as the user wants now.
+        """
         self._memory = step.memory
         for view in step.delete:
             self._writers.deleter.delete(Deletion(view.name, view.uid, at_once=True))
         must_start = step.start and self._writers.creator.may_create(self._pod_name(step.start))
         has_work = must_start or step.needs_service or step.needs_keys
         if has_work and not self._writers.tasks.has(self._name):
-            self._writers.tasks.start(self._name, self._carry_out_step(step))
+            self._writers.tasks.start(self._name, self._carry_out_step(step, parallelism))
 
     async def close(self, wake: Wake) -> None:
         """Delete Pods and Service; the policies go with the run.
@@ -175,7 +180,7 @@ class GatewayKeeper:
     def _pod_name(self, number: int) -> str:
         return gateway_pod_name(self._uid, number)
 
-    async def _carry_out_step(self, step: GatewayStep) -> None:
+    async def _carry_out_step(self, step: GatewayStep, parallelism: int) -> None:
         """Send the requests of a step; their outcomes are part of the next pass.
 
         Raises:
@@ -184,7 +189,7 @@ class GatewayKeeper:
         retries = self._writers.retries
         try:
             if step.start:
-                await self._start(step.start)
+                await self._start(step.start, parallelism)
             if step.needs_service:
                 await self._make_service()
             if step.needs_keys:
@@ -210,7 +215,7 @@ class GatewayKeeper:
         now = self._clock.monotonic()
         self._outcomes.append(partial(delayed, trouble=trouble, now=now, again_at=again_at))
 
-    async def _start(self, number: int) -> None:
+    async def _start(self, number: int, parallelism: int) -> None:
         """Create what a gateway Pod needs, then the Pod."""
         await self._make_service()
         if not self.address:
@@ -222,7 +227,7 @@ class GatewayKeeper:
         await self._write_keys()
 
         async def manifest() -> Raw:
-            return gateway_pod(self._plan, number, self._rules)
+            return gateway_pod(self._plan, number, self._rules, parallelism)
 
         self._outcomes.append(_creating)
         self._writers.creator.create_pod(self._pod_name(number), manifest, self._pods.note_created)

@@ -120,14 +120,19 @@ class NetworkKeeper:
         """When the latest gateway Pod was created, or None where the run needs none."""
         return self._gateway.since if self._gateway is not None else None
 
-    def apply(self, step: NetworkStep) -> None:
-        """Start the actions of a decision, whose proof is in the journal."""
+    def apply(self, step: NetworkStep, desired: DesiredState) -> None:
+        """Start the actions of a decision, whose proof is in the journal.
+
+        Args:
+            step: What was decided.
+            desired: What the user wants.
+        """
         if step.needs_list:
             self._informer.relist()
         for repair in step.repairs:
             self._policies.repair(repair)
         if self._gateway is not None and step.gateway is not None:
-            self._gateway.apply(step.gateway)
+            self._gateway.apply(step.gateway, desired.spec.parallelism)
         if step.canary is None:
             return
         self._canary = step.canary.memory

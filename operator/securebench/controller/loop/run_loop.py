@@ -213,7 +213,7 @@ class RunLoop:
         )
 
     async def _act(self, decision: RunDecision) -> None:
-        self._network.apply(decision.network)
+        self._network.apply(decision.network, self._spec.desired)
         await self._attempts.apply(decision)
 
     async def _publish(self, decision: RunDecision) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -89,7 +88,7 @@ class ProviderCall:
         self._reading: asyncio.Future[bytes | None] | None = None
         self._is_over = False
         self._waited_seconds = 0.0
-        self._is_streamed = True
+        self._is_streamed = request.is_streamed
         self._body_bytes = len(request.body)
         self._turn = gateway.bodies.turn(launch)
         self._reserve(1)
@@ -157,8 +156,6 @@ class ProviderCall:
                 await upstream.close()
 
     async def _ask(self, upstream: Upstream) -> None:
-        body = self._request.body
-        self._is_streamed = await self._gateway.bodies.process(len(body), _is_streamed, body)
         await upstream.ask(self._request)
         self._request = self._request._replace(body=b"")
 
@@ -280,8 +277,3 @@ class ProviderCall:
             input_tokens=seen.input_tokens or self._body_bytes // CHARACTERS_PER_TOKEN,
             output_tokens=max(seen.output_tokens, self._meter.characters // CHARACTERS_PER_TOKEN),
         )
-
-
-def _is_streamed(body: bytes) -> bool:
-    """Return whether a body, as serialised here, asks for a stream of events."""
-    return b'"stream":true' in body and json.loads(body).get("stream") is True

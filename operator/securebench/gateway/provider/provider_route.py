@@ -242,7 +242,9 @@ class Request:
         except RefusedHeadersError as error:
             raise RefusedCallError(RequestRefusal.BAD_REQUEST, error.reason) from error
         target = self._provider.target(self._exchange.head.target, self._config.base)
-        return UpstreamRequest(self._provider, self._config, target, headers, body.data, key)
+        return UpstreamRequest(
+            self._provider, self._config, target, headers, body.data, key, body.is_streamed
+        )
 
     async def _raw(self) -> bytes:
         try:

@@ -28,6 +28,7 @@ class UpstreamRequest(NamedTuple):
         headers: Including the key.
         body: JSON.
         key: The key alone, to mask it in the response; may be empty.
+        is_streamed: Whether the body asks for a stream of events.
     """
 
     provider: ProviderRules
@@ -36,6 +37,7 @@ class UpstreamRequest(NamedTuple):
     headers: list[tuple[bytes, bytes]]
     body: bytes
     key: bytes
+    is_streamed: bool
 
 
 class Upstream:

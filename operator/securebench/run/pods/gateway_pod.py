@@ -21,6 +21,8 @@ from securebench.run.pods.parts.frame import labels as pod_labels
 from securebench.run.pods.sidecar import audience
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from securebench.run.plan.model import EgressPlan, ProviderPlan
 
 DEADLINE_SECONDS: Final = 7 * 24 * 3600
@@ -85,13 +87,14 @@ def gateway_service(plan: RunPlan) -> Manifest:
     }
 
 
-def gateway_pod(plan: RunPlan, number: int, policy: GatewayPolicy) -> Manifest:
+def gateway_pod(plan: RunPlan, number: int, policy: GatewayPolicy, parallelism: int) -> Manifest:
     """Return a gateway Pod.
 
     Args:
         plan: The run; it has an egress plan.
         number: Counts from 1; a Pod that ended is replaced by the next.
         policy: What the administrator says.
+        parallelism: Pods of the run in flight, which it serves.
 
     Raises:
         InvariantViolationError: The run has no egress plan.
@@ -110,7 +113,8 @@ def gateway_pod(plan: RunPlan, number: int, policy: GatewayPolicy) -> Manifest:
         volumes.empty_dir(volumes.TEMPORARY, sizes.GATEWAY_TEMPORARY_BYTES),
         *_optional_volumes(egress, policy),
     ]
-    return pod(plan, frame, Containers(_container(plan, egress, policy), volume_list))
+    container = _container(plan, egress, policy, sizes.gateway_requests(parallelism))
+    return pod(plan, frame, Containers(container, volume_list))
 
 
 def gateway_config(plan: RunPlan, policy: GatewayPolicy) -> GatewayConfig:
@@ -157,7 +161,9 @@ def _provider(provider: ProviderPlan | None) -> ProviderConfig | None:
     )
 
 
-def _container(plan: RunPlan, egress: EgressPlan, policy: GatewayPolicy) -> Manifest:
+def _container(
+    plan: RunPlan, egress: EgressPlan, policy: GatewayPolicy, requests: Mapping[str, str]
+) -> Manifest:
     mounts = [
         volumes.mount(
             volumes.RESULTS,
@@ -176,7 +182,7 @@ def _container(plan: RunPlan, egress: EgressPlan, policy: GatewayPolicy) -> Mani
     container = trusted_container(
         replace(plan.pods, image=policy.image),
         layout.GATEWAY,
-        sizes.container_resources(sizes.lowered(sizes.GATEWAY_REQUESTS, limits), limits),
+        sizes.container_resources(sizes.lowered(requests, limits), limits),
         mounts,
     )
     container["command"] = [PYTHON, "-I", "-m", "securebench.gateway", layout.GATEWAY_WORK]

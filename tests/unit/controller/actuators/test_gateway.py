@@ -47,6 +47,7 @@ from support.manifest_samples import RUN_UID
 PLAN = replace(plan_of(), egress=DOMAINS)
 NAME = "sb-3f2a9c1e5b7d-gateway"
 START_SECONDS = 180
+PARALLELISM = 60
 READY = {"type": "Ready", "status": "True"}
 
 
@@ -94,7 +95,7 @@ class World:
     async def tend(self):
         self.writers.observe()
         step = decide(self.keeper.observe(), self.keeper.memory, self.clock.instant())
-        self.keeper.apply(step)
+        self.keeper.apply(step, PARALLELISM)
         await asyncio.sleep(0.001)
 
     def pods(self):
@@ -561,10 +562,10 @@ def test_a_request_without_an_answer_is_looked_at_again_at_once(world):
 def test_what_comes_of_a_request_between_look_and_act_counts(world):
     async def turn():
         step = decide(world.keeper.observe(), world.keeper.memory, world.clock.instant())
-        world.keeper.apply(step)
+        world.keeper.apply(step, PARALLELISM)
         step = decide(world.keeper.observe(), world.keeper.memory, world.clock.instant())
         await asyncio.sleep(0.001)
-        world.keeper.apply(step)
+        world.keeper.apply(step, PARALLELISM)
 
     error = PermanentClusterError("no", status=422)
     world.cluster.fail_next("create", error, kind=ObjectKind.SERVICE)

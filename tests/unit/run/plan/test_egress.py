@@ -61,7 +61,7 @@ def test_a_command_with_a_provider_by_its_url() -> None:
         "no_proxy": "localhost,127.0.0.1,::1",
     }
     (mounted,) = [
-        each for each in gateway_pod(plan, 1, GATEWAY)["spec"]["volumes"] if "secret" in each
+        each for each in gateway_pod(plan, 1, GATEWAY, 4)["spec"]["volumes"] if "secret" in each
     ]
     assert mounted["secret"]["secretName"] == "key"
     assert mounted["secret"]["items"][0]["key"] == "OWN_KEY"
@@ -85,7 +85,7 @@ def test_a_budget_needs_a_provider_whose_tokens_are_counted(config: dict[str, An
 def test_a_provider_without_a_key_needs_no_secret() -> None:
     plan = plan_of(URL)
     assert told(plan).key_file == ""
-    pod: Any = gateway_pod(plan, 1, GATEWAY)
+    pod: Any = gateway_pod(plan, 1, GATEWAY, 4)
     assert not [each for each in pod["spec"]["volumes"] if "secret" in each]
     assert "/provider" not in str(pod["spec"]["containers"][0]["volumeMounts"])
 

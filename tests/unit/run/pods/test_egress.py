@@ -163,7 +163,7 @@ def test_the_gateway_is_told_what_the_run_may_do() -> None:
 def test_a_plain_gateway_has_neither_key_nor_authorities() -> None:
     config = gateway_config(plan_with(DOMAINS), PLAIN_GATEWAY)
     assert (config.provider, config.authorities) == (None, "")
-    body = json.dumps(gateway_pod(plan_with(DOMAINS), 1, PLAIN_GATEWAY))
+    body = json.dumps(gateway_pod(plan_with(DOMAINS), 1, PLAIN_GATEWAY, 4))
     assert '"secret"' not in body
     assert '"configMap"' not in body
 
@@ -179,7 +179,7 @@ def test_budgets_and_tools_reach_the_gateway() -> None:
 
 
 def test_the_gateway_has_one_key_of_the_secret_and_no_token() -> None:
-    pod: Any = gateway_pod(plan_with(PROVIDER), 1, GATEWAY)["spec"]
+    pod: Any = gateway_pod(plan_with(PROVIDER), 1, GATEWAY, 4)["spec"]
     (secret,) = (one["secret"] for one in pod["volumes"] if "secret" in one)
     assert secret["secretName"] == "keys"
     assert secret["items"] == [{"key": "OPENAI_API_KEY", "path": "key"}]
@@ -195,22 +195,32 @@ def test_a_harness_never_names_the_providers_secret() -> None:
 
 
 def test_requests_are_never_above_a_small_memory() -> None:
-    pod: Any = gateway_pod(plan_with(DOMAINS), 1, replace(PLAIN_GATEWAY, memory="64Mi"))["spec"]
+    pod: Any = gateway_pod(plan_with(DOMAINS), 1, replace(PLAIN_GATEWAY, memory="64Mi"), 4)["spec"]
     resources = pod["containers"][0]["resources"]
     assert resources["requests"]["memory"] == resources["limits"]["memory"] == "64Mi"
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "want_cpu"), [(1, "54m"), (4, "66m"), (60, "290m"), (1000, "400m")]
+)
+def test_the_cpu_request_grows_with_the_agents_up_to_a_bound(
+    parallelism: int, want_cpu: str
+) -> None:
+    pod: Any = gateway_pod(plan_with(DOMAINS), 1, PLAIN_GATEWAY, parallelism)["spec"]
+    assert pod["containers"][0]["resources"]["requests"]["cpu"] == want_cpu
 
 
 def test_a_run_without_egress_has_no_gateway() -> None:
     with pytest.raises(InvariantViolationError, match="has no gateway"):
         gateway_config(plan_with(None), PLAIN_GATEWAY)
     with pytest.raises(InvariantViolationError, match="has no gateway"):
-        gateway_pod(plan_with(None), 1, PLAIN_GATEWAY)
+        gateway_pod(plan_with(None), 1, PLAIN_GATEWAY, 4)
 
 
 def test_the_service_leads_to_the_gateway_pods_of_the_run_only() -> None:
     plan = plan_with(DOMAINS)
     service: Any = gateway_service(plan)
-    pod: Any = gateway_pod(plan, 3, PLAIN_GATEWAY)
+    pod: Any = gateway_pod(plan, 3, PLAIN_GATEWAY, 4)
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
     assert not service["spec"]["selector"].items() <= harness(DOMAINS)["metadata"]["labels"].items()
     assert pod["metadata"]["name"] == f"{service['metadata']['name']}-3"
@@ -308,7 +318,9 @@ def test_names_are_asked_of_the_configured_servers(
     }
     assert [peer["ipBlock"]["cidr"] for peer in rule["to"] if "ipBlock" in peer] == want
     assert len(rule["to"]) == max(1, len(want))
-    pod: Any = gateway_pod(plan_with(DOMAINS), 1, replace(GATEWAY, nameservers=nameservers))["spec"]
+    pod: Any = gateway_pod(plan_with(DOMAINS), 1, replace(GATEWAY, nameservers=nameservers), 4)[
+        "spec"
+    ]
     assert pod["dnsConfig"].get("nameservers", []) == list(nameservers)
     assert pod["dnsPolicy"] == ("None" if nameservers else "ClusterFirst")
 

@@ -40,7 +40,13 @@ SIDECAR_REQUESTS = {CPU: "10m", MEMORY: "32Mi", STORAGE: "16Mi"}
 SIDECAR_LIMITS = {CPU: "1", MEMORY: "128Mi", STORAGE: "64Mi"}
 """A Go program and the buffers of as many connections as the sidecar accepts."""
 
-GATEWAY_REQUESTS = {CPU: "50m", MEMORY: "128Mi", STORAGE: "16Mi"}
+GATEWAY_MILLICORES = 50
+GATEWAY_MILLICORES_PER_POD = 4
+GATEWAY_MILLICORES_MOST = 400
+"""CPU request of a gateway: also its weight where a node's CPU is short, beside the agents that it
+serves (decision 0091). Bounded, so that a small node has room for it."""
+
+GATEWAY_REQUESTS = {MEMORY: "128Mi", STORAGE: "16Mi"}
 GATEWAY_LIMITS = {CPU: "2", STORAGE: "128Mi"}
 """Its memory is a setting."""
 GATEWAY_TEMPORARY_BYTES = 16 * MIB
@@ -87,6 +93,12 @@ def container_resources(
 ) -> dict[str, object]:
     """Return the ``resources`` of a container, in the order of their names."""
     return {"requests": dict(sorted(requests.items())), "limits": dict(sorted(limits.items()))}
+
+
+def gateway_requests(parallelism: int) -> dict[str, str]:
+    """Return the requests of the gateway of a run with so many Pods in flight."""
+    wanted = GATEWAY_MILLICORES + GATEWAY_MILLICORES_PER_POD * parallelism
+    return {CPU: f"{min(wanted, GATEWAY_MILLICORES_MOST)}m", **GATEWAY_REQUESTS}
 
 
 def lowered(requests: Mapping[str, str], limits: Mapping[str, str]) -> dict[str, str]:
