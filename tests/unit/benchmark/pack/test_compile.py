@@ -63,6 +63,16 @@ def test_a_compiled_task():
     assert task.agent_payload()["assets"] == [{"path": "a.png", "type": "image"}]
 
 
+def test_tasks_share_what_their_pack_says_of_all():
+    rows = [{**CHOICE, "id": name} for name in ("a", "b")]
+    own = {**CHOICE, "id": "own", "environment": {"image": "own"}}
+    first, second, other = compile_benchmark_pack(pack(*rows, own))
+    names = ("benchmark_pack", "environment", "asset_roots", "asset_defaults")
+    assert all(first.metadata[name] is second.metadata[name] for name in names)
+    assert first.environment == {"image": "base", "workdir": "/app"}
+    assert other.environment == {"image": "own", "workdir": "/app"}
+
+
 def test_payloads_of_a_task():
     (task,) = compile_benchmark_pack(pack(CHOICE))
     assert task.agent_payload() == task.public_payload() == CHOICE["input"]
