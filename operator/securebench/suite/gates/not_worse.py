@@ -46,13 +46,13 @@ def not_worse(gate: NotWorse, cells: Sequence[JudgedCell]) -> GateVerdict:
     """
     found = [_compared(gate, cell, len(cells)) for cell in cells if not cell.is_first]
     compared = [each for each in found if isinstance(each, _Compared)]
-    open_ = [each for each in found if isinstance(each, str)]
+    undecided = [each for each in found if isinstance(each, str)]
     worse = list(_worse_in_looks(compared) if gate.looks else _worse_at_the_end(gate, compared))
-    open_ += [text for each in compared if (text := _unfinished(each))]
+    undecided += [text for each in compared if (text := _unfinished(each))]
     if worse:
-        return gate_failed(f"notWorse: {listed([*worse, *open_])}")
-    if open_:
-        return gate_undecided(f"notWorse: {listed(open_)}")
+        return gate_failed(f"notWorse: {listed([*worse, *undecided])}")
+    if undecided:
+        return gate_undecided(f"notWorse: {listed(undecided)}")
     blind = [each.cell for each in compared if _is_blind(gate, each, len(compared))]
     if blind:
         return gate_undecided(f"notWorse: too few tasks to show any loss: {listed(blind)}")
