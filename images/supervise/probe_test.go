@@ -6,12 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"securebench.dev/supervise/internal/fixtures"
 	"securebench.dev/supervise/internal/network"
 	"securebench.dev/supervise/internal/outcome"
 )
 
 func TestCommandsWaitForTheirSidecar(t *testing.T) {
-	address := freeAddress(t)
+	address := fixtures.FreeAddress(t)
 	f := newFixture(t)
 	f.spec["awaits"] = []any{address}
 	running := f.start(f.phases(shell("touch begun")).command())
@@ -34,7 +35,7 @@ func TestCommandsWaitForTheirSidecar(t *testing.T) {
 
 func TestStopEndsTheWaitForASidecar(t *testing.T) {
 	f := newFixture(t)
-	f.spec["awaits"] = []any{freeAddress(t)}
+	f.spec["awaits"] = []any{fixtures.FreeAddress(t)}
 	f.init = true
 	running := f.start(f.phases(shell("touch begun")).command())
 	time.Sleep(100 * time.Millisecond)
@@ -44,7 +45,7 @@ func TestStopEndsTheWaitForASidecar(t *testing.T) {
 	}
 	told := make(chan struct{})
 	close(told)
-	if network.WaitOpen([]string{freeAddress(t)}, told) {
+	if network.WaitOpen([]string{fixtures.FreeAddress(t)}, told) {
 		t.Error("nobody listens there")
 	}
 }
@@ -55,15 +56,4 @@ func TestSidecarsHaveAddresses(t *testing.T) {
 	if got := f.phases(shell("true")).run(); got.code != outcome.CodeOwnFault {
 		t.Errorf("%+v", got.message)
 	}
-}
-
-// freeAddress is one on the loopback where nobody listens.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }

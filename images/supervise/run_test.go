@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"securebench.dev/supervise/internal/fixtures"
 	"securebench.dev/supervise/internal/outcome"
 	"securebench.dev/supervise/internal/process"
 )
@@ -368,14 +369,7 @@ func TestProbes(t *testing.T) {
 }
 
 func TestNetworkThatOpensMeanwhile(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := fixtures.FreeAddress(t)
 	f := newFixture(t)
 	f.spec["probes"] = []any{address}
 	begun, opened := f.path("begun"), f.path("opened")

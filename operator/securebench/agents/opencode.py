@@ -87,7 +87,7 @@ def _environment(harness: ProviderHarness, base_url: str) -> Mapping[str, str]:
 
 
 class _OpencodeEvents:
-    """Events of ``opencode run --format json``: a command is told once it has ended."""
+    """Events of ``opencode run --format json``: a command is reported once it has ended."""
 
     def events(self, event: Mapping[str, object]) -> Iterator[AgentEvent]:
         """Yield the events in one JSON object."""

@@ -1,1 +1,1 @@
-"""What people look at afterwards: reports and comparisons of result folders."""
+"""Reports and comparisons of result folders."""

@@ -95,7 +95,7 @@ def _found(client: MlflowClient, experiment: str, results: ResultSet) -> Run | N
 
 
 def _identity(results: ResultSet) -> str:
-    """Return what stays the same while a run goes on and is resumed."""
+    """Return what stays the same while a run is active and when it is resumed."""
     digests = {
         name: sorted(results.provenance.digests.get(name, ())) for name in ("pack", "harness")
     }

@@ -84,7 +84,7 @@ class JournalFacts:
     Attributes:
         attempts: Those that have begun or have a record.
         findings: Each result of the isolation check once, in their order.
-        end: The last entry; None while the run goes on.
+        end: The last entry; None while the run is active.
     """
 
     attempts: dict[AttemptNumbers, AttemptFacts] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class JournalFacts:
         return map(_encode, self.in_order())
 
     def apply_body(self, body: bytes) -> None:
-        """Take in the JSON of a line of the journal.
+        """Record the JSON of a line of the journal.
 
         Raises:
             ValueError: It holds no entry.
@@ -109,7 +109,7 @@ class JournalFacts:
         self.apply(text_at(found, "type"), object_at(found, "entry"))
 
     def apply(self, kind: str, entry: Raw) -> None:
-        """Take in an entry; those that say nothing of launches, isolation and end are left out.
+        """Record an entry; those about neither launches, isolation nor the end are ignored.
 
         Raises:
             ValueError: It is no such entry.

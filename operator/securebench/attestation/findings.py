@@ -7,7 +7,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 MAX_FINDINGS = 20
-"""Findings of one kind that are told one by one."""
+"""Findings of one kind that are listed one by one."""
 
 
 class Mismatch(NamedTuple):

@@ -79,7 +79,7 @@ def findings(rule: str, problems: Iterable[FindingProblem], summary: str) -> tup
     Args:
         rule: The rule.
         problems: All that it has to say, in any order; equal ones count once.
-        summary: What was looked at; the message where there is no problem.
+        summary: What was inspected; the message where there is no problem.
     """
     found = tuple(
         Finding(
@@ -95,7 +95,7 @@ def findings(rule: str, problems: Iterable[FindingProblem], summary: str) -> tup
 
 
 def summary(count: int, text: str) -> str:
-    """Return what a rule looked at.
+    """Return what a rule inspected.
 
     Args:
         count: Tasks.
@@ -105,5 +105,5 @@ def summary(count: int, text: str) -> str:
 
 
 def not_checked(rule: str, message: str, remedy: str) -> tuple[Finding, ...]:
-    """Return the finding of a rule that looked at nothing."""
+    """Return the finding of a rule that inspected nothing."""
     return (Finding(rule, FindingOutcome.NOT_CHECKED, PACK, message, remedy),)

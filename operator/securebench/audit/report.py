@@ -45,7 +45,7 @@ class Report:
 
     @property
     def verdict(self) -> PackAudit:
-        """Return what runs of this pack may say of it: ``none`` where not enough was looked at."""
+        """Return what runs of this pack may say of it: ``none`` where not enough was inspected."""
         if self.has_failed:
             return PackAudit.FAILED
         unchecked = {f.rule for f in self.findings if f.outcome is FindingOutcome.NOT_CHECKED}

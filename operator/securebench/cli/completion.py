@@ -67,7 +67,7 @@ def _end_silently_after(seconds: float) -> None:
 
 
 def _completions(words: Sequence[str]) -> list[str]:
-    """Return what bash would be told."""
+    """Return the completions that bash would get."""
     from securebench.cli.main import app
 
     os.environ |= {

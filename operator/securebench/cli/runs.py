@@ -171,7 +171,7 @@ def suspend(run: Run, *, namespace: Namespace = None, context: Context = None) -
 
 @app.command()
 def resume(run: Run, *, namespace: Namespace = None, context: Context = None) -> None:
-    """Let a suspended run go on, or continue one that has ended in a new run."""
+    """Resume a suspended run, or continue one that has ended in a new run."""
     from securebench.client.commands.resume import resume as resume_run
     from securebench.client.volume.connection import ClusterTarget
 

@@ -48,7 +48,7 @@ class Instant(NamedTuple):
 
 
 def elapsed_seconds() -> float:
-    """Return seconds of a clock that never jumps and goes on while the machine sleeps."""
+    """Return seconds of a monotonic clock that includes suspension of the machine."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

@@ -12,10 +12,10 @@ SecureBenchError(reason, facts)
 │   │   └── SecretMissingError a Secret that it names may still come
 │   └── MissingInputError      both that may still come; carries what is missing
 ├── ClusterError
-│   ├── TransientClusterError  worth repeating; may carry retry_after_seconds
+│   ├── TransientClusterError  transient, may be retried; may carry retry_after_seconds
 │   │   └── LeaseOverdueError  our Lease is not renewed; until it is, nothing may be written
 │   └── PermanentClusterError  the same request would be refused again
-├── RegistryUnavailableError   a registry of packs; worth repeating
+├── RegistryUnavailableError   a registry of packs; transient, may be retried
 ├── StorageError
 │   ├── JournalCorruptError    carries the line number
 │   ├── TooLargeError          carries the bound in bytes
@@ -162,7 +162,7 @@ class PermanentClusterError(ClusterError):
 
 
 class RegistryUnavailableError(SecureBenchError):
-    """A registry of packs did not answer, or broke off; worth repeating."""
+    """A registry of packs did not answer, or broke off; transient, may be retried."""
 
 
 class RunGoneError(SecureBenchError):

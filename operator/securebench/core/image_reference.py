@@ -18,7 +18,7 @@ REPOSITORY_PATTERN = rf"{_PART}(/{_PART})*"
 TAG_PATTERN = "[A-Za-z0-9_][-A-Za-z0-9_.]{0,127}"
 
 PINNED_PATTERN = f"{HOST_PATTERN}/{REPOSITORY_PATTERN}(:{TAG_PATTERN})?@{PATTERN}"
-"""A reference that names one content for ever (RE2 and Python)."""
+"""A reference that always names the same content: one by digest (RE2 and Python)."""
 
 _REFERENCE = re.compile(
     rf"(?P<host>{HOST_PATTERN})/(?P<repository>{REPOSITORY_PATTERN})"

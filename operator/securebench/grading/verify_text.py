@@ -51,7 +51,7 @@ CUT_MARK = "metadata_truncated"
 
 @dataclass(frozen=True, slots=True)
 class VerifyJob:
-    """What the verifier is told of one member: a family, and two inputs by path and digest."""
+    """One member of the verifier's input: a family, and two files by path and digest."""
 
     name: str
     family: str

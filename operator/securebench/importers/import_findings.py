@@ -10,7 +10,7 @@ from securebench.core.errors import PackError
 
 @dataclass(frozen=True, slots=True)
 class ImportFindings:
-    """Collects while a task folder is read, so that everything is told in one go."""
+    """Collects while a task folder is read, so that everything is reported together."""
 
     errors: list[PackError] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)

@@ -29,7 +29,7 @@ def token_url(challenge: str) -> URL:
     except ValueError:
         url, wanted = URL(), {}
     if not url.absolute:
-        raise PackError("the registry asks for a token and does not say where it is to be had")
+        raise PackError("the registry asks for a token and does not name its token service")
     return url.update_query({key: wanted[key] for key in ("service", "scope") if key in wanted})
 
 

@@ -42,7 +42,7 @@ class AuditResult:
         verifier_version: Version of the verifiers that judged its runs.
         result: ``passed`` or ``failed``.
         time: When it ended, RFC 3339, UTC.
-        tasks: Rows that were looked at.
+        tasks: Rows that were inspected.
         counts: Findings by outcome.
     """
 

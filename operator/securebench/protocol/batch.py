@@ -19,7 +19,7 @@ MEMBER_SECONDS = 5
 """Time for the judgement of one member of a batch."""
 
 MEMBER_BYTES = 2 * MAX_MESSAGE_BYTES
-"""What a member's message takes in the file, as text in JSON."""
+"""Size of a member's message in the file, as text in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True)
 class TextSpec:
-    """What ``grading.verify_text`` is told: at least one member; more than one is a batch."""
+    """Input of ``grading.verify_text``: at least one member; more than one is a batch."""
 
     members: tuple[MemberSpec, ...]
 

@@ -87,7 +87,7 @@ class ProviderConfig:
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
-    """Everything that a gateway is told.
+    """Configuration of a gateway.
 
     Attributes:
         pod_prefix: Names of the run's harness Pods begin with it.

@@ -1,4 +1,4 @@
-"""What the programs inside Pods are told and what they answer: strict JSON, at most 4 KiB out."""
+"""Specifications of the programs inside Pods, and their answers: strict JSON, at most 4 KiB out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Go program supervise is told: a class for each verb, encoded by ``protocol.specs``.
+"""Specifications for the program supervise: a class for each verb, encoded by ``protocol.specs``.
 
 The fields are those of the Go structs that read them (``images/supervise/internal/specs``),
 which refuse any other; a test compares both sides. Source: docs/reference/protocol.md, "supervise".
@@ -176,7 +176,7 @@ class RunSpec:
         prechecks: What examines the pack's own part before the candidate is there.
         phases: Run one after the other; at least one.
         holds: Absolute folder on which a lock is held to the end, or empty.
-        linger: Whether the program stays until it is told to stop.
+        linger: Whether the program stays until it gets a signal to stop.
         once: Absolute folder that the first start removes, or empty; later ones run nothing.
         serves: The folder that the container which this one serves holds, or empty.
         open_modes: Absolute folders that everybody may read in the end.

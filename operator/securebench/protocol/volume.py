@@ -33,7 +33,7 @@ LIVE_FILES: Final = {"stdout": LIVE_OUTPUT, "stderr": "live-stderr"}
 """Names of the files of both streams."""
 
 LIVE_BYTES: Final = MIB
-"""Most bytes of a file; what comes later is told with the task's record."""
+"""Most bytes of a file; what comes later is in the task's record."""
 
 
 MAX_ANSWER_BYTES = 64 * MIB

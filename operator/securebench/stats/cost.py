@@ -68,7 +68,7 @@ class Cost(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """The cost in words, with what it leaves out."""
+        """The cost as text, with what it leaves out."""
         parts = [f"{count:,} tokens of {models}" for models, count in self.unpriced.items()]
         return dollars(self.micro_dollars) + (
             f" without {', '.join(parts)}, for which there is no price" if parts else ""

@@ -22,7 +22,7 @@ def test_where_a_token_is_to_be_had(challenge):
     ["Bearer ", "Bearer realm", 'Bearer realm=""', 'Bearer realm="/t"', 'Bearer realm="http://[x"'],
 )
 def test_a_challenge_without_a_place(challenge):
-    with pytest.raises(PackError, match="does not say where it is to be had"):
+    with pytest.raises(PackError, match="does not name its token service"):
         token_url(challenge)
 
 

@@ -13,20 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"securebench.dev/supervise/internal/fixtures"
 	"securebench.dev/supervise/internal/outcome"
 	"securebench.dev/supervise/internal/specs"
 )
-
-const canarySpec = `{"version":1,"want":"closed","timeout_seconds":2,"quiet_seconds":2,"limit_seconds":10,` +
-	`"targets":[{"name":"api","host":"10.96.0.1","port":443,"protocol":"tcp"},` +
-	`{"name":"dns","host":"10.96.0.10","port":53,"protocol":"udp"}]}`
-
-const withGateway = `,"must_open":[{"name":"gateway","host":"10.96.7.7","port":8443,"protocol":"tcp"}]}`
-
-// canaryAnd returns the specification of a canary that must reach a gateway.
-func canaryAnd() string { return strings.TrimSuffix(canarySpec, "}") + withGateway }
-
-func controlSpec() string { return strings.Replace(canarySpec, `"closed"`, `"open"`, 1) }
 
 // span is a time, after the container's start, in which a target answers.
 type span struct{ from, until time.Duration }
@@ -102,45 +92,45 @@ func TestLookouts(t *testing.T) {
 		took    time.Duration
 		seconds float64
 	}{
-		"a canary is sure after a silence": {canarySpec, fakeNetwork{}, shut, 2 * second, 2},
-		"refusals are no proof before":     {canarySpec, fakeNetwork{refuses: true}, shut, 2 * second, 2},
-		"a policy that is never enforced":  {canarySpec, fakeNetwork{answers: map[string]span{"api": always}}, leak, 10 * second, 10},
+		"a canary is sure after a silence": {fixtures.CanarySpec, fakeNetwork{}, shut, 2 * second, 2},
+		"refusals are no proof before":     {fixtures.CanarySpec, fakeNetwork{refuses: true}, shut, 2 * second, 2},
+		"a policy that is never enforced":  {fixtures.CanarySpec, fakeNetwork{answers: map[string]span{"api": always}}, leak, 10 * second, 10},
 		"a late policy is waited for": {
-			canarySpec, fakeNetwork{answers: map[string]span{"api": {0, 3 * second}}}, shut, 4800 * time.Millisecond, 2,
+			fixtures.CanarySpec, fakeNetwork{answers: map[string]span{"api": {0, 3 * second}}}, shut, 4800 * time.Millisecond, 2,
 		},
 		"a policy that comes too late": {
-			canarySpec, fakeNetwork{answers: map[string]span{"api": {0, 9 * second}}}, leak, 10 * second, 10,
+			fixtures.CanarySpec, fakeNetwork{answers: map[string]span{"api": {0, 9 * second}}}, leak, 10 * second, 10,
 		},
 		"a network that comes up late": {
-			canarySpec, fakeNetwork{answers: map[string]span{"api": from(1700 * time.Millisecond)}}, leak, 10 * second, 10,
+			fixtures.CanarySpec, fakeNetwork{answers: map[string]span{"api": from(1700 * time.Millisecond)}}, leak, 10 * second, 10,
 		},
 		"an answer that takes long": {
-			canarySpec, fakeNetwork{answers: map[string]span{"api": always}, delay: 1900 * time.Millisecond}, leak, 10 * second, 10,
+			fixtures.CanarySpec, fakeNetwork{answers: map[string]span{"api": always}, delay: 1900 * time.Millisecond}, leak, 10 * second, 10,
 		},
 		"one answer at the end of the silence": {
-			canarySpec, fakeNetwork{answers: map[string]span{"dns": {1700 * time.Millisecond, 1900 * time.Millisecond}}}, shut, 3800 * time.Millisecond, 2,
+			fixtures.CanarySpec, fakeNetwork{answers: map[string]span{"dns": {1700 * time.Millisecond, 1900 * time.Millisecond}}}, shut, 3800 * time.Millisecond, 2,
 		},
-		"a gateway that answers all the time": {canaryAnd(), fakeNetwork{answers: map[string]span{"gateway": always}}, reached, 2 * second, 2},
+		"a gateway that answers all the time": {fixtures.CanaryWithGateway(), fakeNetwork{answers: map[string]span{"gateway": always}}, reached, 2 * second, 2},
 		"the silence begins with the gateway": {
-			canaryAnd(), fakeNetwork{answers: map[string]span{"gateway": from(3 * second)}}, reached, 5 * second, 2,
+			fixtures.CanaryWithGateway(), fakeNetwork{answers: map[string]span{"gateway": from(3 * second)}}, reached, 5 * second, 2,
 		},
-		"a gateway that never answers": {canaryAnd(), fakeNetwork{}, missed, 10 * second, 10},
+		"a gateway that never answers": {fixtures.CanaryWithGateway(), fakeNetwork{}, missed, 10 * second, 10},
 		"a gateway that goes": {
-			canaryAnd(), fakeNetwork{answers: map[string]span{"gateway": {0, second}}, refuses: true}, missed, 10 * second, 9,
+			fixtures.CanaryWithGateway(), fakeNetwork{answers: map[string]span{"gateway": {0, second}}, refuses: true}, missed, 10 * second, 9,
 		},
 		"a leak beside the gateway": {
-			canaryAnd(), fakeNetwork{answers: map[string]span{"gateway": always, "api": always}}, leakBeside, 10 * second, 10,
+			fixtures.CanaryWithGateway(), fakeNetwork{answers: map[string]span{"gateway": always, "api": always}}, leakBeside, 10 * second, 10,
 		},
 		"a control stops when all answer": {
-			controlSpec(), fakeNetwork{answers: map[string]span{"api": always, "dns": from(second)}}, open, second, 1,
+			fixtures.ControlSpec(), fakeNetwork{answers: map[string]span{"api": always, "dns": from(second)}}, open, second, 1,
 		},
 		"a control gives up one timeout after the first answer": {
-			controlSpec(), fakeNetwork{answers: map[string]span{"api": from(time.Second)}}, leak, 3 * second, 1,
+			fixtures.ControlSpec(), fakeNetwork{answers: map[string]span{"api": from(time.Second)}}, leak, 3 * second, 1,
 		},
 		"an open target of a control stays open": {
-			controlSpec(), fakeNetwork{answers: map[string]span{"api": {0, second}}}, leak, 2 * second, 0,
+			fixtures.ControlSpec(), fakeNetwork{answers: map[string]span{"api": {0, second}}}, leak, 2 * second, 0,
 		},
-		"a control without a network": {controlSpec(), fakeNetwork{}, shut, 10 * second, 0},
+		"a control without a network": {fixtures.ControlSpec(), fakeNetwork{}, shut, 10 * second, 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -160,14 +150,14 @@ func TestLookouts(t *testing.T) {
 
 func TestEveryTargetIsTriedAllTheTime(t *testing.T) {
 	there := fakeNetwork{answers: map[string]span{"gateway": always}}
-	watched(t, canaryAnd(), &there)
+	watched(t, fixtures.CanaryWithGateway(), &there)
 	for name, tries := range there.tries {
 		if tries < 10 {
 			t.Errorf("%s was tried %d times in two seconds", name, tries)
 		}
 	}
 	control := fakeNetwork{answers: map[string]span{"api": always, "dns": from(time.Second)}}
-	watched(t, controlSpec(), &control)
+	watched(t, fixtures.ControlSpec(), &control)
 	if control.tries["api"] != 1 {
 		t.Errorf("%d tries of a target that has answered", control.tries["api"])
 	}
@@ -175,7 +165,7 @@ func TestEveryTargetIsTriedAllTheTime(t *testing.T) {
 
 // A container that is kept from running hears nothing; time alone makes no silence.
 func TestASilenceNeedsTries(t *testing.T) {
-	spec, err := specs.DecodeProbe(canarySpec)
+	spec, err := specs.DecodeProbe(fixtures.CanarySpec)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func Run(spec, log string) int {
 	return task.conclude(log)
 }
 
-// job does what a courier is told.
+// job carries out a courier's specification.
 type job struct{ *specs.CourierTask }
 
 func newJob(spec string) (job, error) {

@@ -12,7 +12,7 @@ import (
 const (
 	// livePrefix goes before a stream's name in the name of its copy.
 	livePrefix = "live-"
-	// liveBytes are copied at most; what comes later is told with the task's record.
+	// liveBytes are copied at most; what comes later is in the task's record.
 	liveBytes = 1 << 20
 
 	appendFlags = unix.O_WRONLY | unix.O_APPEND

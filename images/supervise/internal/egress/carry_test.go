@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"securebench.dev/supervise/internal/fixtures"
 	"securebench.dev/supervise/internal/specs"
 )
 
@@ -224,7 +225,7 @@ func TestGatewayThatSpeaksOtherwiseIsUnreachable(t *testing.T) {
 }
 
 func TestGatewayThatIsDownIsMissed(t *testing.T) {
-	sidecar := newPod(t, portOf(t, freeAddress(t)))
+	sidecar := newPod(t, portOf(t, fixtures.FreeAddress(t)))
 	sidecar.sidecar.bounds.absent = 100 * time.Millisecond
 	answer := sidecar.carries().exchange(specs.RouteProxy, "GET / HTTP/1.1\r\n\r\n")
 	if !strings.HasPrefix(answer, "HTTP/1.1 502 Bad Gateway\r\n") ||
@@ -236,7 +237,7 @@ func TestGatewayThatIsDownIsMissed(t *testing.T) {
 
 func TestGatewayThatComesBackInTimeIsNotMissed(t *testing.T) {
 	for reply, want := range map[string]string{replyOK: "x", "NO closed\n": "HTTP/1.1 403"} {
-		address := freeAddress(t)
+		address := fixtures.FreeAddress(t)
 		sidecar := newPod(t, portOf(t, address)).carries()
 		answer := make(chan string, 1)
 		connection := sidecar.connect(specs.RouteProxy)
@@ -256,7 +257,7 @@ func TestGatewayThatComesBackInTimeIsNotMissed(t *testing.T) {
 }
 
 func TestGatewayThatComesBackSilentIsMissed(t *testing.T) {
-	sidecar := newPod(t, portOf(t, freeAddress(t)))
+	sidecar := newPod(t, portOf(t, fixtures.FreeAddress(t)))
 	sidecar.sidecar.bounds.retry = 10 * time.Millisecond
 	connect, tries := sidecar.sidecar.connect, 0
 	sidecar.sidecar.connect = func(ctx context.Context) (net.Conn, error) {
@@ -270,7 +271,7 @@ func TestGatewayThatComesBackSilentIsMissed(t *testing.T) {
 }
 
 func TestAgentThatEndsBeforeTheGatewayComesBackMissedIt(t *testing.T) {
-	sidecar := newPod(t, portOf(t, freeAddress(t)))
+	sidecar := newPod(t, portOf(t, fixtures.FreeAddress(t)))
 	tried := make(chan struct{}, 100)
 	connect := sidecar.sidecar.connect
 	sidecar.sidecar.connect = func(ctx context.Context) (net.Conn, error) {
@@ -287,7 +288,7 @@ func TestWhatAnAgentCanBringAboutIsNotMissed(t *testing.T) {
 	for _, number := range []syscall.Errno{
 		syscall.EADDRNOTAVAIL, syscall.EMFILE, syscall.ENOBUFS, syscall.ETIMEDOUT, syscall.ECONNRESET,
 	} {
-		sidecar := newPod(t, portOf(t, freeAddress(t)))
+		sidecar := newPod(t, portOf(t, fixtures.FreeAddress(t)))
 		sidecar.sidecar.connect = func(context.Context) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", number)}
 		}

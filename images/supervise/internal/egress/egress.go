@@ -58,7 +58,7 @@ type sidecar struct {
 	log    io.Writer
 }
 
-// Proxy serves until it is told to stop and returns the exit code: 0 when the gateway has
+// Proxy serves until it gets a signal to stop and returns the exit code: 0 when the gateway has
 // written its report and was there for every connection.
 func Proxy(text string) int {
 	// First of all: as PID 1, a stop signal that comes before there is somebody to take it is lost.

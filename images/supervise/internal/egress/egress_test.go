@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"securebench.dev/supervise/internal/fixtures"
 	"securebench.dev/supervise/internal/network"
 	"securebench.dev/supervise/internal/outcome"
 	"securebench.dev/supervise/internal/specs"
@@ -36,7 +37,7 @@ func TestClosingIsRepeatedUntilTheGatewaySaysOK(t *testing.T) {
 }
 
 func TestClosingWaitsForAGatewayThatIsReplaced(t *testing.T) {
-	address := freeAddress(t)
+	address := fixtures.FreeAddress(t)
 	sidecar := newPod(t, portOf(t, address))
 	sidecar.sidecar.spec.CloseSeconds = 20
 	closed := make(chan bool, 1)
@@ -73,7 +74,7 @@ func TestClosingEndsWithoutAnAnswer(t *testing.T) {
 func TestStopCutsTheAgentAndClosesTheLaunch(t *testing.T) {
 	for reply, want := range map[string]int{replyOK: outcome.CodeDone, "NO unknown\n": outcome.CodeFailed} {
 		gateway := newGateway(t, "127.0.0.1:0", echo)
-		address := freeAddress(t)
+		address := fixtures.FreeAddress(t)
 		sidecar := newPod(t, gateway.port())
 		sidecar.sidecar.spec.Listen = map[string]int{specs.RouteProxy: portOf(t, address)}
 		sidecar.sidecar.spec.CloseSeconds = 0.3
@@ -103,7 +104,7 @@ func TestStopCutsTheAgentAndClosesTheLaunch(t *testing.T) {
 }
 
 func TestLaunchThatMissedTheGatewayFailsThoughItIsClosed(t *testing.T) {
-	address, port := freeAddress(t), freeAddress(t)
+	address, port := fixtures.FreeAddress(t), fixtures.FreeAddress(t)
 	gateway := newGateway(t, address, noBehaviour)
 	sidecar := newPod(t, portOf(t, address))
 	sidecar.sidecar.bounds.absent = 0
@@ -130,8 +131,8 @@ func TestLaunchThatMissedTheGatewayFailsThoughItIsClosed(t *testing.T) {
 }
 
 func TestSidecarThatNeverReachesTheGatewayDoesNotListen(t *testing.T) {
-	port := freeAddress(t)
-	sidecar := newPod(t, portOf(t, freeAddress(t)))
+	port := fixtures.FreeAddress(t)
+	sidecar := newPod(t, portOf(t, fixtures.FreeAddress(t)))
 	sidecar.sidecar.spec.Listen = map[string]int{specs.RouteProxy: portOf(t, port)}
 	sidecar.sidecar.spec.StartSeconds = 0.3
 	ended := make(chan int, 1)
@@ -196,7 +197,7 @@ func egressProgram(t *testing.T, sidecar *pod) *exec.Cmd {
 }
 
 func TestStopBeforeTheGatewayIsReachedStillClosesTheLaunch(t *testing.T) {
-	address := freeAddress(t)
+	address := fixtures.FreeAddress(t)
 	sidecar := newPod(t, portOf(t, address))
 	sidecar.sidecar.spec.StartSeconds, sidecar.sidecar.spec.CloseSeconds = 60, 20
 	tried := make(chan struct{}, 100)
@@ -221,7 +222,7 @@ func TestStopBeforeTheGatewayIsReachedStillClosesTheLaunch(t *testing.T) {
 
 func TestSignalEndsTheProgram(t *testing.T) {
 	gateway := newGateway(t, "127.0.0.1:0", echo)
-	address := freeAddress(t)
+	address := fixtures.FreeAddress(t)
 	sidecar := newPod(t, gateway.port())
 	sidecar.sidecar.spec.Listen = map[string]int{specs.RouteProxy: portOf(t, address)}
 	command := egressProgram(t, sidecar)

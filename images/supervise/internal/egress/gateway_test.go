@@ -18,7 +18,7 @@ import (
 // closing, as a reply of the gateway, is none.
 const closing = ""
 
-// fakeGateway remembers first lines, answers each by its replies, the last one for ever, and then
+// fakeGateway remembers first lines, answers each by its replies, the last one repeatedly, and then
 // behaves.
 type fakeGateway struct {
 	listener net.Listener
@@ -110,17 +110,6 @@ func (r *record) String() string {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	return r.text.String()
-}
-
-// freeAddress is one of the loopback at which nothing listens.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 func portOf(t *testing.T, address string) int {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// What a courier is told to take, and what it is.
+// What a courier captures, and of which kind it is.
 const (
 	modeSeal    = "seal"
 	modeCollect = "collect"
@@ -28,7 +28,7 @@ var (
 	candidateKinds  = []string{"text", "code", kindPatch, "workspace", "none"}
 )
 
-// CourierTask is what the courier is told. Without an extraction it collects the streams of a check.
+// CourierTask is the specification of the courier. Without an extraction it collects the streams of a check.
 type CourierTask struct {
 	Bounds     Bounds
 	Extraction *Extraction

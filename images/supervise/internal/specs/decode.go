@@ -1,4 +1,4 @@
-// Package specs decodes what supervise is told, strictly: a type for each verb, with the fields of its class in
+// Package specs decodes the specifications of supervise, strictly: a type for each verb, with the fields of its class in
 // operator/securebench/protocol/supervise.py.
 package specs
 

@@ -20,7 +20,7 @@ const (
 	RouteClose    = "close"
 )
 
-// Egress is what the sidecar is told.
+// Egress is the specification of the sidecar.
 type Egress struct {
 	Version int     `json:"version"`
 	Gateway Gateway `json:"gateway"`

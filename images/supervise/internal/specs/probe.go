@@ -23,7 +23,7 @@ const (
 	OverUDP = "udp" // a name server; open when it answers a question
 )
 
-// Probe is what a canary or a control is told.
+// Probe is the specification of a canary or a control.
 type Probe struct {
 	Version int `json:"version"`
 	// Want is closed for a canary and open for a control.

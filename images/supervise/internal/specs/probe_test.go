@@ -5,19 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"securebench.dev/supervise/internal/fixtures"
 	"securebench.dev/supervise/internal/outcome"
 )
-
-const canarySpec = `{"version":1,"want":"closed","timeout_seconds":2,"quiet_seconds":2,"limit_seconds":10,` +
-	`"targets":[{"name":"api","host":"10.96.0.1","port":443,"protocol":"tcp"},` +
-	`{"name":"dns","host":"10.96.0.10","port":53,"protocol":"udp"}]}`
-
-const withGateway = `,"must_open":[{"name":"gateway","host":"10.96.7.7","port":8443,"protocol":"tcp"}]}`
-
-// canaryAnd returns the specification of a canary that must reach a gateway.
-func canaryAnd() string { return strings.TrimSuffix(canarySpec, "}") + withGateway }
-
-func controlSpec() string { return strings.Replace(canarySpec, `"closed"`, `"open"`, 1) }
 
 func TestDecodeProbe(t *testing.T) {
 	second := `{"name":"dns","host":"10.96.0.10","port":53,"protocol":"udp"}`
@@ -25,7 +15,7 @@ func TestDecodeProbe(t *testing.T) {
 	for name, change := range map[string][2]string{
 		"version":              {`"version":1`, `"version":2`},
 		"want":                 {`"closed"`, `"maybe"`},
-		"no targets":           {canarySpec[strings.Index(canarySpec, `"targets"`):], `"targets":[]}`},
+		"no targets":           {fixtures.CanarySpec[strings.Index(fixtures.CanarySpec, `"targets"`):], `"targets":[]}`},
 		"too many":             {second, many},
 		"the same name":        {`"dns"`, `"api"`},
 		"no name":              {`"dns"`, `""`},
@@ -38,28 +28,28 @@ func TestDecodeProbe(t *testing.T) {
 		"an unknown field":     {`"version":1`, `"version":1,"rounds":4`},
 		"the same field twice": {`"version":1`, `"version":1,"version":1`},
 	} {
-		text := strings.Replace(canarySpec, change[0], change[1], 1)
-		if text == canarySpec {
+		text := strings.Replace(fixtures.CanarySpec, change[0], change[1], 1)
+		if text == fixtures.CanarySpec {
 			t.Fatalf("%s changes nothing", name)
 		}
 		if _, err := DecodeProbe(text); err == nil {
 			t.Errorf("%s is accepted", name)
 		}
 	}
-	both := strings.Replace(canaryAnd(), `"gateway"`, `"api"`, 1)
-	control := strings.Replace(canaryAnd(), `"closed"`, `"open"`, 1)
+	both := strings.Replace(fixtures.CanaryWithGateway(), `"gateway"`, `"api"`, 1)
+	control := strings.Replace(fixtures.CanaryWithGateway(), `"closed"`, `"open"`, 1)
 	for _, text := range []string{both, control} {
 		if _, err := DecodeProbe(text); err == nil {
 			t.Errorf("%s is accepted", text)
 		}
 	}
-	if spec, err := DecodeProbe(canaryAnd()); err != nil || len(spec.All()) != 3 {
+	if spec, err := DecodeProbe(fixtures.CanaryWithGateway()); err != nil || len(spec.All()) != 3 {
 		t.Errorf("%+v %v", spec, err)
 	}
 }
 
 func FuzzDecodeProbe(f *testing.F) {
-	for _, seed := range []string{canarySpec, canaryAnd(), controlSpec(), "{}", "null", `{"version":1,"targets":null}`} {
+	for _, seed := range []string{fixtures.CanarySpec, fixtures.CanaryWithGateway(), fixtures.ControlSpec(), "{}", "null", `{"version":1,"targets":null}`} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -14,14 +14,14 @@ const (
 	maxKeptBytes = 64 << 20 // per stream and part: all of it is held in memory
 )
 
-// Copy is what the init container that takes an image's folder is told.
+// Copy is the specification of the init container that copies a folder of an image.
 type Copy struct {
 	Version int    `json:"version"`
 	From    string `json:"from"`
 	To      string `json:"to"`
 }
 
-// Run is what the containers harness, check, verifier and candidate are told.
+// Run is the specification of the containers harness, check, verifier and candidate.
 type Run struct {
 	Version   int        `json:"version"`
 	Verdict   bool       `json:"verdict"`
@@ -43,7 +43,7 @@ type Run struct {
 	MaxProcesses        uint64   `json:"max_processes"`
 	// Awaits are addresses of sidecars that must accept connections before anything is brought or run.
 	Awaits []string `json:"awaits"`
-	// Linger keeps the program until it is told to stop: a sidecar that ends is started again.
+	// Linger keeps the program until it gets a signal to stop: a sidecar that ends is started again.
 	Linger bool `json:"linger"`
 	// Once is an empty folder of another user that the first start takes away, or empty: a later
 	// start runs nothing.

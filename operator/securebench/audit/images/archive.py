@@ -35,7 +35,7 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 class UnreadableImageError(InvalidInputError):
-    """An archive or a layer that cannot be looked at; says why."""
+    """An archive or a layer that cannot be inspected; says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from securebench.benchmark.pack.task import SecureBenchTask
 
 
 def check_history(subject: Subject, archives: Catalogue | None) -> tuple[Finding, ...]:
-    """Look at the repository in the image of every task that has one."""
+    """Inspect the repository in the image of every task that has one."""
     each = ((task, subject.repository(task)) for task in subject.tasks)
     tasks = [(task, repository) for task, repository in each if repository is not None]
     problems = [

@@ -63,7 +63,7 @@ def absent(
 
 
 def unreadable(name: str, error: SecureBenchError) -> FindingProblem:
-    """Return what is said of an image that cannot be looked at."""
+    """Return the finding about an image that cannot be inspected."""
     remedy = "export the image anew without zstd compression, install git, or correct the row"
     return FindingProblem(name, error.reason, remedy, checked=False)
 

@@ -24,7 +24,7 @@ DEPTH = 2
 """Disguises that may lie over one another, for instance base64 of gzip."""
 
 MAX_STREAM_BYTES = 4 * MIB
-"""What is looked at of all compressed streams of a text; to decode 1 MiB takes 1 to 5 s."""
+"""How much is searched of all compressed streams of a text; to decode 1 MiB takes 1 to 5 s."""
 
 MAX_STREAMS = 256
 """Compressed streams of one text; places that only look like one count too."""

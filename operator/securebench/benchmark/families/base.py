@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TaskView(Protocol):
-    """The part of a task that families look at."""
+    """The part of a task that families read."""
 
     @property
     def task_type(self) -> str:

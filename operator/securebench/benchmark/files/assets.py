@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def asset_source(pack_root: Path, root: str, reference: FileReference) -> Path:
-    """Return the file or folder that a reference names, after looking at all of it.
+    """Return the file or folder that a reference names, after checking all of it.
 
     Args:
         pack_root: Folder of the manifest.

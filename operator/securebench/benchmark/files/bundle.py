@@ -263,7 +263,7 @@ def safe_path(path: str) -> str:
 
 
 class _Header(tarfile.TarInfo):
-    """A header that is looked at before anything that it announces is read."""
+    """A header that is checked before anything that it announces is read."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:

@@ -1,4 +1,4 @@
-"""Packs from disk: reading, compiling and looking at every file that a task names."""
+"""Packs from disk: reads, compiles and checks every file that a task names."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def check_pack(
     limit: int | None = None,
     task_file: str = TASK_FILE,
 ) -> CheckedPack:
-    """Look for everything that stops a run before its first task, without raising.
+    """Collect everything that would stop a run before its first task, without raising.
 
     Args:
         manifest: Manifest file; the asset roots lie below its folder.

@@ -1,4 +1,4 @@
-"""Looks at everything that grades the tasks of a pack. Reads files of the pack, runs nothing."""
+"""Checks everything that grades the tasks of a pack. Reads files of the pack, runs nothing."""
 
 from __future__ import annotations
 

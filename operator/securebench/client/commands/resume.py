@@ -1,4 +1,4 @@
-"""``securebench resume``: let a suspended run go on, or continue one that has ended.
+"""``securebench resume``: resume a suspended run, or continue one that has ended.
 
 A run that has ended is continued by a new BenchmarkRun with the same spec, which keeps every record
 with a verdict and runs the rest.
@@ -30,7 +30,7 @@ _NOT_TAKEN_OVER = frozenset({"cancel", "suspend"})
 
 
 def resume(run: str, target: ClusterTarget) -> int:
-    """Let a suspended run go on, or continue one that has ended."""
+    """Resume a suspended run, or continue one that has ended."""
     print_line(asyncio.run(_resume(run, target)))
     return 0
 

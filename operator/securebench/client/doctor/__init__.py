@@ -1,1 +1,1 @@
-"""``securebench doctor``: looks at everything that a run needs, and says what to do."""
+"""``securebench doctor``: checks everything that a run needs, and says what to do."""

@@ -1,4 +1,4 @@
-"""The checks, in their order. Each looks at one thing and changes nothing that stays."""
+"""The checks, in their order. Each concerns one thing and leaves nothing changed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SHOWN: Final = 5
 
 
 async def kubernetes(installation: Installation) -> Diagnosis:
-    """Look at the version of the API server; an answer shows that it can be reached."""
+    """Check the version of the API server; an answer shows that it can be reached."""
     answer = await installation.cluster.ask("GET", "/version")
     numbers = [re.sub(r"\D", "", text_at(answer, key)) for key in ("major", "minor")]
     found = f"{installation.cluster.server} answers, Kubernetes {text_at(answer, 'gitVersion')}"
@@ -67,7 +67,7 @@ async def resources(installation: Installation) -> Diagnosis:
 
 
 async def operator(installation: Installation) -> Diagnosis:
-    """Look whether the operator is ready, and of which version it is."""
+    """Check that the operator is ready, and which version it has."""
     name = await operator_pod(
         installation.cluster, installation.cluster.namespace, installation.pod
     )

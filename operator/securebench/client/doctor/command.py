@@ -72,7 +72,7 @@ async def examine(installation: Installation) -> AsyncIterator[Diagnosis]:
     """Yield what each check finds.
 
     Raises:
-        TransientClusterError: The cluster cannot be reached; nothing else is looked at then.
+        TransientClusterError: The cluster cannot be reached; nothing else is checked then.
     """
     yield await CHECKS[0].check(installation)
     for name, check in CHECKS[1:]:

@@ -1,4 +1,4 @@
-"""What the doctor looks at."""
+"""What the doctor checks."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ ADVICE: Mapping[Reason, str] = MappingProxyType(
         Reason.INTERNAL: "the operator tries again; kubectl logs of its Pod has the error",
         Reason.CANCELLING: "wait for the launches in progress, or end them too: securebench cancel"
         " --now RUN",
-        Reason.SUSPENDED: "let it go on: securebench resume RUN",
+        Reason.SUSPENDED: "resume it: securebench resume RUN",
         Reason.QUOTA_EXCEEDED: "wait for other Pods to end, lower parallelism, or ask for more"
         " quota",
         Reason.FORBIDDEN: "rights or an admission policy refuse what the run needs; ask the"

@@ -23,7 +23,7 @@ _PAUSE_SECONDS = 2.0
 """Each answer is a process of its own in the operator's Pod."""
 
 _IDLE_POLLS = 5
-"""After so many answers without anything new it is looked whether the run is still there."""
+"""After so many answers without anything new, check that the run still exists."""
 
 
 def logs(run: str, task: str, target: ClusterTarget, *, is_followed: bool) -> int:
@@ -150,7 +150,7 @@ class _Followed:
                 return output
 
     async def _shortest_name(self) -> str:
-        """Return ``#INDEX`` once the run has begun: the operator then need not look for the id."""
+        """Return ``#INDEX`` once the run has begun: the operator need not search for the id."""
         if not self._place:
             with suppress(InvalidInputError):
                 ids = await self._connection.link.list_tasks(self._state.uid)

@@ -74,7 +74,7 @@ def verify(subject: str, options: VerifyOptions, target: ClusterTarget) -> int:
 
     Args:
         subject: A folder, or a run as of ``results``.
-        options: What is trusted, and how the result is told.
+        options: What is trusted, and how the result is printed.
         target: Namespace of the run.
 
     Raises:

@@ -29,7 +29,7 @@ from securebench.core.errors import ClusterError, SecureBenchError
 from securebench.run.observe.launches import launches_of
 
 _MAX_LINES = 20
-"""Attempts of a kind that are told in lines."""
+"""Attempts of a kind that are listed."""
 
 _NO_LAUNCHES = FoundLaunches((), 0)
 

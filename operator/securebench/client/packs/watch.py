@@ -1,4 +1,4 @@
-"""Waits for changes of a pack's files by looking at them: works on every file system."""
+"""Polls a pack's files for changes, which works on every file system."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class AttemptInFlight(NamedTuple):
         task: Id of the task, or ``#`` and its index while its id is not known.
         attempt: Number of the attempt, from 1.
         step: What happens to it, in words.
-        seconds: For how long that goes on.
+        seconds: For how long that has lasted.
     """
 
     task: str

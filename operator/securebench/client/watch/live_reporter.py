@@ -66,7 +66,7 @@ class LiveReporter:
         self._live.stop()
 
     def report(self, event: str, **fields: object) -> None:
-        """Print the event's lines, or take in what the view shows."""
+        """Print the event's lines, or update the view."""
         if event == Event.STATUS:
             self._view = run_view(cast("RunState", fields["state"]).run)
             self._rate.note(self._view.done, self._clock())

@@ -1,4 +1,4 @@
-"""What people look at in a BenchmarkRun: state, counts, score, usage; pure."""
+"""What people read in a BenchmarkRun: state, counts, score, usage; pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RunView:
         pack: Id of the pack, empty while unknown.
         created: RFC 3339.
         started: RFC 3339; empty while the operator has not started it.
-        completed: RFC 3339; empty while it goes on.
+        completed: RFC 3339; empty while the run is active.
     """
 
     name: str

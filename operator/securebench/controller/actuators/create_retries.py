@@ -53,7 +53,7 @@ class CreateRetries:
 
     @property
     def quota(self) -> str:
-        """The server's words while a quota refuses a create that is still wanted, or empty."""
+        """The server's message while a quota refuses a create that is still wanted, or empty."""
         return next((message for name, message in self._quotas.items() if name in self.pending), "")
 
     @property

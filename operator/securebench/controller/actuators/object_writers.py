@@ -41,7 +41,7 @@ class ObjectWriters:
         self.deleter = PodDeleter(context, run_uid, self.tasks, informer)
 
     def observe(self) -> ObservedWrites:
-        """Take in what has ended and what the cluster shows of it.
+        """Record which requests have ended and what the cluster shows of their objects.
 
         Raises:
             Exception: What a task met that is not the cluster's fault.

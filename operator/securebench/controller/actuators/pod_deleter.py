@@ -128,7 +128,7 @@ class PodDeleter:
             self._accept(deletion)
 
     def _accept(self, deletion: Deletion) -> None:
-        """Take in that the server deletes a Pod, which is to be seen soon."""
+        """Record that the server deletes a Pod; the watch will show it."""
         self._queue.forget(deletion.uid)
         self._queue.wait(deletion.uid, DELETE_AGAIN_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Which Secrets a run may name; no value is looked at."""
+"""Which Secrets a run may name; no value is read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def no_secret(what: str) -> tuple[str, str]:
 
 
 async def check_secrets(cluster: Cluster, spec: BenchmarkRunSpec) -> None:
-    """Look whether a new run may use the Secrets that it names; a regrade asks no provider.
+    """Check that a new run may use the Secrets that it names; a regrade asks no provider.
 
     Args:
         cluster: The run's namespace.

@@ -127,7 +127,7 @@ def list_packs(root: Path, sink: IO[bytes]) -> Answer:
 def remove_pack(root: Path, name: str) -> Answer:
     """Remove an uploaded pack; it is gone as a whole at once.
 
-    Bound runs go on: they read a frozen copy. The asker has to look for runs that are not bound.
+    Bound runs continue: they read a frozen copy. The caller checks for runs that are not bound.
     """
     packs = root / layout.PACKS
     folder = packs / checked(_PACK_NAME, name, "pack name")

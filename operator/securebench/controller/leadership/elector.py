@@ -32,7 +32,7 @@ class Elector:
         holder: ``<Pod name>_<Pod uid>`` of this operator.
         times: How long the Lease holds, and how often it is renewed.
         clock: The wall clock, for what others read.
-        elapsed: Seconds of a clock that never jumps and goes on while the machine sleeps.
+        elapsed: Seconds of a monotonic clock that includes suspension of the machine.
         on_lost: Ends the process; called with the reason.
     """
 

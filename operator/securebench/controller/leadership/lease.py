@@ -2,7 +2,7 @@
 
 The rules are those of client-go's ``leaderelection``. One more: every acquisition makes
 ``leaseTransitions`` grow, also by the holder of before in a new process. It is the epoch, by which
-files of a leader are told from those of the next (decision 0066).
+files of a leader are distinguished from those of the next (decision 0066).
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class PreparedRun:
         kept: Records, and in a regrade sealed candidates, taken over from an earlier run.
         answers: Reference answers by task id; empty for every harness but an oracle.
         plan_mismatch: Why this version may only end the run, in one sentence; empty where it
-            goes on. The plan then is this version's reading of the pack, bound as the run began.
+            is active. The plan then is this version's reading of the pack, bound as the run began.
     """
 
     plan: RunPlan

@@ -1,4 +1,4 @@
-"""The key that signs statements, read anew each time: a Secret may change while runs go on."""
+"""The key that signs statements, read anew each time: a Secret may change while runs are active."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from securebench.run.state.entries import LaunchLost
 from securebench.run.state.evidence import LaunchEvidence
 
 FINISH_BATCH = 100
-"""Records written in one pass; a cancelled run of thousands goes on publishing meanwhile."""
+"""Records written in one pass; a cancelled run of thousands keeps publishing meanwhile."""
 
 
 class AttemptKeeper:

@@ -45,7 +45,7 @@ back-off has reached the limit gives its slot to others meanwhile; one that has 
 for another."""
 
 INPUT_POLL_SECONDS = 2.0
-"""Between two looks for a ConfigMap, a Secret or a folder that a new run names. For an image that
+"""Polling interval for a ConfigMap, a Secret or a folder that a new run names. For an image that
 its registry does not have yet: the first pause, doubled up to ``RESTART_LIMIT_SECONDS``."""
 
 _ASKED_AGAIN = (
@@ -189,7 +189,7 @@ class RunLifecycle:
         return self._give_up_at - clock.monotonic()
 
     async def _wait_for_input(self, error: MissingInputError, seconds_left: float) -> None:
-        """Wait until the next look for a missing input; the last look is at the end of the time."""
+        """Wait until the next poll for a missing input; the last poll is at the end of the time."""
         seen = self._spec.generation
         limit = f"{self._context.settings.input_wait_seconds:g}"
         message = f"{error.missing}; the run waits for it for up to {limit} seconds"

@@ -21,7 +21,7 @@ class RunSlots:
     """The slots of one operator; who came first is served first.
 
     Args:
-        limit: Slots for runs that go on.
+        limit: Slots for active runs.
         turn_seconds: For how long a run keeps its slot while others wait for one.
         clock: Says since when runs have their slots.
     """
@@ -35,7 +35,7 @@ class RunSlots:
 
     @property
     def limit(self) -> int:
-        """Slots for runs that go on."""
+        """Slots for active runs."""
         return self._limit
 
     @property

@@ -113,7 +113,7 @@ class Operator:
             task.add_done_callback(end_process)
 
     async def cleanup(self, **_: Any) -> None:
-        """Stop; what runs in the cluster goes on."""
+        """Stop; Pods in the cluster keep running."""
         for task in self._tasks:
             task.cancel()
         for supervisor in (self._suites, self._supervisor):
@@ -155,7 +155,7 @@ def _service_account(kwargs: dict[str, Any]) -> kopf.ConnectionInfo | None:
 
 
 def run_operator() -> None:
-    """Run the operator until it is told to stop.
+    """Run the operator until it gets a signal to stop.
 
     Raises:
         ConfigError: The settings do not hold.

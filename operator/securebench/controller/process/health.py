@@ -173,7 +173,7 @@ class RequestCollector(Collector):
 
 
 async def heartbeat(cluster: Cluster, settings: Settings, clock: Clock) -> None:
-    """Serve metrics and the answers to probes, and keep both ages for ever.
+    """Serve metrics and the answers to probes, and keep both ages until cancelled.
 
     Args:
         cluster: The operator's namespace.
@@ -216,7 +216,7 @@ async def note_loops(runs: Supervisor, suites: SuiteSupervisor) -> None:
 
 
 async def ask_server(cluster: Cluster, clock: Clock, answers: LastSeen) -> None:
-    """Ask the API server for one object for ever, and note that it answered."""
+    """Probe the API server with one object until cancelled."""
     while True:
         try:
             await cluster.get(ObjectKind.BENCHMARK_RUN, HEARTBEAT_RUN)

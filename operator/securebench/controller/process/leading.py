@@ -33,7 +33,7 @@ VOLUME_RETRY_SECONDS = 5.0
 LEADER = Gauge("securebench_leader", "Whether this operator works (1) or may not (0).")
 
 Work = Callable[[Cluster, VolumeLead], Awaitable[None]]
-"""What the leader does, until it is told to stop."""
+"""What the leader does, until it is cancelled."""
 
 
 async def run_when_leader(settings: Settings, work: Work) -> None:
@@ -45,7 +45,7 @@ async def run_when_leader(settings: Settings, work: Work) -> None:
 
     Raises:
         StorageError: Another leader has begun on the volume.
-        asyncio.CancelledError: It was told to stop while it waited.
+        asyncio.CancelledError: It was cancelled while it waited.
     """
     task = asyncio.current_task()
     if task is not None:  # without a handler the first process of a container ignores SIGTERM

@@ -44,10 +44,10 @@ from securebench.run.layout import PUBLISHED, RUNS
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 5.0
-"""Between two looks at the runs with a time to live; each is one small file of the volume."""
+"""Polling interval of the runs with a time to live; each is one small file of the volume."""
 
 SWEEP_SECONDS = 600.0
-"""Longest pause between two looks at the whole volume; a tenth of the time that results stay."""
+"""Longest interval between scans of the whole volume; a tenth of the time that results stay."""
 
 
 RetentionHold = Callable[[Context], Awaitable[Collection[str]]]

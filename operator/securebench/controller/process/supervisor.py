@@ -70,7 +70,7 @@ class Supervisor:
             self._start(run, spec)
 
     async def close(self) -> None:
-        """Stop all loops; what they began goes on in the cluster and is taken up again."""
+        """Stop all loops; their Pods keep running, and the next operator resumes the runs."""
         self._specs.clear()
         await self._tasks.close()
 

@@ -58,7 +58,7 @@ class LoopTasks:
         return sum(1 for each in self._started.values() if _failure(each.task) is not None)
 
     def start(self, uid: str, name: str, loop: Loop) -> None:
-        """Begin the loop of an object, unless it goes on.
+        """Start the loop of an object, unless it runs.
 
         Args:
             uid: UID of the object.

@@ -15,7 +15,7 @@ class RetryQueue(Generic[K]):
     """Remembers by key when something may be tried again; each key backs off by itself.
 
     A key names one object for good: a uid, or a name that no other object of the run gets. Success
-    is told with ``forget``; the next failure of that key counts as its first.
+    is recorded by ``forget``; the next failure of that key counts as its first.
 
     Args:
         monotonic: Seconds of a clock that no setting of the machine's time moves.

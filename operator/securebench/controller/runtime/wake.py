@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from securebench.core.clock import Clock
 
 FALLBACK_SECONDS = 30.0
-"""A loop looks at least this often, so that a lost event cannot stop it for long."""
+"""A loop runs at least this often, so that a lost event cannot stop it for long."""
 
 MIN_WAIT_SECONDS = 0.05
 """A loop waits at least so long for an event, so that a time in the past cannot make it spin."""

@@ -27,7 +27,7 @@ class IndexEntry(StartedRun):
     Attributes:
         run_ordinal: How often this run id was started with these digests, from 1.
         resume_generation: 0 for a run that resumes none.
-        outcome: Reason of ``Succeeded``, empty while it goes on.
+        outcome: Reason of ``Succeeded``, empty while it is active.
         start: Number of its line in the list of started runs; 0 for none.
         removed_at: When its results were removed from the volume, RFC 3339; empty while they lie
             there.

@@ -1,6 +1,6 @@
 """The files of one run's journal: one for each leader that wrote it. Every function blocks.
 
-``journal.jsonl`` is the first. Whoever leads next goes on in ``journal.<epoch>.jsonl``, whose first
+``journal.jsonl`` is the first. The next leader continues in ``journal.<epoch>.jsonl``, whose first
 line (``Continued``) says which file it continues and how many bytes of that file count. What an
 earlier leader still appends to its own file comes behind those bytes and counts for nothing. The
 parts that count, one behind the other, are one chain of lines as ``journal`` describes it.

@@ -61,7 +61,7 @@ def folder_state(root: Path, uid: str) -> FolderState:
 
 
 def ended_at(root: Path, uid: str) -> float | None:
-    """Return when a run ended, in seconds since the epoch; None for one that goes on.
+    """Return when a run ended, in seconds since the epoch; None for one that is active.
 
     Raises:
         ValueError: Its final status is none of ours.
@@ -100,7 +100,7 @@ def remove_results(root: Path, uid: str) -> None:
 def remove_folder(root: Path, uid: str) -> None:
     """Remove the folder of a run; what is gone already is no error.
 
-    Its final status goes last: a removal that is broken off does not make it a run that goes on.
+    Its final status goes last: an interrupted removal does not make it look like an active run.
 
     Raises:
         OSError: As of ``remove_results``.

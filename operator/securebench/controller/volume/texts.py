@@ -18,7 +18,7 @@ LAST_WORDS: Final = 300
 """Characters of a last line that a failure_message repeats; a record has the whole stream."""
 
 _END_BYTES: Final = 16 * KIB
-"""How much of the end of a stream is looked at for its last line."""
+"""How much of the end of a stream is searched for its last line."""
 
 
 def read_texts(store: RunStore, history: AttemptHistory) -> RecordTexts:

@@ -1,7 +1,7 @@
 """The programs of task containers, which Pods mount read-only from the results volume.
 
 Each content has a folder of its own, named by its digest, and nothing in it is ever changed: Pods
-that another version of the operator made go on with theirs. Every function blocks.
+that another version of the operator made continue with theirs. Every function blocks.
 """
 
 from __future__ import annotations

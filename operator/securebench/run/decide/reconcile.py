@@ -185,7 +185,7 @@ def _creatable(launches: Iterable[LaunchKey], network: NetworkState) -> Iterable
 
 
 def _is_probing(observed: ObservedState, controls: Controls) -> bool:
-    """Whether the run goes on and has no proof of its isolation yet."""
+    """Whether the run is active and has no proof of its isolation yet."""
     is_needed = observed.history.open > 0 and observed.network.found is None
     return is_needed and controls.halt is Halt.NONE
 
@@ -216,6 +216,6 @@ def _pod_deletions(cache: DecisionCache) -> Iterable[Deletion]:
 
 
 def _probe_deletions(cache: DecisionCache) -> Iterable[Deletion]:
-    """Return the canary and control Pods, once the proof is there or the run does not go on."""
+    """Return the canary and control Pods, once the proof is there or the run is stopping."""
     for _, view in sorted(cache.pods.probing.items()):
         yield Deletion(view.name, view.uid, at_once=True)

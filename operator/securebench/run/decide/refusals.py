@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from securebench.core.rates import BACKOFF_SECONDS, backoff
 
 RETRY_LIMIT_SECONDS = 60.0
-"""Longest pause between two tries: a run goes on within a minute of the repair."""
+"""Longest pause between two tries: a run continues within a minute of the repair."""
 
 REMEDY = "mend the operator's rights, Pod Security or the admission webhook that refuses it"
 
@@ -43,7 +43,7 @@ def refused_again(
 
     Args:
         known: After the refusal before, if nothing else was answered since.
-        refusal: Kind and name of the object and the server's words, as ``Pod x: words``.
+        refusal: Kind and name of the object and the server's message, as ``Pod x: message``.
         now: Monotonic seconds.
         limit_seconds: For how long it is tried; the last try is at its end. 0: no other try.
     """

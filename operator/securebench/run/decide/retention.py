@@ -74,9 +74,9 @@ def retention_plan(
         kept: Uids of runs that something else still needs.
 
     Returns:
-        Nothing of a run that goes on or waits, nothing of a run that such a one continues or grades
-        again, nothing of one that is ``kept``. A run whose BenchmarkRun is gone counts as ended
-        when it wrote for the last time. A removal that was begun is finished at once.
+        Nothing of a run that is active or waits, nothing of a run that an active one continues or
+        grades again, nothing of one that is ``kept``. A run whose BenchmarkRun is gone counts as
+        ended when it wrote for the last time. A removal that was begun is finished at once.
     """
     ended = {folder.uid for folder in folders if folder.ended_at is not None}
     known = {run.uid: run for run in runs}

@@ -84,7 +84,7 @@ class RunDecision:
         halt: Why the run starts no new launches.
         wait_reason: Why it makes no progress at the moment, or None.
         wake_at: When the next pass is due without an event, or None.
-        parked: What it waits for while nothing of it is under way; None while it goes on.
+        parked: What it waits for while nothing of it is under way; None while it is active.
         end: How it ended; None while an attempt is open or an action is left.
         usage: What the run uses of the operator's limits, the new launches included.
     """

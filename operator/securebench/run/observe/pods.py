@@ -48,7 +48,7 @@ class ContainerView:
     Attributes:
         name: Its name.
         waiting_reason: Why it does not run yet, or empty.
-        waiting_message: The kubelet's words, or empty.
+        waiting_message: The kubelet's message, or empty.
         running: Whether it runs.
         terminated: How it ended, or None.
         restarts: How often it was started again.
@@ -97,7 +97,7 @@ class PodView:
         sandbox_since: When the Pod got its sandbox, seconds since the epoch, or None.
         members: The launches of a batch; empty for a Pod with one launch.
         scheduled_at: When the Pod got its node, seconds since the epoch, or None.
-        gates: Names of its scheduling gates; the scheduler does not look at it before all are gone.
+        gates: Names of its scheduling gates; the scheduler ignores the Pod until all are gone.
         queue: Name of the queue that it is in, or empty; it says nothing of whether it waits there.
         taken_back: Why a queue takes its place back, or empty.
         volume_images: Images of its volumes, which are pulled before its containers begin.

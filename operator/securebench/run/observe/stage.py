@@ -98,7 +98,7 @@ class InProgress:
     """Nothing to decide yet.
 
     Attributes:
-        wake_at: When to look again without an event, or None.
+        wake_at: When to decide again without an event, or None.
     """
 
     wake_at: float | None = None

@@ -43,7 +43,7 @@ class WaitReason(NamedTuple):
 
     Attributes:
         reason: Reason of ``Succeeded`` if the run waits for it.
-        message: One short sentence without a full stop, as the cluster says it where it does.
+        message: One short sentence without a full stop; quotes the cluster where possible.
         changes_at: When the message changes without an event, seconds since the epoch, or None.
     """
 
@@ -97,7 +97,7 @@ def pod_waiting(view: PodView, now: float) -> WaitReason | None:
 
 
 def gated_message(views: Iterable[PodView]) -> str:
-    """Return how many Pods no scheduler looks at yet, by what they wait in; empty for none."""
+    """Return how many Pods are gated, by their queue or scheduling gate; empty for none."""
     places = Counter(
         f"in queue {view.queue}" if view.queue else f"with scheduling gate {view.gates[0]}"
         for view in views

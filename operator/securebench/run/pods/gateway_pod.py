@@ -118,7 +118,7 @@ def gateway_pod(plan: RunPlan, number: int, policy: GatewayPolicy, parallelism: 
 
 
 def gateway_config(plan: RunPlan, policy: GatewayPolicy) -> GatewayConfig:
-    """Return what the gateway is told.
+    """Return the gateway's configuration.
 
     Args:
         plan: The run; it has an egress plan.

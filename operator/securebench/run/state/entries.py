@@ -18,7 +18,7 @@ from securebench.run.state.evidence import LaunchEvidence
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """The journal goes on in a file of the next leader, of which this is the first line.
+    """The journal continues in a file of the next leader, of which this is the first line.
 
     Attributes:
         epoch: Epoch of the leader.

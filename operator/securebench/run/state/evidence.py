@@ -36,7 +36,7 @@ class ContainerEvidence:
         finished_at: Its end, or None.
         exit_code: Exit code of its last end, or None.
         reason: The kubelet's reason of its end, or why it was waiting; else empty.
-        message: The kubelet's words about a container that was waiting, truncated.
+        message: The kubelet's message about a container that was waiting, truncated.
         restarts: How often it was started again.
         requests: Resources that the scheduler set aside, by name.
         limits: Resources that it could not exceed, by name.
@@ -68,7 +68,7 @@ class LaunchEvidence:
         scheduled_at: When it got its node, or None.
         sandbox_at: When the node had its sandbox, or None.
         reason: The Pod's own reason such as ``Evicted``, or empty.
-        message: The words of the Pod or of the scheduler, truncated.
+        message: Message of the Pod or of the scheduler, truncated.
         containers: In the order of the Pod's status.
     """
 

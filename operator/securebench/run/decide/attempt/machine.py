@@ -100,7 +100,7 @@ Step = Wait | Begin | Capture | Lost | Finish
 
 
 def attempt_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, now: float) -> Step:
-    """Decide about one unfinished attempt of a run that goes on.
+    """Decide about one unfinished attempt of an active run.
 
     Args:
         plan: The run.
@@ -144,7 +144,7 @@ def _never_sealed(key: AttemptKey, earlier: EarlierRun) -> Finish:
 
 
 def _cut_by_budget(key: AttemptKey) -> Finish:
-    """End an attempt whose agent could not go on; whatever it handed in is not its full answer."""
+    """End an attempt whose agent could not continue; what it submitted is not its full answer."""
     message = "the budget of the run was used up while the agent worked"
     return Finish(key, Outcome.CANCELLED, RUN_BUDGET_EXHAUSTED, FailurePhase.PRODUCER, message)
 

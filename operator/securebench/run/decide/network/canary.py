@@ -143,7 +143,7 @@ class CanaryStep:
         start: Pods to make.
         delete: Pods to delete: of those that were replaced.
         found: Result to journal, or None while undecided.
-        wake_at: When to look again without an event, monotonic seconds, or None.
+        wake_at: When to decide again without an event, monotonic seconds, or None.
         needs_list: Whether Pods are to be listed: an event about them may have been lost.
     """
 
@@ -158,7 +158,7 @@ class CanaryStep:
 def decide(
     seen: ObservedCanary, check: CanaryCheck | None, known: CanaryMemory, now: Instant
 ) -> CanaryStep:
-    """Decide about the canary of a run that has no finding yet and goes on.
+    """Decide about the canary of an active run that has no finding yet.
 
     Args:
         seen: What the cluster shows.

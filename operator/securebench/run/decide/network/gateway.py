@@ -28,7 +28,7 @@ STUCK_SECONDS = 60.0
 started again does not know whether it was."""
 
 KEYS_SECONDS = 600.0
-"""Between two looks at the cluster's signing keys, which may be rotated while a run lives."""
+"""Polling interval of the cluster's signing keys, which may be rotated during a run."""
 
 ANSWER_SECONDS = 2.0
 """Pause after a request without an answer."""
@@ -80,7 +80,7 @@ class GatewayMemory:
         ready_since: Since when.
         running_uid: Uid of the Pod that runs without being ready.
         running_since: Since when that is known.
-        keys_at: When the cluster's signing keys are looked at again.
+        keys_at: When the cluster's signing keys are read again.
         trouble: Why the gateway is not ready, in one sentence; empty while it is.
         failure: Why there will be no gateway, in one sentence; the run has to end. Empty before.
     """
@@ -108,7 +108,7 @@ class GatewayStep:
         needs_service: Whether the Service of a gateway that is ready has to be made anew.
         needs_keys: Whether the signing keys are due.
         delete: Pods to delete.
-        wake_at: When to look again without an event, monotonic seconds, or None.
+        wake_at: When to decide again without an event, monotonic seconds, or None.
         needs_list: Whether Pods are to be listed: an event about them may have been lost.
     """
 
@@ -170,7 +170,7 @@ def is_ready(view: PodView) -> bool:
 
 
 def pod_trouble(view: PodView, now: float) -> str:
-    """Return in a few words why a Pod is not ready, as the cluster says it."""
+    """Return briefly why a Pod is not ready, as the cluster says it."""
     if view.unschedulable:
         return view.unschedulable
     for container in view.containers.values():

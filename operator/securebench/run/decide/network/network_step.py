@@ -98,7 +98,7 @@ class NetworkStep:
         repairs: Policies to make.
         gateway: What to do about the gateway, or None for nothing.
         canary: What to do about the canary, or None for nothing.
-        wake_at: When to look again without an event, seconds since the epoch, or None.
+        wake_at: When to decide again without an event, seconds since the epoch, or None.
     """
 
     repairs: tuple[Repair, ...] = ()

@@ -60,9 +60,9 @@ class ObservedWrites:
     """State of the requests that change the cluster.
 
     Attributes:
-        refusal: The API server's words after one was refused permanently, or empty.
+        refusal: The API server's message after one was refused permanently, or empty.
         trouble: Why the last create of an object that is still wanted had no answer, or empty.
-        quota: The API server's words while a quota refuses a create, or empty.
+        quota: The API server's message while a quota refuses a create, or empty.
         forbidden: Which create authorization or admission refuses at the moment, and why; or empty.
         is_idle: Whether none is under way.
         rate: Creates that wait for the operator's rate limit.
@@ -87,7 +87,7 @@ def run_wait_reason(
     """Return why a run or one of its tasks waits; None while it makes progress.
 
     Args:
-        network: What is seen and remembered of what launches need around them.
+        network: State of the network: observed, and remembered.
         pods: All Pods of the run.
         attempts: All attempts of the run.
         now: Seconds since the epoch.
@@ -146,7 +146,7 @@ def _task_wait_reason(
 
 
 def _pod_wait_reason(view: PodView, now: float, report_at: float) -> WaitReason | None:
-    """Return what the Pod of a launch waits for, told from a moment on; or None."""
+    """Return what the Pod of a launch waits for, reported from a moment on; or None."""
     found = pod_waiting(view, now)
     if view.launch is None or found is None:
         return None
@@ -154,14 +154,14 @@ def _pod_wait_reason(view: PodView, now: float, report_at: float) -> WaitReason 
 
 
 def _changing_at(reason: WaitReason | None, moment: float) -> WaitReason:
-    """Return a reason that is looked at again at a moment, or earlier if it says so."""
+    """Return a reason that is decided again at a moment, or earlier if it says so."""
     if reason is None:
         return WaitReason(Reason.RUNNING, "", moment)
     return reason._replace(changes_at=min(reason.changes_at or moment, moment))
 
 
 def gated_wait_reason(gated: Collection[PodView], now: float) -> WaitReason | None:
-    """Return what is told of Pods that no scheduler looks at yet while others work.
+    """Return why gated Pods wait while others work, or None where there are none.
 
     Args:
         gated: Those Pods.
@@ -177,12 +177,12 @@ def gated_wait_reason(gated: Collection[PodView], now: float) -> WaitReason | No
 def throttled_wait_reason(
     held: Throttled, now: float, *, is_idle: bool, has_results: bool
 ) -> WaitReason | None:
-    """Return what is told of Pods that are held back, or None where there are none.
+    """Return which limit holds Pods back, or None where there are none.
 
     Args:
         held: What holds them back.
         now: Seconds since the epoch.
-        is_idle: Whether the run has no Pod of a launch; that is told at once.
+        is_idle: Whether the run has no Pod of a launch; that is reported at once.
         has_results: Whether an attempt has ended or handed something in.
     """
     if not held.message:

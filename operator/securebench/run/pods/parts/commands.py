@@ -1,4 +1,4 @@
-"""Command lines of the programs inside Pods, with what each is told.
+"""Command lines of the programs inside Pods, with their specifications.
 
 Source: docs/reference/protocol.md, "supervise" and "Courier and text verifier".
 """
@@ -53,7 +53,7 @@ def supervise_argv(program: str, spec: SuperviseSpec) -> list[str]:
 
 
 def base_spec(plan: RunPlan, facts: ClusterFacts, head: int) -> RunSpec:
-    """Return what every ``supervise run`` is told alike.
+    """Return what the specifications of every ``supervise run`` share.
 
     Args:
         plan: The run.

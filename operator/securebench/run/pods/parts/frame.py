@@ -170,7 +170,7 @@ def _queue(policy: PodPolicy, role: Role) -> dict[str, str]:
     """Return the label by which a queue admits a launch's Pod.
 
     Canary, control and gateway go past the queue: launches that it has admitted hold its quota and
-    could wait for them for ever.
+    could wait for them without end.
     """
     return {QUEUE_LABEL: policy.queue} if policy.queue and role in LAUNCH_ROLES else {}
 
