@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import IO
 
 START_SECONDS = 30
 
@@ -18,10 +20,31 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+def answers(host: str, path: str) -> bool:
+    """Whether a server answers a request by HTTP with success."""
+    try:
+        with urllib.request.urlopen(f"http://{host}{path}", timeout=5):
+            return True
+    except OSError:
+        return False
+
+
 @contextmanager
-def serving(words: Sequence[str], is_ready: Callable[[], bool]) -> Iterator[None]:
-    """Run a server until the end of the block, which begins when it is ready."""
-    server = subprocess.Popen(words)
+def serving(
+    words: Sequence[str],
+    is_ready: Callable[[], bool],
+    environment: Mapping[str, str] | None = None,
+    log: IO[str] | None = None,
+) -> Iterator[None]:
+    """Run a server until the end of the block, which begins when it is ready.
+
+    Args:
+        words: Its command.
+        is_ready: Asked until it says so.
+        environment: Of the server; None for that of this process.
+        log: Gets what the server writes; None for the outputs of this process.
+    """
+    server = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
     try:
         deadline = time.monotonic() + START_SECONDS
         while not is_ready():

@@ -14,6 +14,7 @@ RECORDS = "how-to/read-a-record.md"
 STATEMENTS = "how-to/verify-results.md"
 RUN_BY = {
     "../README.md": "tests/cluster/test_chart_install.py",
+    "how-to/flux-and-argocd.md": "tests/gitops/__main__.py",
     "how-to/gitops.md": "tests/cluster/test_chart_install.py",
     RECORDS: "tests/unit/docs/test_command_blocks.py",
     STATEMENTS: "tests/cluster/test_chart_install.py",
