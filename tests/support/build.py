@@ -25,8 +25,9 @@ from securebench.protocol.gateway import LaunchReport, RelayReport
 from securebench.run.decide.network.network_step import NetworkState
 from securebench.run.layout import launch_folder, tools_folder
 from securebench.run.observe.pods import PodView, pod_view
+from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, member_name, pod_name
-from securebench.run.plan.model import EgressPlan, ProviderPlan, RunPlan, TaskPlan, VerifierKind
+from securebench.run.plan.model import RunPlan, TaskPlan, VerifierKind
 from securebench.run.state.attempts import (
     AttemptHistory,
     CommandReport,

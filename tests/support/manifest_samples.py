@@ -25,13 +25,12 @@ from securebench.run.api.field_types import PodRetention
 from securebench.run.layout import tools_folder
 from securebench.run.plan.build import PROVIDER_URL, agent_plan
 from securebench.run.plan.cluster_facts import ClusterFacts, PodUserNamespaces
+from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.plan.model import (
     CheckPlan,
-    EgressPlan,
     HarnessPlan,
     PodPolicy,
-    ProviderPlan,
     RunIdentity,
     RunPlan,
     RunPolicy,

@@ -16,8 +16,8 @@ from securebench.agents.providers.provider import ProviderRules, RequestKind
 from securebench.gateway.provider import provider_call, provider_route
 from securebench.gateway.relay import account
 from securebench.gateway.relay.headers import upstream_headers
+from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
 from securebench.run.plan.keys import AttemptKey
-from securebench.run.plan.model import EgressPlan, ProviderPlan
 from securebench.run.records.labels import IsolationLabel, record_labels
 from securebench.run.records.producer_metadata import producer_metadata
 from securebench.run.state.attempts import AttemptHistory

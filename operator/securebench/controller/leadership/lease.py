@@ -55,8 +55,8 @@ def lease_manifest(record: LeaseRecord, stored: Raw | None = None) -> Raw:
 
     Args:
         record: With times in the form of ``micro_time``.
-        stored: The Lease that it replaces, as it was read; None for a new one. Its uid is told as
-            well: the API server would otherwise make a Lease anew that was deleted since.
+        stored: The Lease that it replaces, as it was read; None for a new one. Its uid is sent as
+            well: the API server would otherwise create anew a Lease that was deleted since.
     """
     known: Raw = {} if stored is None else metadata(stored)
     identity = {key: known[key] for key in ("resourceVersion", "uid") if key in known}

@@ -19,10 +19,9 @@ from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.sidecar import NO_PROXY
 from securebench.run.api.models import BenchmarkRunSpec, TaskSelector
 from securebench.run.plan.egress import egress_plan, provider_environment
+from securebench.run.plan.egress_plan import PROVIDER_URL, ClusterProvider
 from securebench.run.plan.model import (
-    PROVIDER_URL,
     AgentPlan,
-    ClusterProvider,
     EarlierRun,
     HarnessPlan,
     PodPolicy,

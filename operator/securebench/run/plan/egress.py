@@ -17,7 +17,7 @@ from securebench.agents.registry import cli_named
 from securebench.core.errors import SpecError
 from securebench.protocol.sidecar import NO_PROXY
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.plan.model import PROVIDER_URL, ClusterProvider, EgressPlan, ProviderPlan
+from securebench.run.plan.egress_plan import PROVIDER_URL, ClusterProvider, EgressPlan, ProviderPlan
 
 INSIDE: Final = (".svc", ".cluster.local", ".local", ".internal")
 """Endings of names that never have a public address."""

@@ -25,14 +25,8 @@ from securebench.benchmark.scorers.dangerous_commands import (
 from securebench.core.json_schema import first_limit
 from securebench.core.reasons import VERIFIER_CONFIGURATION, FailurePhase
 from securebench.protocol.extraction import Extraction, ExtractionMode
-from securebench.run.plan.model import (
-    PROVIDER_URL,
-    CheckPlan,
-    Refusal,
-    SourcePlan,
-    TaskPlan,
-    VerifierKind,
-)
+from securebench.run.plan.egress_plan import PROVIDER_URL
+from securebench.run.plan.model import CheckPlan, Refusal, SourcePlan, TaskPlan, VerifierKind
 
 VERIFIER_STDERR = "verifier_stderr"
 """Key of a denial's metadata that becomes a field of the record."""

@@ -23,7 +23,7 @@ from securebench.run.pods.sidecar import audience
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from securebench.run.plan.model import EgressPlan, ProviderPlan
+    from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
 
 DEADLINE_SECONDS: Final = 7 * 24 * 3600
 """Last resort, as every Pod has one; a gateway lives as long as its run."""

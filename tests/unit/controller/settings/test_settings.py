@@ -13,7 +13,7 @@ from securebench.controller.settings.parts import AccessMode, PodTemplateRules
 from securebench.controller.settings.settings import VARIABLES, Settings, load_settings
 from securebench.core.errors import ConfigError
 from securebench.protocol.gateway import GatewayLimits
-from securebench.run.plan.model import ClusterProvider
+from securebench.run.plan.egress_plan import ClusterProvider
 from securebench.run.pods.gateway_pod import GatewayPolicy
 from support.build import PLACE
 

@@ -12,8 +12,8 @@ from securebench.run.decide.reporting.verdict import EndReason
 from securebench.run.decide.reporting.wait_reason import WaitReason
 from securebench.run.decide.run_decision import Halt, RunDecision
 from securebench.run.observe.provider_waits import ObservedProvider
+from securebench.run.plan.egress_plan import EgressPlan
 from securebench.run.plan.keys import AttemptKey
-from securebench.run.plan.model import EgressPlan
 from securebench.run.state.attempts import AttemptHistory, CommandReport, Finish, Outcome, Usage
 from support.build import (
     HARNESS,

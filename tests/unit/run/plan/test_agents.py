@@ -7,7 +7,7 @@ import pytest
 from securebench.core.errors import SpecError
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.build import build_plan
-from securebench.run.plan.model import EgressPlan, ProviderPlan
+from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
 from unit.run.plan.test_build import TASKS, inputs, task
 
 OVERLAYS = {

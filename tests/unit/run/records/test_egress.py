@@ -13,7 +13,8 @@ from securebench.controller.volume.egress_log import merge_logs
 from securebench.controller.volume.store import RunStore
 from securebench.gateway.relay.account import MODELS
 from securebench.protocol.volume import EGRESS
-from securebench.run.plan.model import AgentPlan, EgressPlan
+from securebench.run.plan.egress_plan import EgressPlan
+from securebench.run.plan.model import AgentPlan
 from securebench.run.records.context import RecordContext
 from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.record import RecordTexts, candidate_record
