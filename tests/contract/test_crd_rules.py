@@ -56,6 +56,7 @@ def full_spec() -> Spec:
             "imagePullSecrets": [{"name": "registry"}],
         },
         "isolation": {"require": "Declared", "allow": ["Node"]},
+        "budget": {"tokens": 100_000},
         "retention": {"pods": "All", "lanes": "Keep"},
         "resumeFrom": {"run": "earlier"},
     }
@@ -238,6 +239,7 @@ CHANGES: Mapping[str, Any] = {
     "resumeFrom": {"run": "another"},
     "regrade": {"run": "another"},
     "provider": {"secretRef": {"name": "other"}},
+    "budget": {"tokens": 200_000},
 }
 
 
