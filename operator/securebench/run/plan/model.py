@@ -322,8 +322,8 @@ class RunPlan:
 
     @property
     def token_budget(self) -> int | None:
-        """Tokens that all its launches together may use, or None."""
-        provider = self.egress.provider if self.egress is not None else None
+        """Tokens that all its launches together may use, or None; a regrade uses none."""
+        provider = self.egress.provider if self.has_gateway and self.egress is not None else None
         return None if provider is None else provider.run_tokens
 
     @property

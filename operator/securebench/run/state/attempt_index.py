@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from securebench.run.plan.keys import AttemptKey
-from securebench.run.state.attempts import AttemptHistory, CrashSuspicion, Reading, is_cut_by_budget
+from securebench.run.state.attempts import (
+    AttemptHistory,
+    CrashSuspicion,
+    Reading,
+    was_refused_by_run_budget,
+)
 from securebench.run.state.tally import Counts, Tally
 
 
@@ -52,7 +57,7 @@ class AttemptIndex(Mapping[AttemptKey, AttemptHistory]):
         self._counts.add(history)
         self._with_result += _has_result(history)
         self._in_flight += history.live is not None
-        self._is_budget_spent |= is_cut_by_budget(history.production)
+        self._is_budget_spent |= was_refused_by_run_budget(history.production)
         self._all[key] = history
         self._changed.add(key)
         if _is_under_way(history):

@@ -209,7 +209,7 @@ class HarnessResult:
     last_words: str = ""
 
 
-def is_cut_by_budget(production: HarnessResult | None) -> bool:
+def was_refused_by_run_budget(production: HarnessResult | None) -> bool:
     """Return whether the agent was refused a request because the run's budget was used up."""
     relay = production.egress.relay if production is not None and production.egress else None
     return relay is not None and relay.run_budget_exhausted

@@ -14,7 +14,15 @@ from securebench.run.decide.run_decision import Halt, RunDecision
 from securebench.run.observe.provider_waits import ObservedProvider
 from securebench.run.plan.egress_plan import EgressPlan
 from securebench.run.plan.keys import AttemptKey
-from securebench.run.state.attempts import AttemptHistory, CommandReport, Finish, Outcome, Usage
+from securebench.run.plan.model import EarlierRun
+from securebench.run.state.attempts import (
+    AttemptHistory,
+    CommandReport,
+    Finish,
+    Outcome,
+    ProducerNetwork,
+    Usage,
+)
 from support.build import (
     HARNESS,
     KEY,
@@ -119,6 +127,18 @@ def test_how_the_run_ends() -> None:
 
 def test_a_run_whose_last_attempt_used_it_up_is_complete() -> None:
     assert end_of(after(LIMIT + 1, finished(0))).reason is Reason.COMPLETED
+
+
+def test_a_regrade_needs_no_budget() -> None:
+    """The candidates of a run that ended with BudgetExhausted are verified again."""
+    earlier = EarlierRun("nightly", "uid-1", "n-1")
+    untouched = replace(made(1), network=ProducerNetwork())
+    decision = after(0, cut(0), untouched, regrade=earlier)
+    assert decision.begin == (verifier(1),)
+    assert decision.finishes == (
+        Finish(KEY, Outcome.CANCELLED, "run_budget_exhausted", "producer", CUT),
+    )
+    assert decision.halt is Halt.NONE
 
 
 def test_who_cancels_comes_first() -> None:

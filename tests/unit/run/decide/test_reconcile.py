@@ -67,7 +67,11 @@ def decide(*histories: Any, **given: Any) -> RunDecision:
     )
     views = given.pop("views", ())
     situation = ObservedState(
-        plan=replace(plan_of(*tasks, **policy), egress=given.pop("egress", None)),
+        plan=replace(
+            plan_of(*tasks, **policy),
+            egress=given.pop("egress", None),
+            regrade=given.pop("regrade", None),
+        ),
         history=AttemptIndex(histories),
         network=given.pop("network", PROVEN_NETWORK),
         pods={view.name: view for view in views},

@@ -46,7 +46,7 @@ from securebench.run.state.attempts import (
     SealedCandidate,
     SealedPatch,
     VerifierResult,
-    is_cut_by_budget,
+    was_refused_by_run_budget,
 )
 
 WITH_TASK_IMAGE = frozenset({VerifierKind.CHECK, VerifierKind.CODE})
@@ -121,7 +121,7 @@ def attempt_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, n
     if task.refusal is not None and history.launches == 0:
         return _refused(history, task.refusal)
     if history.production is not None:
-        if is_cut_by_budget(history.production):
+        if was_refused_by_run_budget(history.production):
             return _cut_by_budget(history.key)
         outage = _outage(plan, history, history.production, now)
         judged = outage or after_production(task, history, history.production)
