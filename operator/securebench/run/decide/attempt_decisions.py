@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from securebench.core.reasons import POD_LOST, RUN_BUDGET_EXHAUSTED, FailurePhase
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.attempt.batches import (
@@ -18,13 +20,35 @@ from securebench.run.decide.attempt.machine import (
     unreadable_output_finish,
 )
 from securebench.run.decide.capacity.launch_limits import launch_image
+from securebench.run.decide.reporting.verdict import EndReason
 from securebench.run.decide.run_decision import Controls, Halt, ObservedState
 from securebench.run.plan.keys import pod_name
 from securebench.run.state.attempts import AttemptHistory, CrashSuspicion, Finish, Lost, Outcome
 
 
+class CancelCause(NamedTuple):
+    """Why a run ends attempts, as their records say it.
+
+    Attributes:
+        reason: Their ``failure_reason``.
+        message: One plain sentence.
+    """
+
+    reason: str = "cancelled"
+    message: str = ""
+
+
+def stop_cause(stop: EndReason | None) -> CancelCause:
+    """Return the cause for records of a run that is ended early for this reason."""
+    if stop is None:
+        return CancelCause()
+    if stop.reason is Reason.BUDGET_EXHAUSTED:
+        return CancelCause(RUN_BUDGET_EXHAUSTED, stop.message)
+    return CancelCause(message=stop.message)
+
+
 def update_decisions(
-    cache: DecisionCache, observed: ObservedState, controls: Controls, message: str
+    cache: DecisionCache, observed: ObservedState, controls: Controls, cause: CancelCause
 ) -> None:
     """Decide again about every attempt whose decision in the cache is no longer valid.
 
@@ -32,9 +56,9 @@ def update_decisions(
         cache: The decisions of earlier passes; updated.
         observed: The input of the pass.
         controls: What is allowed.
-        message: For the records of attempts that ``controls`` end.
+        cause: For the records of attempts that ``controls`` end.
     """
-    changes, basis, attempts = observed.changes, (controls.halt, message), observed.history
+    changes, basis, attempts = observed.changes, (controls.halt, cause), observed.history
     # A wake time is compared with ``now``: it means nothing after the clock was set back.
     is_stale = cache.basis != basis or observed.now < cache.decided_at
     if changes is None or is_stale:
@@ -49,7 +73,7 @@ def update_decisions(
     for key in keys:
         cache.invalidate(key)
         if attempts[key].finish is None:
-            _decide_attempt(cache, observed, controls, message, attempts[key])
+            _decide_attempt(cache, observed, controls, cause, attempts[key])
     for name in {*changes.pods, *(name for key in keys for name in cache.pods.names_of(key))}:
         cache.pods.classify(name, attempts, observed.plan.policy.keep_pods)
         if name in cache.pods.working:
@@ -60,11 +84,11 @@ def _decide_attempt(
     cache: DecisionCache,
     observed: ObservedState,
     controls: Controls,
-    message: str,
+    cause: CancelCause,
     history: AttemptHistory,
 ) -> None:
     key, plan = history.key, observed.plan
-    ended = _cancelled(controls, message, history)
+    ended = _cancelled(controls, cause, history)
     if ended is None and history.crash_suspicion is CrashSuspicion.CONDEMNED:
         ended = unreadable_output_finish(key)
     if ended is not None:
@@ -89,20 +113,14 @@ def _decide_attempt(
             cache.store(key, step)
 
 
-def _cancelled(controls: Controls, message: str, history: AttemptHistory) -> Finish | None:
+def _cancelled(controls: Controls, cause: CancelCause, history: AttemptHistory) -> Finish | None:
     is_queued = history.live is None and (history.production is None or history.is_untouched)
     if controls.halt is Halt.STOPPED or (controls.halt is Halt.DRAINING and is_queued):
         phase = (
             PHASE_OF_ROLE[history.live.role] if history.live is not None else FailurePhase.QUEUED
         )
-        return Finish(history.key, Outcome.CANCELLED, _cancel_reason(controls), phase, message)
+        return Finish(history.key, Outcome.CANCELLED, cause.reason, phase, cause.message)
     return None
-
-
-def _cancel_reason(controls: Controls) -> str:
-    """Return the failure_reason of attempts that ``controls`` end."""
-    is_spent = controls.stop is not None and controls.stop.reason is Reason.BUDGET_EXHAUSTED
-    return RUN_BUDGET_EXHAUSTED if is_spent else "cancelled"
 
 
 def _without_pod(

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.attempt.decision_cache import DecisionCache
-from securebench.run.decide.attempt_decisions import update_decisions
+from securebench.run.decide.attempt_decisions import CancelCause, stop_cause, update_decisions
 from securebench.run.decide.capacity.launch_selection import (
     LaunchSelection,
     no_launches,
@@ -60,9 +60,9 @@ def reconcile(
         lowered; an attempt has at most one live launch; a finished attempt begins nothing.
     """
     controls = _within_budget(observed, controls)
-    controls, message = _effective_controls(observed, controls)
+    controls, cause = _effective_controls(observed, controls)
     cache = cache if cache is not None else DecisionCache()
-    update_decisions(cache, observed, controls, message)
+    update_decisions(cache, observed, controls, cause)
     launches = _select_launches(cache, observed, controls)
     is_probing = _is_probing(observed, controls)
     deletions = (*_pod_deletions(cache), *(() if is_probing else _probe_deletions(cache)))
@@ -101,13 +101,16 @@ def _within_budget(observed: ObservedState, controls: Controls) -> Controls:
     return replace(controls, halt=Halt.DRAINING, stop=spent, is_yielding=False)
 
 
-def _effective_controls(observed: ObservedState, controls: Controls) -> tuple[Controls, str]:
-    """Return the controls, stopped after a permanent refusal, and the message for records."""
+def _effective_controls(
+    observed: ObservedState, controls: Controls
+) -> tuple[Controls, CancelCause]:
+    """Return the controls, stopped after a permanent refusal, and the cause for records."""
     failure = run_failure(observed.network, observed.writes.refusal)
     message = observed.plan_mismatch or (failure.message if failure is not None else "")
     if message and controls.halt is not Halt.STOPPED:
-        return replace(controls, halt=Halt.STOPPED, is_yielding=False), message
-    return controls, controls.stop.message if controls.stop is not None else ""
+        stopped = replace(controls, halt=Halt.STOPPED, is_yielding=False)
+        return stopped, CancelCause(message=message)
+    return controls, stop_cause(controls.stop)
 
 
 def _wait_reason(

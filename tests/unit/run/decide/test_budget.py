@@ -141,6 +141,15 @@ def test_a_regrade_needs_no_budget() -> None:
     assert decision.halt is Halt.NONE
 
 
+def test_a_failed_gateway_is_the_cause_of_what_it_ends() -> None:
+    failure = "the gateway ended three times"
+    memory = replace(PROVEN_NETWORK.gateway_memory, failure=failure)
+    spent = ObservedProvider("host", tokens_used=LIMIT)
+    network = replace(PROVEN_NETWORK, provider=spent, gateway_memory=memory)
+    decision = decide(fresh(0), egress=with_limit(LIMIT), network=network)
+    assert decision.finishes == (Finish(KEY, Outcome.CANCELLED, "cancelled", "queued", failure),)
+
+
 def test_who_cancels_comes_first() -> None:
     stop = EndReason(Reason.CANCELLED, "spec.cancel is Immediate")
     decision = after(LIMIT, live(HARNESS), halt=Halt.STOPPED, stop=stop, views=[SEEN])
