@@ -78,7 +78,6 @@ def refused(
         report,
         blocked=report.blocked + 1,
         budget_exhausted=report.budget_exhausted or reason is RequestRefusal.BUDGET,
-        run_budget_exhausted=report.run_budget_exhausted or reason is RequestRefusal.RUN_BUDGET,
     )
     return _with_stripped_tools(counted, kinds)
 

@@ -111,6 +111,10 @@ class ServedLaunch:
         relay = self.relay
         self.update_relay(replace(relay, reserved_tokens=relay.reserved_tokens + tokens))
 
+    def refuse_for_run_budget(self) -> None:
+        """Note that a request was refused because the run's budget is used up."""
+        self.update_relay(replace(self.relay, run_budget_exhausted=True))
+
     @property
     def bytes_left(self) -> int:
         """Bytes that the launch may still send and receive; never negative."""

@@ -62,22 +62,31 @@ class RunBudget:
         """Wait until a request may be sent, and persist what it may use.
 
         Raises:
-            RunBudgetSpentError: Nothing is left.
-            UnreachableError: The volume failed, so that the request could be forgotten.
+            RunBudgetSpentError: Nothing is left; the launch's report on the volume says so.
+            UnreachableError: The volume failed, so that the request or its refusal could be
+                forgotten.
         """
-        while not self._has_room(launch, tokens):
-            self._settled.clear()
-            await self._settled.wait()
+        try:
+            while not self._has_room(launch, tokens):
+                self._settled.clear()
+                await self._settled.wait()
+        except RunBudgetSpentError:
+            launch.refuse_for_run_budget()
+            await self._persist(launch)
+            raise
         with ExitStack() as undo:
             reservation = self._admit(launch, tokens)
             undo.callback(reservation.settle, 0)
-            try:
-                await self._launches.flush(launch)
-            except OSError as error:
-                words = f"The gateway's volume failed: {error.strerror}."
-                raise UnreachableError(words, Cause.UNREACHABLE) from error
+            await self._persist(launch)
             undo.pop_all()
         return reservation
+
+    async def _persist(self, launch: ServedLaunch) -> None:
+        try:
+            await self._launches.flush(launch)
+        except OSError as error:
+            words = f"The gateway's volume failed: {error.strerror}."
+            raise UnreachableError(words, Cause.UNREACHABLE) from error
 
     def _has_room(self, launch: ServedLaunch, tokens: RequestTokens) -> bool:
         """Return whether a request may be sent now.

@@ -12,6 +12,7 @@ import pytest
 
 from securebench.core.clock import SystemClock
 from securebench.gateway.server.launch import LOOKUPS, ServedLaunch
+from securebench.gateway.server.launch_files import read_launches
 from securebench.protocol.gateway import GatewayLimits, RelayReport, RunUsage
 from support.relays import (
     CHAT_USAGE,
@@ -533,6 +534,34 @@ async def test_the_budget_of_the_run_is_kept_over_all_launches(name, tmp_path):
             assert relay.report == RelayReport(blocked=1, run_budget_exhausted=True)
             assert [line["reason"] for line in await relay.log()] == ["run_budget"]
         assert len(around.script.asked) == 2
+
+
+async def test_a_gateway_killed_after_a_refusal_for_the_runs_budget_knows_of_it(tmp_path):
+    """The agent gives up after the refusal, so its answer must not be judged (contract 11.4)."""
+    async with world("openai", [answer(*events("openai"))], tmp_path) as around:
+        around.limit_run(1000)
+        async with around.connected() as relay:
+            assert [(await relay.ask()).status for _ in range(2)] == [200, 400]
+            (stored,) = read_launches(tmp_path / "launches")
+            assert stored.report.relay.run_budget_exhausted
+
+
+async def test_a_refusal_for_the_runs_budget_that_cannot_be_written_is_an_outage(
+    tmp_path, monkeypatch
+):
+    async with world("openai", [answer(*events("openai"))], tmp_path) as around:
+        around.limit_run(1000)
+        async with around.connected() as relay:
+            await relay.ask()
+            monkeypatch.setattr("securebench.gateway.server.registry.write_launch", no_space)
+            got = await relay.ask()
+            assert (got.status, "volume failed" in got.error["message"]) == (502, True)
+            monkeypatch.undo()
+            assert (await relay.ask()).status == 400
+
+
+def no_space(*_):
+    raise OSError(28, "No space left on device")
 
 
 async def test_a_launchs_own_budget_comes_before_that_of_the_run(tmp_path):

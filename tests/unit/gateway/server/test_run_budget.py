@@ -86,6 +86,13 @@ async def test_what_is_reserved_for_parallel_requests_is_not_given_to_other_laun
     gateway.end(2, await other, 10)
 
 
+async def test_a_refusal_is_on_disk_before_it_is_answered(gateway, tmp_path):
+    gateway.end(1, await gateway.request(1), 100)
+    with pytest.raises(RunBudgetSpentError):
+        await gateway.request(2)
+    assert Gateway(tmp_path).launch(2).relay.run_budget_exhausted
+
+
 async def test_those_that_wait_are_refused_when_nothing_is_left(gateway):
     first = await gateway.request(1, RequestTokens(10, 200))
     second = await waiting(gateway.request(1, RequestTokens(10, 200)))
