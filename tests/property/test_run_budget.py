@@ -45,24 +45,34 @@ class Disk:
 
 
 class World:
-    """Requests that begin, wait, end and are lost with their gateway."""
+    """Requests that begin, wait, end and are lost with their gateway.
+
+    Attributes:
+        used: Tokens that the provider served.
+        beyond: Those that requests used beyond their estimates when their gateway was killed.
+        refused: Numbers of launches that were refused a request.
+    """
 
     def __init__(self):
         self.disk = Disk()
         self.budget = RunBudget(LIMIT, self.disk)
         self.requests = []
         self.used = 0
+        self.beyond = 0
+        self.refused = set()
 
     def begin(self, number):
         coroutine = self.budget.reserve(self.disk.launches[number], RequestTokens(EXPECTED, MOST))
         self.requests.append((number, asyncio.create_task(coroutine)))
 
     def admitted(self):
-        self.requests = [
+        refused = [
             (number, task)
             for number, task in self.requests
-            if not (task.done() and isinstance(task.exception(), RunBudgetSpentError))
+            if task.done() and isinstance(task.exception(), RunBudgetSpentError)
         ]
+        self.refused |= {number for number, _ in refused}
+        self.requests = [each for each in self.requests if each not in refused]
         return [each for each in self.requests if each[1].done()]
 
     def end(self, choice, used):
@@ -79,7 +89,9 @@ class World:
 
     async def kill(self, used):
         """Kill the gateway: requests in flight have used something that nobody has counted."""
-        self.used += sum(min(used, EXPECTED) for _ in self.admitted())
+        in_flight = len(self.admitted())
+        self.used += in_flight * used
+        self.beyond += in_flight * max(0, used - EXPECTED)
         for _, task in self.requests:
             task.cancel()
         await asyncio.gather(*(task for _, task in self.requests), return_exceptions=True)
@@ -132,8 +144,24 @@ async def followed(steps):
 def test_use_exceeds_the_budget_by_one_request_for_each_launch_at_most(steps):
     with asyncio.Runner() as runner:
         world = runner.run(followed(steps))
-    assert world.used <= LIMIT + LAUNCHES * MOST
-    assert world.used <= world.budget.usage().tokens
+    assert world.used <= LIMIT + LAUNCHES * MOST + world.beyond
+    assert world.used <= world.budget.usage().tokens + world.beyond
+
+
+@settings(deadline=None)
+@given(st.lists(STEPS, min_size=30, max_size=60))
+def test_no_refusal_is_forgotten(steps):
+    with asyncio.Runner() as runner:
+        world = runner.run(followed(steps))
+    reports = world.disk.reports
+    assert all(reports[f"pod-{each}"].relay.run_budget_exhausted for each in world.refused)
+
+
+def test_a_killed_gateway_forgets_only_what_is_beyond_the_estimates():
+    kills = [("begin", 0), ("begin", 1), ("begin", 2), ("kill", MOST)] * 3
+    with asyncio.Runner() as runner:
+        world = runner.run(followed(kills))
+    assert (world.used, world.budget.usage().tokens) == (9 * MOST, 9 * EXPECTED)
 
 
 def test_a_budget_is_used_to_its_end():

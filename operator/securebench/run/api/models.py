@@ -215,7 +215,8 @@ class Budget(ApiModel):
 
     tokens: Annotated[int, Field(ge=1, le=MAX_BUDGET_TOKENS)]
     """Tokens, input and output together. When they are used up, the gateway refuses further
-    requests: use exceeds the budget by one request at most for each launch in flight."""
+    requests: use exceeds the budget by one request at most for each launch in flight, and by
+    more only if the gateway is killed."""
 
 
 class RunTemplate(ApiModel):
