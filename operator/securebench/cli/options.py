@@ -66,6 +66,12 @@ Resume = Annotated[bool, typer.Option("--resume", help="Keep finished records, r
 Parallelism = Annotated[
     int | None, typer.Option("--parallelism", min=1, help="Concurrent attempts.")
 ]
+BudgetTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--budget-tokens", min=1, help="Tokens that all launches of the run may use together."
+    ),
+]
 FailBelow = Annotated[
     float | None,
     typer.Option(

@@ -9,6 +9,7 @@ import typer
 
 from securebench.cli.options import (
     Attempts,
+    BudgetTokens,
     Config,
     Context,
     EnvFile,
@@ -50,6 +51,7 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
         typer.Option("--show-agent-output", help="Show agent events, write agent-trace.log."),
     ] = False,
     parallelism: Parallelism = None,
+    budget_tokens: BudgetTokens = None,
     fail_below: FailBelow = None,
     prices: Prices = None,
     namespace: Namespace = None,
@@ -71,6 +73,7 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
         show_command_output=show_command_output,
         show_agent_output=show_agent_output,
         parallelism=parallelism,
+        budget_tokens=budget_tokens,
         prices=prices,
         target=ClusterTarget(namespace, context, operator_pod),
         fail_below=fail_below,
@@ -87,6 +90,7 @@ def submit(  # noqa: PLR0913 - flags
     attempts: Attempts = None,
     resume: Resume = False,
     parallelism: Parallelism = None,
+    budget_tokens: BudgetTokens = None,
     output: Output = OutputForm.TEXT,
     namespace: Namespace = None,
     context: Context = None,
@@ -104,6 +108,7 @@ def submit(  # noqa: PLR0913 - flags
         attempts=attempts,
         resume=resume,
         parallelism=parallelism,
+        budget_tokens=budget_tokens,
         target=ClusterTarget(namespace, context, operator_pod),
     )
     end_with(lambda: submit_run(options, output))

@@ -32,6 +32,14 @@ TESTER: Final[Mapping[str, Meaning]] = {
         3,
         default=1,
     ),
+    "run.budget": Meaning(
+        "What all launches of the run may use of the model provider together; without it there is"
+        " no bound.",
+        {"tokens": 2000000},
+    ),
+    "run.budget.tokens": Meaning(
+        "Tokens, input and output together; `--budget-tokens` replaces it.", 2000000
+    ),
     "run.output_dir": Meaning(
         "Folder for results, relative to this file; `--output-dir` replaces it.", "results"
     ),

@@ -105,6 +105,7 @@ def test_quiet_has_no_progress(shell: Shell) -> None:
 def test_flags_reach_the_run(shell: Shell) -> None:
     result = shell.run(
         *("--limit", "2", "--output-dir", "elsewhere", "--parallelism", "9"),
+        *("--budget-tokens", "5000"),
         *("-n", "bench", "--context", "kind", "--operator-pod", "sb-0"),
     )
     assert result.code == 0
@@ -112,6 +113,7 @@ def test_flags_reach_the_run(shell: Shell) -> None:
     spec = shell.namespace.runs()[0]["spec"]
     assert isinstance(spec, dict)
     assert (spec["taskSelector"], spec["parallelism"]) == ({"limit": 2}, 9)
+    assert spec["budget"] == {"tokens": 5000}
     assert shell.places == [ClusterTarget("bench", "kind", "sb-0")]
 
 
@@ -260,6 +262,7 @@ def test_unknown_keys_are_warned_about(shell: Shell) -> None:
         ("run", "--config", "a", "--unknown"),
         ("run", "--config", "a", "--limit", "x"),
         ("run", "--config", "a", "--parallelism", "0"),
+        ("submit", "--config", "a", "--budget-tokens", "0"),
         ("pack", "nonsense"),
         ("results",),
     ],

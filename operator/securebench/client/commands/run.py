@@ -59,6 +59,7 @@ class RunOptions:
     fail_below: float | None = None
     attempts: int | None = None
     prices: Path | None = None
+    budget_tokens: int | None = None
 
 
 class RunCommand:
@@ -146,6 +147,7 @@ def prepared_run(options: RunOptions) -> tuple[TesterConfig, PreparedSubmission]
         attempts=options.attempts,
         limit=options.limit,
         resume=options.resume,
+        budget_tokens=options.budget_tokens,
     )
     if options.prices is not None:
         config = replace(config, prices={**config.prices, **load_prices(options.prices)})

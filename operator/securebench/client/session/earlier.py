@@ -104,6 +104,7 @@ def _is_equivalent(run: Raw, binding: Binding, wanted: Raw) -> bool:
         and _selection(spec) == _selection(wanted)
         and object_at(spec, "verification") == object_at(wanted, "verification")
         and spec.get("attempts", 1) == wanted.get("attempts", 1)
+        and object_at(spec, "budget") == object_at(wanted, "budget")
     )
 
 

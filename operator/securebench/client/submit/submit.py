@@ -101,6 +101,8 @@ def build_spec(
         spec["provider"] = {"secretRef": {"name": secrets.provider}}
     if config.run.attempts > 1:
         spec["attempts"] = config.run.attempts
+    if config.run.budget_tokens is not None:
+        spec["budget"] = {"tokens": config.run.budget_tokens}
     if config.run.limit is not None:
         spec["taskSelector"] = {"limit": config.run.limit}
     if parallelism is not None:

@@ -27,7 +27,7 @@ from securebench.client.submit.prices import (
 from securebench.core.errors import ConfigError, ConfigErrors, InvalidInputError
 from securebench.core.json_schema import BOOLEAN, OBJECT, TEXT, Schema, object_of
 from securebench.core.json_values import object_at
-from securebench.run.api.models import MAX_ATTEMPTS
+from securebench.run.api.models import MAX_ATTEMPTS, MAX_BUDGET_TOKENS
 
 SCHEMA_VERSION = "0.2"
 
@@ -41,6 +41,12 @@ _ATTEMPTS: Final[Schema] = {
     "minimum": 1,
     "maximum": MAX_ATTEMPTS,
     "description": f"an integer from 1 to {MAX_ATTEMPTS}",
+}
+_BUDGET_TOKENS: Final[Schema] = {
+    "type": "integer",
+    "minimum": 1,
+    "maximum": MAX_BUDGET_TOKENS,
+    "description": f"an integer from 1 to {MAX_BUDGET_TOKENS}",
 }
 _COMMAND: Final[Schema] = {
     "type": "string",
@@ -58,7 +64,14 @@ TESTER: Final = Shape(
         {
             "schema_version": {"enum": [SCHEMA_VERSION]},
             "run": object_of(
-                {"id": TEXT, "output_dir": TEXT, "attempts": _ATTEMPTS}, "id", "output_dir"
+                {
+                    "id": TEXT,
+                    "output_dir": TEXT,
+                    "attempts": _ATTEMPTS,
+                    "budget": object_of({"tokens": _BUDGET_TOKENS}, "tokens"),
+                },
+                "id",
+                "output_dir",
             ),
             "benchmark": object_of({"manifest": TEXT, "tasks": TEXT}, "manifest", "tasks"),
             "harness": object_of(
@@ -89,6 +102,7 @@ class RunSection:
         limit: Only the first rows of the task file; None for all. Command line only.
         resume: Keep finished records and run the rest. Command line only.
         attempts: Independent attempts per task, all of which count.
+        budget_tokens: Tokens that all launches together may use, or None.
     """
 
     id: str
@@ -96,6 +110,7 @@ class RunSection:
     limit: int | None = None
     resume: bool = False
     attempts: int = 1
+    budget_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +215,7 @@ def with_tester_overrides(
     attempts: int | None = None,
     limit: int | None = None,
     resume: bool = False,
+    budget_tokens: int | None = None,
 ) -> TesterConfig:
     """Apply the command line's overrides.
 
@@ -209,19 +225,25 @@ def with_tester_overrides(
         attempts: Replaces ``run.attempts``; None keeps it.
         limit: Only the first rows, at least 1; None for all.
         resume: Whether finished records are kept.
+        budget_tokens: Replaces ``run.budget.tokens``; None keeps it.
 
     Raises:
-        ConfigError: The limit is less than 1, or the attempts are not from 1 to their maximum.
+        ConfigError: The limit is less than 1, or attempts or tokens are not from 1 to their
+            maximum.
     """
     if limit is not None and limit < 1:
         raise ConfigError(f"limit must be at least 1: {limit}")
     if attempts is not None and not 1 <= attempts <= MAX_ATTEMPTS:
         raise ConfigError(f"attempts must be {_ATTEMPTS['description']}: {attempts}")
+    if budget_tokens is not None and not 1 <= budget_tokens <= MAX_BUDGET_TOKENS:
+        raise ConfigError(f"budget_tokens must be {_BUDGET_TOKENS['description']}: {budget_tokens}")
     run = replace(config.run, limit=limit, resume=resume)
     if output_dir is not None:
         run = replace(run, output_dir=Path(output_dir))
     if attempts is not None:
         run = replace(run, attempts=attempts)
+    if budget_tokens is not None:
+        run = replace(run, budget_tokens=budget_tokens)
     return replace(config, run=run)
 
 
@@ -249,7 +271,12 @@ def _config(data: Mapping[str, Any], base: Path) -> TesterConfig:
     verification = data.get("verification", {})
     denied = (command.strip() for command in verification.get("deny_commands", ()))
     return TesterConfig(
-        run=RunSection(run["id"], base / run["output_dir"], attempts=run.get("attempts", 1)),
+        run=RunSection(
+            run["id"],
+            base / run["output_dir"],
+            attempts=run.get("attempts", 1),
+            budget_tokens=run.get("budget", {}).get("tokens"),
+        ),
         benchmark=BenchmarkSection(base / benchmark["manifest"], base / benchmark["tasks"]),
         harness=HarnessSection(
             harness["type"], tuple(harness.get("env", ())), harness.get("config", {})

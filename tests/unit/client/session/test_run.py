@@ -58,6 +58,7 @@ async def test_the_benchmark_run_says_what_the_yaml_says(bench: Bench) -> None:
     bench.yaml.write_text(
         bench.yaml.read_text() + "verification: {disallow_dangerous_commands: false}\n"
     )
+    bench.edit("output_dir: out", "output_dir: out, budget: {tokens: 5000}")
     run = bench.start(limit=2, parallelism=7)
     task = asyncio.create_task(run.execute())
     operated = await bench.namespace.next_run()
@@ -89,6 +90,7 @@ async def test_the_benchmark_run_says_what_the_yaml_says(bench: Bench) -> None:
         "verification": {"disallowDangerousCommands": False, "denyCommands": []},
         "taskSelector": {"limit": 2},
         "parallelism": 7,
+        "budget": {"tokens": 5000},
     }
     assert folder == "capitals-" + str(pack["digest"]).removeprefix("sha256:")[:12]
     uploaded = bench.namespace.root / "packs" / folder

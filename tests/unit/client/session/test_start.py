@@ -41,6 +41,9 @@ def run(**changes: object) -> Raw:
         ({"attempts": 2}, {"attempts": 2}, True),
         ({}, {"attempts": 2}, False),
         ({"verification": {**POLICY, "denyCommands": ["chroot"]}}, {}, False),
+        ({"budget": {"tokens": 5}}, {}, False),
+        ({"budget": {"tokens": 5}}, {"budget": {"tokens": 5}}, True),
+        ({}, {"budget": {"tokens": 5}}, False),
         ({"cancel": "Graceful"}, {}, False),
     ],
 )

@@ -31,6 +31,9 @@ verification:
 """
 
 
+TOKENS = "an integer from 1 to 1000000000000"
+
+
 def good(**changes):
     data = {
         "schema_version": "0.2",
@@ -104,6 +107,10 @@ def test_base_dir_is_joined_and_absolute_paths_stay():
         (good(limit=3), "root contains unsupported field(s): limit"),
         (good(run__attempts=0), "run.attempts must be an integer from 1 to 100"),
         (good(run__attempts=2.0), "run.attempts must be an integer from 1 to 100"),
+        (good(run__budget=5), "run.budget must be an object"),
+        (good(run__budget={}), "run.budget.tokens is required"),
+        (good(run__budget={"tokens": 0}), f"run.budget.tokens must be {TOKENS}"),
+        (good(run__budget={"tokens": 10**12 + 1}), f"run.budget.tokens must be {TOKENS}"),
         (good(run__resume=True), "run contains unsupported field(s): resume"),
         (good(benchmark__split="x"), "benchmark contains unsupported field(s): split"),
         (
@@ -295,11 +302,22 @@ def test_errors_of_the_harness_get_their_place(write):
     assert parsed.placed(errors).errors == errors.errors
 
 
+def test_a_budget_of_the_run():
+    config = parse_tester_config(good(run__budget={"tokens": 500}))
+    assert config.run.budget_tokens == 500
+    assert with_tester_overrides(config) == config
+    assert with_tester_overrides(config, budget_tokens=9).run.budget_tokens == 9
+    for tokens in (0, 10**12 + 1):
+        with pytest.raises(ConfigError, match=f"budget_tokens must be {TOKENS}: {tokens}"):
+            with_tester_overrides(config, budget_tokens=tokens)
+
+
 def test_overrides():
     config = parse_tester_config(good(), base_dir="base")
     assert with_tester_overrides(config) == config
     changed = with_tester_overrides(config, output_dir="here", attempts=3, limit=1, resume=True)
     assert changed.run.attempts == 3
+    assert changed.run.budget_tokens is None
     assert changed.run.output_dir == Path("here")
     assert (changed.run.limit, changed.run.resume) == (1, True)
     assert changed.run.id == config.run.id
