@@ -62,7 +62,7 @@ def budget_use(
 
 def current_allowances(state: SuiteState, observed: ObservedRuns) -> SuiteState:
     """Return the state with the allowances that count: of this round, and of runs in progress."""
-    names = {run.name for run in state.plan.runs}
+    names = state.plan.run_names
     going = {name for name, run in observed.runs.items() if not run.has_ended}
     kept = {name: of for name, of in state.allowances.items() if name in names | going}
     return replace(state, allowances=kept)

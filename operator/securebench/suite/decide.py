@@ -221,12 +221,14 @@ def _begun(
     packs: Mapping[str, PackContent | str],
     desired: DesiredSuite,
 ) -> SuiteState:
-    """Return the state with the round that begins; it may be the one that is there."""
+    """Return the state with the round that begins; with the same runs, it is the current one."""
     plan = plan_runs(
         desired.identity, desired.spec, desired.cells, packs, desired.installation, opened.trigger
     )
     begun = replace(state, handled=opened.handled, trigger=opened.trigger, plan=plan)
-    return begun if plan == state.plan else replace(begun, good=state.latest_good, passed={})
+    if plan.run_names == state.plan.run_names:
+        return begun
+    return replace(begun, good=state.latest_good, passed={})
 
 
 def _is_over(cells: Sequence[CellProgress]) -> bool:
@@ -271,7 +273,7 @@ def _replaced(findings: Findings, going: Sequence[SeenRun]) -> Iterator[Cancella
     spec = findings.spec
     if spec.schedule is None or spec.concurrency_policy is not ConcurrencyPolicy.REPLACE:
         return
-    current = {run.name for run in findings.state.plan.runs}
+    current = findings.state.plan.run_names
     for run in going:
         if run.name not in current and not _is_cancelling(run):
             yield Cancellation(run.name, "a later round of its suite replaces it")

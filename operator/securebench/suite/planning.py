@@ -105,6 +105,11 @@ class Plan:
     runs: tuple[PlannedRun, ...] = ()
     invalid: Mapping[str, str] | None = None
 
+    @property
+    def run_names(self) -> frozenset[str]:
+        """Names of its runs; two plans with the same names are the same round."""
+        return frozenset(run.name for run in self.runs)
+
 
 def plan_runs(
     suite: SuiteIdentity,

@@ -284,7 +284,7 @@ def to_delete(
         successful: How many complete ones of a cell stay.
         failed: How many others.
     """
-    current = {run.name for run in plan.runs}
+    current = plan.run_names
     left: dict[tuple[str, bool], int] = {}
     newest_first = sorted(runs, key=lambda run: (run.created_at, run.name), reverse=True)
     for run in newest_first:

@@ -135,6 +135,17 @@ def test_a_changed_pack_begins_a_round_in_which_nothing_has_passed() -> None:
     assert (changed.good, changed.passed) == ({"p/a": result}, {})
 
 
+def test_a_change_that_no_score_depends_on_leaves_baseline_and_verdict() -> None:
+    before = {"p/a": GoodResult("earlier", "uid", "sha256")}
+    first = begun(desired()).state
+    results = {run.cell: GoodResult(run.name, "uid", "sha256") for run in first.plan.runs}
+    state = replace(first, good=before, passed=results)
+    suite = desired(template={"parallelism": 8})
+    found = decide(ObservedSuite(NO_RUNS, PACKS), state, suite, NOW).state
+    assert [run.spec["parallelism"] for run in found.plan.runs] == [8, 8]
+    assert (found.good, found.passed) == (before, results)
+
+
 def test_runs_of_earlier_rounds_are_cancelled_once_where_they_are_replaced() -> None:
     suite = desired(schedule=MINUTES, concurrencyPolicy="Replace")
     opened = decide(ObservedSuite(NO_RUNS, PACKS), NEW, suite, NOW + 600)

@@ -31,7 +31,7 @@ def _needed(context: Context, suites: Collection[Raw]) -> Collection[str]:
         names.update(_baselines(object_at(suite, "spec")))
         state = SuiteStore(root, text_at(object_at(suite, "metadata"), "uid")).read()
         if state is not None:
-            names.update(run.name for run in state.plan.runs)
+            names.update(state.plan.run_names)
             uids.update(good.uid for good in (*state.good.values(), *state.passed.values()))
     latest = {entry.run: entry.uid for entry in RunIndex(root).entries()}
     return uids | {latest[name] for name in names if name in latest}

@@ -172,7 +172,7 @@ class SuiteLoop:
     async def _write(self, state: SuiteState, known: SuiteState) -> None:
         if state != known:
             await asyncio.to_thread(self._store.write, state)
-        if state.plan != known.plan:
+        if state.plan.run_names != known.plan.run_names:
             SUITE_ROUNDS.inc()
 
     async def _completed(

@@ -48,6 +48,8 @@ def test_a_round_is_counted_once(world: SuiteWorld) -> None:
     world.restart_suites()
     world.end_all()
     assert rounds.change == 1
+    world.apply_suite(**ONE, template={"parallelism": 2})
+    assert rounds.change == 1
     world.annotate("again")
     assert rounds.change == 2
 
