@@ -9,13 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from securebench.agents.harness_config import ProviderHarness
 from securebench.run.api.conditions import Reason
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.plan.score_fields import spec_harness
 from securebench.suite.api.models import BenchmarkSuiteSpec
 from securebench.suite.api.status import CellState
-from securebench.suite.planning import PlannedRun
+from securebench.suite.planning import PlannedRun, has_provider
 from securebench.suite.progress import CellProgress, ObservedRuns
 from securebench.suite.rounds import SuiteState
 
@@ -115,7 +113,7 @@ def funded(
     waiting = sum(1 for _ in _waiting(cells, state))
     runs: list[PlannedRun] = []
     for run in wanted:
-        if uses_tokens(run) and run.name not in allowances:
+        if _uses_tokens(run) and run.name not in allowances:
             if left == 0:
                 continue
             share = _bounded(run, max(left // waiting, 1))
@@ -125,18 +123,16 @@ def funded(
     return FundedRuns(tuple(runs), replace(state, allowances=allowances))
 
 
-def uses_tokens(run: PlannedRun) -> bool:
-    """Whether a run asks a model provider through its gateway, which counts tokens."""
-    harness = spec_harness(BenchmarkRunSpec.parse(run.spec))
-    return isinstance(harness, ProviderHarness) or harness.endpoint is not None
-
-
 def _waiting(cells: Sequence[CellProgress], state: SuiteState) -> Iterator[PlannedRun]:
     """Yield the runs that wait for an allowance."""
     names = {cell.run for cell in cells if cell.state is CellState.WAITING}
     for run in state.plan.runs:
-        if run.name in names and run.name not in state.allowances and uses_tokens(run):
+        if run.name in names and run.name not in state.allowances and _uses_tokens(run):
             yield run
+
+
+def _uses_tokens(run: PlannedRun) -> bool:
+    return has_provider(BenchmarkRunSpec.parse(run.spec))
 
 
 def _is_over(name: str, observed: ObservedRuns) -> bool:

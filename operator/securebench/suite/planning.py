@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
+from securebench.agents.harness_config import ProviderHarness
 from securebench.agents.registry import agent_named
 from securebench.core.digests import PREFIX, json_digest
 from securebench.core.errors import InvalidInputError
@@ -26,6 +27,7 @@ from securebench.run.plan.score_fields import (
     ScoreFields,
     ScoreSettings,
     score_fields,
+    spec_harness,
 )
 from securebench.suite.api.models import KIND, BenchmarkSuiteSpec
 from securebench.suite.expansion import Cell
@@ -153,6 +155,8 @@ def _planned(
     installation, trigger = place
     raw = _run_spec(suite, spec, cell, content)
     parsed = BenchmarkRunSpec.parse(raw)
+    if not has_provider(parsed):
+        raw.pop("budget", None)
     agent = agent_named(parsed.harness.type)
     answers = content.answers if agent.is_audit else ""
     fields = cell_fields(parsed, installation, answers)
@@ -177,6 +181,16 @@ def _run_spec(
         **({"provider": provider.to_json()} if provider is not None else {}),
         "attempts": spec.attempts,
     }
+
+
+def has_provider(spec: BenchmarkRunSpec) -> bool:
+    """Whether a run asks a model provider through its gateway, which counts tokens.
+
+    Raises:
+        InvalidInputError: The harness is not valid.
+    """
+    harness = spec_harness(spec)
+    return isinstance(harness, ProviderHarness) or harness.endpoint is not None
 
 
 def cell_fields(

@@ -176,6 +176,11 @@ def test_the_budget_of_the_template_is_a_bound_for_each_run() -> None:
     assert decision.findings.budget == BudgetUse(100, 0, 20)
 
 
+def test_a_cell_without_a_provider_gets_no_budget_of_the_template() -> None:
+    decision = begun(suite(names="ax", template={"budget": {"tokens": 10}}))
+    assert budgets(decision) == {"a": 10, "x": None}
+
+
 def test_a_budget_changes_no_name() -> None:
     assert begun(suite(100)).state.plan == begun(suite(None)).state.plan
 
