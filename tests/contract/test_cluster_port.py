@@ -146,6 +146,20 @@ async def test_a_deletion_spares_another_object_of_the_name(world):
     assert await world.cluster.get(ObjectKind.POD, "a") == created
 
 
+async def test_a_patch_spares_another_object_of_the_name(world):
+    body = {"metadata": {"name": "a"}, "data": {"k": "v"}}
+    created = await world.cluster.create(ObjectKind.CONFIG_MAP, body)
+
+    def patch(uid):
+        change = {"metadata": {"uid": uid}, "data": {"k": "new"}}
+        return world.cluster.patch(ObjectKind.CONFIG_MAP, "a", change)
+
+    assert not await patch("0b2f9a5e-8d3b-4b54-9b38-6a8d8d6f2f10")
+    assert await world.cluster.get(ObjectKind.CONFIG_MAP, "a") == created
+    assert await patch(created["metadata"]["uid"])
+    assert (await world.cluster.get(ObjectKind.CONFIG_MAP, "a"))["data"] == {"k": "new"}
+
+
 async def test_a_deletion_of_the_very_object(world):
     uid = (await world.cluster.create(ObjectKind.POD, pod("a")))["metadata"]["uid"]
 

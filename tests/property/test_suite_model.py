@@ -74,7 +74,7 @@ def checked_decide(
     assert not (names and desired.spec.suspend)
     current = {run.name for run in found.state.plan.runs}
     assert not current & {run.name for run in found.delete}
-    stopped = {run for run, _ in found.cancel} & current
+    stopped = {run.name for run, _ in found.cancel} & current
     assert all(desired.spec.gates and not runs[run].has_ended for run in stopped)
     again = decide(observed, found.state, desired, now)
     assert (again.missing, again.state) == (None, found.state)

@@ -196,7 +196,8 @@ class FakeCluster:
     async def patch(self, kind: ObjectKind, name: str, body: Raw) -> bool:
         """Merge into an object; a changed spec is a new generation."""
         with self._call("patch", kind, name):
-            if name not in self._objects[kind]:
+            item = self._objects[kind].get(name)
+            if item is None or metadata(body).get("uid") not in {None, metadata(item)["uid"]}:
                 return False
             self.edit(kind, name, body)
             return True

@@ -32,7 +32,7 @@ from securebench.cluster.wire import (
     classify,
     collection_path,
     decode,
-    is_precondition_conflict,
+    is_uid_conflict,
     split_lines,
     watch_event,
 )
@@ -184,7 +184,7 @@ class ApiCluster:
         answer = await self._exchange("delete", kind, request)
         if answer.status == HTTPStatus.NOT_FOUND:
             return False
-        if is_precondition_conflict(answer.status, answer.body):
+        if is_uid_conflict(answer.status, answer.body):
             return False
         answer.json()
         return True
@@ -210,10 +210,7 @@ class ApiCluster:
         return await self._patched("patch_status", kind, request)
 
     async def patch(self, kind: ObjectKind, name: str, body: Raw) -> bool:
-        """Apply a merge patch to an object; False if the object is gone.
-
-        For testers' own objects; the operator itself may patch only Events.
-        """
+        """Apply a merge patch to an object; False if it is gone, or has another uid than that."""
         request = _Request("PATCH", self._path(kind, name), body=body, content_type=_MERGE_PATCH)
         return await self._patched("patch", kind, request)
 
@@ -288,7 +285,7 @@ class ApiCluster:
 
     async def _patched(self, verb: str, kind: ObjectKind, request: _Request) -> bool:
         answer = await self._exchange(verb, kind, request)
-        if answer.status == HTTPStatus.NOT_FOUND:
+        if answer.status == HTTPStatus.NOT_FOUND or is_uid_conflict(answer.status, answer.body):
             return False
         answer.json()
         return True

@@ -196,8 +196,10 @@ class Cluster(Protocol):
     async def patch(self, kind: ObjectKind, name: str, body: Raw) -> bool:
         """Apply a merge patch to an object, in which null removes a key.
 
+        A ``metadata.uid`` in it is a precondition: the patch is for that object alone.
+
         Returns:
-            False if the object is gone.
+            False if the object is gone, or another one has its name.
         """
         ...
 

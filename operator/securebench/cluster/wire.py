@@ -107,9 +107,11 @@ def classify(status: int, body: bytes | str | Raw, retry_after: str | None = Non
     return kind(description, status=status, server_reason=reason)
 
 
-def is_precondition_conflict(status: int, body: bytes | str | Raw) -> bool:
-    """Return whether a deletion failed because the uid precondition did not hold."""
+def is_uid_conflict(status: int, body: bytes | str | Raw) -> bool:
+    """Return whether a request failed because the object of that name has another uid."""
     message = text_at(_status_object(body), "message").lower()
+    if status == HTTPStatus.UNPROCESSABLE_ENTITY:
+        return "metadata.uid: invalid value" in message and "field is immutable" in message
     return status == HTTPStatus.CONFLICT and "uid in " in message and "precondition" in message
 
 

@@ -103,11 +103,11 @@ class Cancellation(NamedTuple):
     """A run to cancel.
 
     Args:
-        run: Its name.
+        run: The run as it was observed; another one of its name is left alone.
         why: For whoever looks at it.
     """
 
-    run: str
+    run: SeenRun
     why: str
 
 
@@ -276,7 +276,7 @@ def _replaced(findings: Findings, going: Sequence[SeenRun]) -> Iterator[Cancella
     current = findings.state.plan.run_names
     for run in going:
         if run.name not in current and not _is_cancelling(run):
-            yield Cancellation(run.name, "a later round of its suite replaces it")
+            yield Cancellation(run, "a later round of its suite replaces it")
 
 
 def _stopped(
@@ -287,7 +287,7 @@ def _stopped(
     for cell in findings.cells:
         why, run = (observed.losses or {}).get(cell.cell), runs.get(cell.run)
         if why and run is not None and not _is_cancelling(run):
-            yield Cancellation(run.name, f"gate notWorse of its suite: it is {why}")
+            yield Cancellation(run, f"gate notWorse of its suite: it is {why}")
 
 
 def _is_cancelling(run: SeenRun) -> bool:

@@ -314,10 +314,12 @@ async def test_a_status_patch():
 
 
 async def test_a_patch_of_an_object():
-    cluster, api = cluster_of((200, {}), GONE)
+    replaced = 422, {"message": 'metadata.uid: Invalid value: "u": field is immutable'}
+    cluster, api = cluster_of((200, {}), GONE, replaced)
 
     assert await cluster.patch(ObjectKind.SECRET, "a", {"metadata": {}})
     assert not await cluster.patch(ObjectKind.SECRET, "a", {"metadata": {}})
+    assert not await cluster.patch(ObjectKind.SECRET, "a", {"metadata": {"uid": "u"}})
 
     request = api.requests[0]
     assert request.path == "/api/v1/namespaces/sb/secrets/a"

@@ -9,7 +9,7 @@ from securebench.cluster.port import AlreadyExists, Forbidden, QuotaExceeded, Wa
 from securebench.cluster.wire import (
     classify,
     decode,
-    is_precondition_conflict,
+    is_uid_conflict,
     split_lines,
     watch_event,
 )
@@ -32,6 +32,7 @@ WANT_ERRORS: dict[str, tuple[type[ClusterError], str]] = {
     "quota_unknown": (QuotaExceeded, "status unknown for quota: few"),
     "rbac": (Forbidden, 'cannot list resource "pods"'),
     "too_many": (TransientClusterError, "unable to handle the request"),
+    "uid_is_immutable": (PermanentClusterError, "metadata.uid: Invalid value"),
     "unauthorized": (TransientClusterError, "Unauthorized"),
     "webhook": (TransientClusterError, "failed calling webhook"),
     "write_race": (TransientClusterError, "the object has been modified"),
@@ -96,15 +97,17 @@ def test_a_message_is_bounded():
     assert len(classify(422, {"message": "x" * 100_000}).reason) < 3000
 
 
-def test_precondition_conflicts_are_told_from_write_races():
+def test_another_uid_is_told_from_write_races():
     other = (
         "Operation cannot be fulfilled: Precondition failed: UID in precondition: a, UID in x: b"
     )
 
-    assert is_precondition_conflict(409, ANSWERS["precondition"]["body"])
-    assert is_precondition_conflict(409, {"message": other})
-    assert not is_precondition_conflict(409, ANSWERS["write_race"]["body"])
-    assert not is_precondition_conflict(422, ANSWERS["precondition"]["body"])
+    assert is_uid_conflict(409, ANSWERS["precondition"]["body"])
+    assert is_uid_conflict(409, {"message": other})
+    assert not is_uid_conflict(409, ANSWERS["write_race"]["body"])
+    assert not is_uid_conflict(422, ANSWERS["precondition"]["body"])
+    assert is_uid_conflict(422, ANSWERS["uid_is_immutable"]["body"])
+    assert not is_uid_conflict(422, ANSWERS["invalid"]["body"])
 
 
 async def chunks(*parts):

@@ -152,7 +152,7 @@ def test_runs_of_earlier_rounds_are_cancelled_once_where_they_are_replaced() -> 
     one, _ = opened.state.plan.runs
     old = replace(one, name="nightly-old")
     found = decide(observed(seen(old), seen(one)), opened.state, suite, NOW + 600)
-    assert [each.run for each in found.cancel] == ["nightly-old"]
+    assert [each.run.name for each in found.cancel] == ["nightly-old"]
     cancelled = observed(seen(old, cancel="Immediate"), seen(one))
     assert decide(cancelled, opened.state, suite, NOW + 600).cancel == ()
     kept = desired(schedule=MINUTES, concurrencyPolicy="Forbid")
@@ -243,7 +243,7 @@ def test_a_run_that_is_worse_is_cancelled_once_and_says_why() -> None:
     losses = {one.cell: "worse by 9 points"}
     found = decide(observed(seen(one), seen(other), losses=losses), state, suite, NOW)
     assert found.cancel == (
-        Cancellation(one.name, "gate notWorse of its suite: it is worse by 9 points"),
+        Cancellation(seen(one), "gate notWorse of its suite: it is worse by 9 points"),
     )
     cancelling = seen(one, cancel="Immediate"), seen(other)
     assert decide(observed(*cancelling, losses=losses), state, suite, NOW).cancel == ()

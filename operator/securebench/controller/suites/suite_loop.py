@@ -193,13 +193,13 @@ class SuiteLoop:
 
     async def _act(self, suite: SuiteIdentity, decision: SuiteDecision) -> None:
         """Cancel, create and delete runs."""
-        for name, why in decision.cancel:
-            logger.info("run %s is cancelled: %s", name, why)
+        for run, why in decision.cancel:
+            logger.info("run %s is cancelled: %s", run.name, why)
             await self._cluster.patch(
                 ObjectKind.BENCHMARK_RUN,
-                name,
+                run.name,
                 {
-                    "metadata": {"annotations": {CANCEL_REASON_ANNOTATION: why}},
+                    "metadata": {"uid": run.uid, "annotations": {CANCEL_REASON_ANNOTATION: why}},
                     "spec": {"cancel": CancelMode.IMMEDIATE.value},
                 },
             )

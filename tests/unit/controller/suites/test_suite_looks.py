@@ -52,6 +52,24 @@ def result(world: SuiteWorld, name: str) -> dict[str, Any]:
     return dict(found)
 
 
+def test_a_run_that_took_the_place_of_another_is_not_cancelled(
+    world: SuiteWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (name,) = compared(world, ONE)
+    patch = world.cluster.patch
+
+    async def replaced_first(kind: ObjectKind, run: str, body: Any) -> bool:
+        if world.cluster.objects(kind)[run]["metadata"]["uid"] != "other":
+            world.cluster.edit(kind, run, {"metadata": {"uid": "other"}})
+        return await patch(kind, run, body)
+
+    monkeypatch.setattr(world.cluster, "patch", replaced_first)
+    records(world, name, [False] * 20)
+    run = world.cluster.objects(ObjectKind.BENCHMARK_RUN)[name]
+    assert run["metadata"]["uid"] == "other"
+    assert cancelled(world) == {}
+
+
 def test_a_run_that_is_worse_is_stopped_and_says_so(world: SuiteWorld) -> None:
     (name,) = compared(world, ONE)
     records(world, name, [False] * 19)
