@@ -15,7 +15,7 @@ from securebench.suite.api.status import CellState
 from securebench.suite.budget import budget_use, current_allowances, funded, without_means
 from securebench.suite.expansion import Cell
 from securebench.suite.gates.verdict import GateReport
-from securebench.suite.planning import PackContent, PlannedRun, SuiteIdentity, plan_runs
+from securebench.suite.planning import PackContent, Plan, PlannedRun, SuiteIdentity, plan_runs
 from securebench.suite.progress import (
     CellProgress,
     EndRules,
@@ -116,7 +116,8 @@ class SuiteDecision:
     """The result of a pass, in the order in which it is applied.
 
     Attributes:
-        findings: What is published; ``findings.state`` is on the volume before anything is done.
+        state: What the suite remembers from now on; on the volume before anything is done.
+        findings: What is published.
         missing: What to observe and to decide with again; then there is nothing else to do.
         cancel: Runs to cancel.
         create: Runs to create.
@@ -124,17 +125,13 @@ class SuiteDecision:
         wake_at: When the next pass is due without an event, or None.
     """
 
+    state: SuiteState
     findings: Findings
     missing: Missing | None = None
     cancel: tuple[Cancellation, ...] = ()
     create: tuple[PlannedRun, ...] = ()
     delete: tuple[SeenRun, ...] = ()
     wake_at: float | None = None
-
-    @property
-    def state(self) -> SuiteState:
-        """What the suite remembers from now on."""
-        return self.findings.state
 
 
 def decide(
@@ -169,16 +166,18 @@ def decide(
         state = _begun(state, opened, observed.packs, desired)
         state = current_allowances(state, observed.runs)
         cells = _cells(observed, state, desired)
-    elif opened is not None and _are_packs_due(observed, spec):
-        return SuiteDecision(Findings(spec, state, times, cells, None), Missing.PACKS)
-    if _are_losses_due(observed, spec, cells):
-        return SuiteDecision(Findings(spec, state, times, cells, None), Missing.LOSSES)
     gates = _GATES_WAIT if spec.gates is not None else None
+    findings = Findings(spec, state.handled, times, cells, gates)
+    if opened is not None and observed.packs is None and _are_packs_due(observed, spec):
+        return SuiteDecision(state, findings, Missing.PACKS)
+    if _are_losses_due(observed, spec, cells):
+        return SuiteDecision(state, findings, Missing.LOSSES)
     if spec.gates is not None and _is_over(cells):
         if observed.verdict is None:
-            return SuiteDecision(Findings(spec, state, times, cells, gates), Missing.VERDICT)
-        state, gates = _judged(state, spec.gates, observed.verdict), observed.verdict.report
-    return _actions(observed, Findings(spec, state, times, cells, gates), desired)
+            return SuiteDecision(state, findings, Missing.VERDICT)
+        state = _judged(state, spec.gates, observed.verdict)
+        findings = replace(findings, gates=observed.verdict.report)
+    return _actions(observed, state, findings, desired)
 
 
 def _cells(
@@ -247,33 +246,36 @@ def _judged(state: SuiteState, gates: Gates, verdict: RoundVerdict) -> SuiteStat
     return replace(judged, good=judged.latest_good) if is_good and not is_compared else judged
 
 
-def _actions(observed: ObservedSuite, findings: Findings, desired: DesiredSuite) -> SuiteDecision:
+def _actions(
+    observed: ObservedSuite, state: SuiteState, findings: Findings, desired: DesiredSuite
+) -> SuiteDecision:
     """Return the decision with everything that is done to runs."""
-    spec, plan, runs = desired.spec, findings.state.plan, observed.runs.runs.values()
+    spec, plan, runs = desired.spec, state.plan, observed.runs.runs.values()
     going = [run for run in runs if not run.has_ended]
     limit = 0 if spec.suspend else spec.max_concurrent_runs
     kept = spec.successful_runs_history_limit, spec.failed_runs_history_limit
     create = tuple(to_create(plan, findings.cells, len(going), limit))
-    use = budget_use(spec, findings.state, observed.runs)
+    use = budget_use(spec, state, observed.runs)
     if use is not None:
-        create, state = funded(create, findings.cells, use, findings.state)
-        use = budget_use(spec, state, observed.runs)
-        findings = replace(findings, state=state, budget=use)
+        create, state = funded(create, findings.cells, use, state)
+        findings = replace(findings, budget=budget_use(spec, state, observed.runs))
     return SuiteDecision(
+        state,
         findings,
-        cancel=(*_replaced(findings, going), *_stopped(observed, findings, going)),
+        cancel=(*_replaced(spec, plan, going), *_stopped(observed, findings, going)),
         create=create,
         delete=tuple(to_delete(plan, runs, *kept)),
         wake_at=findings.times.following if findings.times is not None else None,
     )
 
 
-def _replaced(findings: Findings, going: Sequence[SeenRun]) -> Iterator[Cancellation]:
+def _replaced(
+    spec: BenchmarkSuiteSpec, plan: Plan, going: Sequence[SeenRun]
+) -> Iterator[Cancellation]:
     """Yield the runs of earlier rounds, where a time of the schedule replaces them."""
-    spec = findings.spec
     if spec.schedule is None or spec.concurrency_policy is not ConcurrencyPolicy.REPLACE:
         return
-    current = findings.state.plan.run_names
+    current = plan.run_names
     for run in going:
         if run.name not in current and not _is_cancelling(run):
             yield Cancellation(run, "a later round of its suite replaces it")

@@ -28,7 +28,6 @@ from securebench.suite.api.status import (
 from securebench.suite.budget import BudgetUse
 from securebench.suite.gates.verdict import GateReport
 from securebench.suite.progress import CellProgress, counts
-from securebench.suite.rounds import SuiteState
 from securebench.suite.schedule import Times
 
 MAX_NAMED = 3
@@ -41,7 +40,7 @@ class Findings:
 
     Attributes:
         spec: Spec of the suite.
-        state: What it remembers.
+        handled: The last time of the schedule that was handled, or when the suite was created.
         times: Times of its schedule; None without one.
         cells: How far the current round is.
         gates: What the gates say; None without gates.
@@ -49,7 +48,7 @@ class Findings:
     """
 
     spec: BenchmarkSuiteSpec
-    state: SuiteState
+    handled: float
     times: Times | None
     cells: Sequence[CellProgress]
     gates: GateReport | None
@@ -68,7 +67,7 @@ def suite_status(
         now: Seconds since the epoch.
     """
     number = counts(findings.cells)
-    times, handled = findings.times, findings.state.handled
+    times, handled = findings.times, findings.handled
     return BenchmarkSuiteStatus(
         observed_generation=generation,
         cells=CellCounts(
@@ -157,7 +156,7 @@ def _ready(findings: Findings) -> tuple[ConditionStatus, Reason, str]:
     number, times = counts(findings.cells), findings.times
     done = number[CellState.SUCCEEDED]
     if times is not None and times.is_clock_back:
-        handled = rfc3339(findings.state.handled)
+        handled = rfc3339(findings.handled)
         message = (
             f"the clock shows less than {handled}, a time of the schedule that is handled: nothing "
             f"runs before {rfc3339(times.following)}; set the clock right"

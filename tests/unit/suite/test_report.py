@@ -6,10 +6,8 @@ from securebench.run.api.conditions import ConditionStatus, Reason
 from securebench.suite.api.models import MAX_CELLS, BenchmarkSuiteSpec
 from securebench.suite.api.status import BenchmarkSuiteStatus, CellState
 from securebench.suite.gates.verdict import GateReport
-from securebench.suite.planning import Trigger
 from securebench.suite.progress import CellProgress
 from securebench.suite.report import Findings, suite_status
-from securebench.suite.rounds import SuiteState
 from securebench.suite.schedule import Times
 from support.suite_world import suite_spec
 
@@ -27,7 +25,7 @@ def test_the_largest_status_stays_below_64_kib() -> None:
     report = GateReport(ConditionStatus.FALSE, Reason.GATES_FAILED, "g" * 9999)
     findings = Findings(
         BenchmarkSuiteSpec.parse(suite_spec()),
-        SuiteState(0.0, Trigger()),
+        0.0,
         Times(None, 1.0, is_clock_back=False),
         cells,
         report,
