@@ -63,7 +63,7 @@ def checked_decide(
 ) -> SuiteDecision:
     """Decide, and assert what ``decide`` promises for any input that comes up."""
     found = decide(observed, state, desired, now)
-    if found.missing is not None:
+    if found.needed is not None:
         assert (found.create, found.cancel, found.delete) == ((), (), ())
         return found
     runs, past = observed.runs.runs, observed.runs.past
@@ -77,7 +77,7 @@ def checked_decide(
     stopped = {run.name for run, _ in found.cancel} & current
     assert all(desired.spec.gates and not runs[run].has_ended for run in stopped)
     again = decide(observed, found.state, desired, now)
-    assert (again.missing, again.state) == (None, found.state)
+    assert (again.needed, again.state) == (None, found.state)
     assert {run.name for run in again.create} == names
     return found
 

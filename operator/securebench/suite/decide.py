@@ -20,13 +20,13 @@ from securebench.suite.progress import (
     CellProgress,
     EndRules,
     ObservedRuns,
-    SeenRun,
+    SuiteRun,
     progress,
     to_create,
     to_delete,
 )
-from securebench.suite.report import Findings
-from securebench.suite.rounds import GoodResult, RoundStart, SuiteState, opening
+from securebench.suite.report import SuiteFindings
+from securebench.suite.rounds import PassedResult, RoundStart, SuiteState, opening
 from securebench.suite.schedule import schedule_times
 
 PACKS_SECONDS = 60.0
@@ -67,7 +67,7 @@ class RoundVerdict(NamedTuple):
     """
 
     report: GateReport
-    results: Mapping[str, GoodResult]
+    results: Mapping[str, PassedResult]
 
 
 class ObservedSuite(NamedTuple):
@@ -77,25 +77,25 @@ class ObservedSuite(NamedTuple):
         runs: Runs of the suite.
         packs: The content of each pack by its name in the matrix, or why there is none.
         packs_age: Seconds since packs were read for this spec and annotation; None if never.
-        losses: What shows that a cell is worse than its baseline, by cell, of those whose run goes
-            on.
-        losses_age: Seconds since records were read for that; None if never.
+        regressions: What shows that a cell is worse than its baseline, by cell, of those whose run
+            goes on.
+        regressions_age: Seconds since records were read for that; None if never.
         verdict: What the gates say of exactly these runs.
     """
 
     runs: ObservedRuns
     packs: Mapping[str, PackContent | str] | None = None
     packs_age: float | None = None
-    losses: Mapping[str, str] | None = None
-    losses_age: float | None = None
+    regressions: Mapping[str, str] | None = None
+    regressions_age: float | None = None
     verdict: RoundVerdict | None = None
 
 
-class Missing(StrEnum):
+class NeededObservation(StrEnum):
     """What has to be observed before anything else is decided."""
 
     PACKS = "packs"
-    LOSSES = "losses"
+    REGRESSIONS = "regressions"
     VERDICT = "verdict"
 
 
@@ -107,7 +107,7 @@ class Cancellation(NamedTuple):
         why: For whoever looks at it.
     """
 
-    run: SeenRun
+    run: SuiteRun
     why: str
 
 
@@ -118,7 +118,7 @@ class SuiteDecision:
     Attributes:
         state: What the suite remembers from now on; on the volume before anything is done.
         findings: What is published.
-        missing: What to observe and to decide with again; then there is nothing else to do.
+        needed: What to observe and to decide with again; then there is nothing else to do.
         cancel: Runs to cancel.
         create: Runs to create.
         delete: Runs to delete.
@@ -126,11 +126,11 @@ class SuiteDecision:
     """
 
     state: SuiteState
-    findings: Findings
-    missing: Missing | None = None
+    findings: SuiteFindings
+    needed: NeededObservation | None = None
     cancel: tuple[Cancellation, ...] = ()
     create: tuple[PlannedRun, ...] = ()
-    delete: tuple[SeenRun, ...] = ()
+    delete: tuple[SuiteRun, ...] = ()
     wake_at: float | None = None
 
 
@@ -167,14 +167,14 @@ def decide(
         state = current_allowances(state, observed.runs)
         cells = _cells(observed, state, desired)
     gates = _GATES_WAIT if spec.gates is not None else None
-    findings = Findings(spec, state.handled, times, cells, gates)
+    findings = SuiteFindings(spec, state.handled, times, cells, gates)
     if opened is not None and observed.packs is None and _are_packs_due(observed, spec):
-        return SuiteDecision(state, findings, Missing.PACKS)
-    if _are_losses_due(observed, spec, cells):
-        return SuiteDecision(state, findings, Missing.LOSSES)
+        return SuiteDecision(state, findings, NeededObservation.PACKS)
+    if _are_regressions_due(observed, spec, cells):
+        return SuiteDecision(state, findings, NeededObservation.REGRESSIONS)
     if spec.gates is not None and _is_over(cells):
         if observed.verdict is None:
-            return SuiteDecision(state, findings, Missing.VERDICT)
+            return SuiteDecision(state, findings, NeededObservation.VERDICT)
         state = _judged(state, spec.gates, observed.verdict)
         findings = replace(findings, gates=observed.verdict.report)
     return _actions(observed, state, findings, desired)
@@ -185,7 +185,7 @@ def _cells(
 ) -> tuple[CellProgress, ...]:
     gates = desired.spec.gates
     rules = EndRules(
-        accepts_losses=gates is not None and gates.max_lost_share is not None,
+        accepts_lost_attempts=gates is not None and gates.max_lost_share is not None,
         takes_looks=_takes_looks(desired.spec),
     )
     cells = progress(state.plan, observed.runs, desired.installation, rules)
@@ -203,13 +203,13 @@ def _are_packs_due(observed: ObservedSuite, spec: BenchmarkSuiteSpec) -> bool:
     return spec.schedule is not None or age is None or age >= PACKS_SECONDS
 
 
-def _are_losses_due(
+def _are_regressions_due(
     observed: ObservedSuite, spec: BenchmarkSuiteSpec, cells: Sequence[CellProgress]
 ) -> bool:
     """Whether to look at the records of the runs that go on."""
-    if observed.losses is not None or not _takes_looks(spec):
+    if observed.regressions is not None or not _takes_looks(spec):
         return False
-    age = observed.losses_age
+    age = observed.regressions_age
     is_running = any(cell.state is CellState.RUNNING for cell in cells)
     return is_running and (age is None or age >= LOOKS_SECONDS)
 
@@ -247,7 +247,7 @@ def _judged(state: SuiteState, gates: Gates, verdict: RoundVerdict) -> SuiteStat
 
 
 def _actions(
-    observed: ObservedSuite, state: SuiteState, findings: Findings, desired: DesiredSuite
+    observed: ObservedSuite, state: SuiteState, findings: SuiteFindings, desired: DesiredSuite
 ) -> SuiteDecision:
     """Return the decision with everything that is done to runs."""
     spec, plan, runs = desired.spec, state.plan, observed.runs.runs.values()
@@ -270,7 +270,7 @@ def _actions(
 
 
 def _replaced(
-    spec: BenchmarkSuiteSpec, plan: Plan, going: Sequence[SeenRun]
+    spec: BenchmarkSuiteSpec, plan: Plan, going: Sequence[SuiteRun]
 ) -> Iterator[Cancellation]:
     """Yield the runs of earlier rounds, where a time of the schedule replaces them."""
     if spec.schedule is None or spec.concurrency_policy is not ConcurrencyPolicy.REPLACE:
@@ -282,15 +282,15 @@ def _replaced(
 
 
 def _stopped(
-    observed: ObservedSuite, findings: Findings, going: Sequence[SeenRun]
+    observed: ObservedSuite, findings: SuiteFindings, going: Sequence[SuiteRun]
 ) -> Iterator[Cancellation]:
     """Yield the runs of cells that are worse, whatever the rest of their tasks would show."""
     runs = {run.name: run for run in going}
     for cell in findings.cells:
-        why, run = (observed.losses or {}).get(cell.cell), runs.get(cell.run)
+        why, run = (observed.regressions or {}).get(cell.cell), runs.get(cell.run)
         if why and run is not None and not _is_cancelling(run):
             yield Cancellation(run, f"gate notWorse of its suite: it is {why}")
 
 
-def _is_cancelling(run: SeenRun) -> bool:
+def _is_cancelling(run: SuiteRun) -> bool:
     return run.spec.get("cancel") == CancelMode.IMMEDIATE

@@ -26,7 +26,7 @@ AGAIN = f"to run it again, set the annotation {RERUN_ANNOTATION} of the suite to
 
 
 @dataclass(frozen=True, slots=True)
-class SeenRun:
+class SuiteRun:
     """A BenchmarkRun of a suite.
 
     Attributes:
@@ -112,17 +112,17 @@ class EndRules(NamedTuple):
     """What the end of a run means for its cell.
 
     Args:
-        accepts_losses: Whether a run that lost attempts has a result, which a gate judges.
+        accepts_lost_attempts: Whether a run that lost attempts has a result, which a gate judges.
         takes_looks: Whether a gate judges what a run has done that was cancelled.
     """
 
-    accepts_losses: bool
+    accepts_lost_attempts: bool
     takes_looks: bool
 
     def state(self, reason: str) -> CellState:
         """Return the state of a cell whose run ended for a reason; empty: it did not end."""
         is_good = reason == Reason.COMPLETED or (
-            self.accepts_losses and reason == Reason.INCOMPLETE
+            self.accepts_lost_attempts and reason == Reason.INCOMPLETE
         )
         if is_good:
             return CellState.SUCCEEDED
@@ -139,18 +139,18 @@ class ObservedRuns(NamedTuple):
         used: Tokens that runs with an allowance have used, by name; of those that have ended.
     """
 
-    runs: Mapping[str, SeenRun]
+    runs: Mapping[str, SuiteRun]
     past: Mapping[str, PastRun]
     used: Mapping[str, int] = MappingProxyType({})
 
 
-def seen_run(raw: Mapping[str, object]) -> SeenRun:
+def suite_run(raw: Mapping[str, object]) -> SuiteRun:
     """Return what counts of a BenchmarkRun."""
     metadata, status = object_at(raw, "metadata"), object_at(raw, "status")
     found = get_condition(read_conditions(status.get("conditions", ())), ConditionType.SUCCEEDED)
     state = found.status if found is not None else ""
     has_ended = found is not None and run_end(state, found.reason) is not None
-    return SeenRun(
+    return SuiteRun(
         name=text_at(metadata, "name"),
         uid=text_at(metadata, "uid"),
         cell=text_at(object_at(metadata, "annotations"), SUITE_CELL_ANNOTATION),
@@ -208,7 +208,7 @@ def _end_message(state: CellState, why: str) -> str:
 
 def _of_object(
     planned: PlannedRun,
-    run: SeenRun,
+    run: SuiteRun,
     past: PastRun | None,
     installation: ScoreSettings,
     rules: EndRules,
@@ -274,8 +274,8 @@ def to_create(
 
 
 def to_delete(
-    plan: Plan, runs: Iterable[SeenRun], successful: int, failed: int
-) -> Iterator[SeenRun]:
+    plan: Plan, runs: Iterable[SuiteRun], successful: int, failed: int
+) -> Iterator[SuiteRun]:
     """Yield the runs of earlier rounds that are beyond the history limits, by cell.
 
     Args:

@@ -35,7 +35,7 @@ MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class SuiteFindings:
     """What a pass over a suite has found.
 
     Attributes:
@@ -56,12 +56,12 @@ class Findings:
 
 
 def suite_status(
-    findings: Findings, conditions: Sequence[Condition], generation: int, now: float
+    findings: SuiteFindings, conditions: Sequence[Condition], generation: int, now: float
 ) -> BenchmarkSuiteStatus:
     """Return the whole status.
 
     Args:
-        findings: Findings of this pass.
+        findings: What this pass has found.
         conditions: As they were.
         generation: Generation of the spec.
         now: Seconds since the epoch.
@@ -122,7 +122,7 @@ def _kstatus(
     yield ConditionUpdate(ConditionType.STALLED, stalled, reason, message)
 
 
-def _updates(findings: Findings) -> Iterator[ConditionUpdate]:
+def _updates(findings: SuiteFindings) -> Iterator[ConditionUpdate]:
     ready, reason, message = _ready(findings)
     yield from _kstatus(ready, reason, message, is_stalled=reason in _STALLING)
     suspended = findings.spec.suspend
@@ -152,7 +152,7 @@ _STALLING = frozenset(
 """Reasons for which somebody has to do something."""
 
 
-def _ready(findings: Findings) -> tuple[ConditionStatus, Reason, str]:
+def _ready(findings: SuiteFindings) -> tuple[ConditionStatus, Reason, str]:
     number, times = counts(findings.cells), findings.times
     done = number[CellState.SUCCEEDED]
     if times is not None and times.is_clock_back:
@@ -183,7 +183,7 @@ _BAD = {
 }
 
 
-def _going(findings: Findings, number: Counter[CellState]) -> tuple[Reason, str]:
+def _going(findings: SuiteFindings, number: Counter[CellState]) -> tuple[Reason, str]:
     running, waiting = number[CellState.RUNNING], number[CellState.WAITING]
     if findings.spec.suspend and not running:
         return Reason.SUSPENDED, f"spec.suspend is true: {waiting} cells wait"

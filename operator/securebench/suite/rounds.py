@@ -15,7 +15,7 @@ from securebench.suite.schedule import Times
 
 
 @dataclass(frozen=True, slots=True)
-class GoodResult:
+class PassedResult:
     """The result of a cell in the last round that passed its gates.
 
     Attributes:
@@ -46,12 +46,12 @@ class SuiteState:
     handled: float
     trigger: Trigger
     plan: Plan = field(default_factory=Plan)
-    good: Mapping[str, GoodResult] = field(default_factory=dict)
-    passed: Mapping[str, GoodResult] = field(default_factory=dict)
+    good: Mapping[str, PassedResult] = field(default_factory=dict)
+    passed: Mapping[str, PassedResult] = field(default_factory=dict)
     allowances: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def latest_good(self) -> Mapping[str, GoodResult]:
+    def latest_good(self) -> Mapping[str, PassedResult]:
         """The last result of each cell that passed the gates."""
         return {**self.good, **self.passed}
 

@@ -14,7 +14,7 @@ from securebench.suite.budget import BudgetUse
 from securebench.suite.decide import DesiredSuite, ObservedSuite, SuiteDecision, decide
 from securebench.suite.expansion import cells
 from securebench.suite.planning import PackContent, PlannedRun
-from securebench.suite.progress import ObservedRuns, PastRun, SeenRun
+from securebench.suite.progress import ObservedRuns, PastRun, SuiteRun
 from securebench.suite.report import suite_status
 from securebench.suite.rounds import SuiteState
 from unit.suite.test_decide import CHANGED, NEW, NO_RUNS, NOW, PACKS, desired, seen
@@ -61,7 +61,7 @@ class Round:
 
     def __init__(self, wanted: DesiredSuite) -> None:
         self.suite = wanted
-        self.runs: dict[str, SeenRun] = {}
+        self.runs: dict[str, SuiteRun] = {}
         self.past: dict[str, PastRun] = {}
         self.used: dict[str, int] = {}
         self.state: SuiteState = NEW

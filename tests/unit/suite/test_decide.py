@@ -20,7 +20,7 @@ from securebench.suite.decide import (
     PACKS_SECONDS,
     Cancellation,
     DesiredSuite,
-    Missing,
+    NeededObservation,
     ObservedSuite,
     RoundVerdict,
     SuiteDecision,
@@ -29,8 +29,8 @@ from securebench.suite.decide import (
 from securebench.suite.expansion import cells
 from securebench.suite.gates.verdict import GateReport
 from securebench.suite.planning import PackContent, PlannedRun, SuiteIdentity
-from securebench.suite.progress import ObservedRuns, PastRun, SeenRun
-from securebench.suite.rounds import GoodResult, SuiteState, initial_state
+from securebench.suite.progress import ObservedRuns, PastRun, SuiteRun
+from securebench.suite.rounds import PassedResult, SuiteState, initial_state
 
 NOW = 1_800_000_060.0
 MINUTES = "*/10 * * * *"
@@ -57,9 +57,9 @@ def desired(rerun: str = "", **spec: Any) -> DesiredSuite:
     return DesiredSuite(SuiteIdentity("nightly", "uid"), parsed, cells(parsed), rerun, installation)
 
 
-def seen(planned: PlannedRun, reason: str = "", created_at: float = NOW, **spec: Any) -> SeenRun:
+def seen(planned: PlannedRun, reason: str = "", created_at: float = NOW, **spec: Any) -> SuiteRun:
     """Return the run of a cell; it goes on without a reason."""
-    return SeenRun(
+    return SuiteRun(
         name=planned.name,
         uid=f"uid of {planned.name}",
         cell=planned.cell,
@@ -72,7 +72,7 @@ def seen(planned: PlannedRun, reason: str = "", created_at: float = NOW, **spec:
     )
 
 
-def observed(*runs: SeenRun, **more: Any) -> ObservedSuite:
+def observed(*runs: SuiteRun, **more: Any) -> ObservedSuite:
     """Return an observation of some runs, with packs read just now."""
     return ObservedSuite(ObservedRuns({run.name: run for run in runs}, {}), packs_age=0, **more)
 
@@ -85,31 +85,31 @@ def begun(suite: DesiredSuite, packs: Mapping[str, Any] = PACKS) -> SuiteDecisio
 @pytest.mark.parametrize(
     ("spec", "age", "want"),
     [
-        ({}, None, Missing.PACKS),
+        ({}, None, NeededObservation.PACKS),
         ({}, PACKS_SECONDS - 1, None),
-        ({}, PACKS_SECONDS, Missing.PACKS),
+        ({}, PACKS_SECONDS, NeededObservation.PACKS),
         ({"suspend": True}, None, None),
         ({"schedule": MINUTES}, None, None),
     ],
 )
 def test_packs_are_read_when_a_round_may_begin(
-    spec: dict[str, Any], age: float | None, want: Missing | None
+    spec: dict[str, Any], age: float | None, want: NeededObservation | None
 ) -> None:
     found = decide(ObservedSuite(NO_RUNS, packs_age=age), NEW, desired(**spec), NOW)
-    assert (found.missing, found.create, found.state) == (want, (), NEW)
+    assert (found.needed, found.create, found.state) == (want, (), NEW)
 
 
 def test_a_time_of_the_schedule_reads_packs_however_old_they_are() -> None:
     suite = desired(schedule=MINUTES)
     found = decide(ObservedSuite(NO_RUNS, packs_age=0), NEW, suite, NOW + 600)
-    assert found.missing is Missing.PACKS
+    assert found.needed is NeededObservation.PACKS
 
 
 def test_a_round_is_in_the_state_with_the_runs_that_it_creates() -> None:
     found = begun(desired(maxConcurrentRuns=1))
     assert [run.cell for run in found.state.plan.runs] == ["p/a", "p/b"]
     assert [run.cell for run in found.create] == ["p/a"]
-    assert found.missing is None
+    assert found.needed is None
 
 
 def test_what_is_created_is_limited_by_all_that_goes_on() -> None:
@@ -126,7 +126,7 @@ def test_what_is_created_is_limited_by_all_that_goes_on() -> None:
 
 def test_a_changed_pack_begins_a_round_in_which_nothing_has_passed() -> None:
     suite = desired()
-    result = GoodResult("run", "uid", "sha256")
+    result = PassedResult("run", "uid", "sha256")
     state = replace(begun(suite).state, passed={"p/a": result})
     same = decide(ObservedSuite(NO_RUNS, PACKS), state, suite, NOW)
     assert same.state == state
@@ -136,9 +136,9 @@ def test_a_changed_pack_begins_a_round_in_which_nothing_has_passed() -> None:
 
 
 def test_a_change_that_no_score_depends_on_leaves_baseline_and_verdict() -> None:
-    before = {"p/a": GoodResult("earlier", "uid", "sha256")}
+    before = {"p/a": PassedResult("earlier", "uid", "sha256")}
     first = begun(desired()).state
-    results = {run.cell: GoodResult(run.name, "uid", "sha256") for run in first.plan.runs}
+    results = {run.cell: PassedResult(run.name, "uid", "sha256") for run in first.plan.runs}
     state = replace(first, good=before, passed=results)
     suite = desired(template={"parallelism": 8})
     found = decide(ObservedSuite(NO_RUNS, PACKS), state, suite, NOW).state
@@ -183,16 +183,16 @@ def test_gates_are_judged_when_every_run_has_ended() -> None:
     first, second = over.runs.runs.values()
     going = observed(first, replace(second, reason="", succeeded=False))
     waiting = decide(going, state, suite, NOW)
-    assert waiting.missing is None
+    assert waiting.needed is None
     assert waiting.findings.gates is not None
     assert waiting.findings.gates.reason is Reason.RUNNING
-    assert decide(over, state, suite, NOW).missing is Missing.VERDICT
+    assert decide(over, state, suite, NOW).needed is NeededObservation.VERDICT
     no_gates = decide(over, state, desired(), NOW)
-    assert (no_gates.missing, no_gates.findings.gates) == (None, None)
+    assert (no_gates.needed, no_gates.findings.gates) == (None, None)
 
 
-RESULTS = {"p/a": GoodResult("new", "uid", "sha256")}
-BEFORE = {"p/a": GoodResult("old", "uid", "sha256")}
+RESULTS = {"p/a": PassedResult("new", "uid", "sha256")}
+BEFORE = {"p/a": PassedResult("old", "uid", "sha256")}
 COMPARED = {"gates": {"notWorse": {}}, "baseline": {"suite": "nightly"}}
 ALONE = {"gates": {"minPassRate": "0.5"}}
 
@@ -208,8 +208,8 @@ ALONE = {"gates": {"minPassRate": "0.5"}}
 def test_results_are_kept_while_they_pass(
     spec: dict[str, Any],
     verdict: RoundVerdict,
-    want_passed: Mapping[str, GoodResult],
-    want_good: Mapping[str, GoodResult],
+    want_passed: Mapping[str, PassedResult],
+    want_good: Mapping[str, PassedResult],
 ) -> None:
     suite = desired(**spec)
     state, over = ended(suite)
@@ -227,28 +227,28 @@ def test_records_of_runs_that_go_on_are_read_where_a_gate_looks_at_them() -> Non
     state = begun(suite).state
     one, other = state.plan.runs
     going = observed(seen(one), seen(other, "Completed"))
-    assert decide(going, state, suite, NOW).missing is Missing.LOSSES
-    recent = going._replace(losses_age=LOOKS_SECONDS - 1)
-    assert decide(recent, state, suite, NOW).missing is None
-    due = going._replace(losses_age=LOOKS_SECONDS)
-    assert decide(due, state, suite, NOW).missing is Missing.LOSSES
-    assert decide(going, state, desired(**COMPARED), NOW).missing is None
-    assert decide(going._replace(losses={}), state, suite, NOW).cancel == ()
+    assert decide(going, state, suite, NOW).needed is NeededObservation.REGRESSIONS
+    recent = going._replace(regressions_age=LOOKS_SECONDS - 1)
+    assert decide(recent, state, suite, NOW).needed is None
+    due = going._replace(regressions_age=LOOKS_SECONDS)
+    assert decide(due, state, suite, NOW).needed is NeededObservation.REGRESSIONS
+    assert decide(going, state, desired(**COMPARED), NOW).needed is None
+    assert decide(going._replace(regressions={}), state, suite, NOW).cancel == ()
 
 
 def test_a_run_that_is_worse_is_cancelled_once_and_says_why() -> None:
     suite = desired(**LOOKS)
     state = begun(suite).state
     one, other = state.plan.runs
-    losses = {one.cell: "worse by 9 points"}
-    found = decide(observed(seen(one), seen(other), losses=losses), state, suite, NOW)
+    regressions = {one.cell: "worse by 9 points"}
+    found = decide(observed(seen(one), seen(other), regressions=regressions), state, suite, NOW)
     assert found.cancel == (
         Cancellation(seen(one), "gate notWorse of its suite: it is worse by 9 points"),
     )
     cancelling = seen(one, cancel="Immediate"), seen(other)
-    assert decide(observed(*cancelling, losses=losses), state, suite, NOW).cancel == ()
+    assert decide(observed(*cancelling, regressions=regressions), state, suite, NOW).cancel == ()
     over = seen(one, "Completed"), seen(other)
-    assert decide(observed(*over, losses=losses), state, suite, NOW).cancel == ()
+    assert decide(observed(*over, regressions=regressions), state, suite, NOW).cancel == ()
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_cancelled_run_is_stopped_where_a_gate_judges_what_it_has_done(
     )
     gone = ObservedRuns({other.name: seen(other)}, {one.name: past})
     for runs in (gone, observed(seen(one, "Cancelled"), seen(other)).runs):
-        cells_ = decide(ObservedSuite(runs, packs_age=0, losses={}), state, suite, NOW)
+        cells_ = decide(ObservedSuite(runs, packs_age=0, regressions={}), state, suite, NOW)
         assert [each.state for each in cells_.findings.cells] == [want, CellState.RUNNING]
 
 

@@ -7,7 +7,7 @@ from securebench.suite.api.models import MAX_CELLS, BenchmarkSuiteSpec
 from securebench.suite.api.status import BenchmarkSuiteStatus, CellState
 from securebench.suite.gates.verdict import GateReport
 from securebench.suite.progress import CellProgress
-from securebench.suite.report import Findings, suite_status
+from securebench.suite.report import SuiteFindings, suite_status
 from securebench.suite.schedule import Times
 from support.suite_world import suite_spec
 
@@ -23,7 +23,7 @@ def test_the_largest_status_stays_below_64_kib() -> None:
         for index in range(MAX_CELLS)
     ]  # fmt: skip
     report = GateReport(ConditionStatus.FALSE, Reason.GATES_FAILED, "g" * 9999)
-    findings = Findings(
+    findings = SuiteFindings(
         BenchmarkSuiteSpec.parse(suite_spec()),
         0.0,
         Times(None, 1.0, is_clock_back=False),

@@ -30,7 +30,7 @@ from securebench.suite.gates.not_worse import LookState, look_state
 from securebench.suite.gates.results import CellResults, JudgedCell, read_results
 from securebench.suite.gates.verdict import GateReport
 from securebench.suite.progress import CellProgress
-from securebench.suite.rounds import GoodResult
+from securebench.suite.rounds import PassedResult
 
 
 class GateEvaluator:
@@ -64,9 +64,9 @@ class GateEvaluator:
         self._looked.clear()
         report = await self._report(spec, wanted, cells)
         is_good = report.status is ConditionStatus.TRUE
-        return RoundVerdict(report, await self._good_results(cells) if is_good else {})
+        return RoundVerdict(report, await self._passed_results(cells) if is_good else {})
 
-    async def losses(
+    async def regressions(
         self, spec: BenchmarkSuiteSpec, wanted: Sequence[Cell], cells: Sequence[CellProgress]
     ) -> Mapping[str, str]:
         """Return what shows that a cell is worse than its baseline, of those whose run goes on.
@@ -86,11 +86,11 @@ class GateEvaluator:
             # A round keeps its cells until the next one, whatever becomes of the matrix.
             if cell.state is CellState.RUNNING and cell.cell in named:
                 baseline = await self._baselines.named(spec, named[cell.cell])
-                said = await asyncio.to_thread(self._loss, spec, cell, baseline, len(cells))
+                said = await asyncio.to_thread(self._regression, spec, cell, baseline, len(cells))
                 found |= {cell.cell: said} if said else {}
         return found
 
-    def _loss(
+    def _regression(
         self, spec: BenchmarkSuiteSpec, cell: CellProgress, named: NamedBaseline, cells: int
     ) -> str:
         """Look at the records of a run, unless they cannot have reached the next look."""
@@ -100,12 +100,12 @@ class GateEvaluator:
         key = gate, named, cell.uid, cells
         known = self._looked.get(cell.cell)
         if known is not None and known[0] == key and not self._has_reached(cell.uid, known[1]):
-            return known[1].loss
+            return known[1].regression
         baseline = self._baselines.read(named)
         judged = JudgedCell(cell.cell, self._results_so_far(cell), baseline)
         found = look_state(gate, judged, cells)
         self._looked[cell.cell] = key, found
-        return found.loss
+        return found.regression
 
     def _has_reached(self, uid: str, known: LookState) -> bool:
         needed = known.next_tasks
@@ -129,9 +129,9 @@ class GateEvaluator:
             self._judged = key, report
         return self._judged[1]
 
-    async def _good_results(self, cells: Sequence[CellProgress]) -> dict[str, GoodResult]:
+    async def _passed_results(self, cells: Sequence[CellProgress]) -> dict[str, PassedResult]:
         return {
-            cell.cell: GoodResult(
+            cell.cell: PassedResult(
                 cell.run, cell.uid, await asyncio.to_thread(sealed_digest, self._root, cell.uid)
             )
             for cell in cells

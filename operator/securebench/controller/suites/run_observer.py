@@ -11,7 +11,7 @@ from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.launch_report import budget_tokens
 from securebench.controller.volume.store import RunStore
 from securebench.core.names import SUITE_LABEL
-from securebench.suite.progress import ObservedRuns, PastRun, SeenRun, seen_run
+from securebench.suite.progress import ObservedRuns, PastRun, SuiteRun, suite_run
 
 
 class RunObserver:
@@ -47,7 +47,7 @@ class RunObserver:
         # The index first: a run that is created and ends meanwhile is in the list.
         past = await asyncio.to_thread(self._past)
         listing = await self._cluster.list(ObjectKind.BENCHMARK_RUN, self._selector)
-        runs = {run.name: run for run in map(seen_run, listing.items)}
+        runs = {run.name: run for run in map(suite_run, listing.items)}
         for name in self._taken - set(runs):
             found = await self._named(name)
             if found is not None:
@@ -55,9 +55,9 @@ class RunObserver:
         ended = _ended(with_allowance, runs, past)
         return ObservedRuns(runs, past, await asyncio.to_thread(self._tokens_used, ended))
 
-    async def _named(self, name: str) -> SeenRun | None:
+    async def _named(self, name: str) -> SuiteRun | None:
         raw = await self._cluster.get(ObjectKind.BENCHMARK_RUN, name)
-        return seen_run(raw) if raw is not None else None
+        return suite_run(raw) if raw is not None else None
 
     def _tokens_used(self, ended: Mapping[str, str]) -> dict[str, int]:
         """Return what runs have used, by name; it does not change any more."""
@@ -72,7 +72,7 @@ class RunObserver:
 
 
 def _ended(
-    names: Collection[str], runs: Mapping[str, SeenRun], past: Mapping[str, PastRun]
+    names: Collection[str], runs: Mapping[str, SuiteRun], past: Mapping[str, PastRun]
 ) -> dict[str, str]:
     """Return the uids of those runs that have ended, by name."""
     there = {name: runs[name].uid for name in names if name in runs and runs[name].has_ended}

@@ -28,7 +28,7 @@ from securebench.run.plan.score_fields import ScoreSettings
 from securebench.suite.api.models import BenchmarkSuiteSpec
 from securebench.suite.decide import (
     DesiredSuite,
-    Missing,
+    NeededObservation,
     ObservedSuite,
     SuiteDecision,
     decide,
@@ -156,12 +156,12 @@ class SuiteLoop:
         observed = ObservedSuite(
             await self._runs.observe(state.allowances),
             packs_age=self._seconds_since(self._read_packs_at),
-            losses_age=self._seconds_since(self._looked_at),
+            regressions_age=self._seconds_since(self._looked_at),
         )
         while True:
             decision = decide(observed, state, desired, self._clock.now())
             await self._write(decision.state, state)
-            if decision.missing is None:
+            if decision.needed is None:
                 return decision
             observed = await self._completed(observed, decision, desired)
             state = decision.state
@@ -180,14 +180,16 @@ class SuiteLoop:
     ) -> ObservedSuite:
         """Return the observation with what a decision misses."""
         spec, now = desired.spec, self._clock.monotonic()
-        if decision.missing is Missing.PACKS:
+        if decision.needed is NeededObservation.PACKS:
             packs = await self._packs.read(spec.matrix.packs)
             self._read_packs_at = now
             return observed._replace(packs=packs)
-        if decision.missing is Missing.LOSSES:
-            losses = await self._gates.losses(spec, desired.cells, decision.findings.cells)
+        if decision.needed is NeededObservation.REGRESSIONS:
+            regressions = await self._gates.regressions(
+                spec, desired.cells, decision.findings.cells
+            )
             self._looked_at = now
-            return observed._replace(losses=losses)
+            return observed._replace(regressions=regressions)
         verdict = await self._gates.verdict(spec, desired.cells, decision.findings.cells)
         return observed._replace(verdict=verdict)
 

@@ -19,7 +19,7 @@ from securebench.run.api.conditions import (
 )
 from securebench.run.decide.reporting.notices import Notice
 from securebench.suite.api.status import BenchmarkSuiteStatus
-from securebench.suite.report import Findings, refused_status, suite_status
+from securebench.suite.report import SuiteFindings, refused_status, suite_status
 
 _REPORTED_TYPES = (ConditionType.READY, ConditionType.GATES_PASSED)
 _ACTION = "Reconcile"
@@ -40,7 +40,7 @@ class SuitePublisher:
         self._conditions = suite.conditions
         self._stored: Raw = suite.status
 
-    async def publish(self, suite: SuiteObject, findings: Findings) -> None:
+    async def publish(self, suite: SuiteObject, findings: SuiteFindings) -> None:
         """Write what a pass has found.
 
         Raises:

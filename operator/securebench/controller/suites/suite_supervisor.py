@@ -14,7 +14,7 @@ from securebench.controller.suites.suite_loop import SuiteLoop
 from securebench.controller.suites.suite_object import SuiteObject, suite_object
 from securebench.core.json_values import object_at, text_at
 from securebench.core.names import SUITE_LABEL
-from securebench.suite.progress import seen_run
+from securebench.suite.progress import suite_run
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class SuiteSupervisor:
         name = text_at(object_at(object_at(body, "metadata"), "labels"), SUITE_LABEL)
         if not name:
             return
-        run = seen_run(body)
+        run = suite_run(body)
         if kind == "DELETED":
             self._runs.pop(run.uid, None)
         elif self._runs.get(run.uid) == (name, run.has_ended):

@@ -63,12 +63,12 @@ class LookState(NamedTuple):
     """How far the looks at a cell are whose run goes on.
 
     Args:
-        loss: What shows that it is worse; empty while no look does.
+        regression: What shows that it is worse; empty while no look does.
         next_tasks: How many tasks the next look needs; 0 if that is not known yet, None if there is
             none.
     """
 
-    loss: str
+    regression: str
     next_tasks: int | None
 
 
@@ -88,7 +88,7 @@ def look_state(gate: NotWorse, cell: JudgedCell, cells: int) -> LookState:
     found = _course(gate, old, new, cells)
     if found is None or found.decision is None:
         return LookState("", found.next_tasks if found is not None else None)
-    decision = _loss(found)
+    decision = _regression(found)
     return LookState(_said_of_look(found, decision) if decision is not None else "", None)
 
 
@@ -127,7 +127,7 @@ def _course(gate: NotWorse, old: CellResults, new: CellResults, cells: int) -> C
     return compare_in_looks(old.verdicts, new.verdicts, changed, gate.looks, level)
 
 
-def _loss(found: Course | None) -> Look | None:
+def _regression(found: Course | None) -> Look | None:
     decision = found.decision if found is not None else None
     return decision if decision is not None and decision.value < 0 else None
 
@@ -139,7 +139,7 @@ def _said_of_look(found: Course, look: Look) -> str:
 
 def _worse_in_looks(compared: Sequence[_Compared]) -> Iterator[str]:
     for each in compared:
-        decision = _loss(each.course)
+        decision = _regression(each.course)
         if each.course is not None and decision is not None:
             said = _said_of_look(each.course, decision)
             yield f"{each.cell} is {said}; lost: {each.lost}"
