@@ -27,9 +27,10 @@ from securebench.client.submit.env_file import EnvFileError, load_env_file
 from securebench.client.submit.tester_config import load_tester_config
 from securebench.controller.volume.journal import checksum, encode_all, first_link, read_entries
 from securebench.core.errors import ConfigErrors, InvalidInputError, JournalCorruptError
+from securebench.run.api.outcomes import Outcome
 from securebench.run.observe import termination
 from securebench.run.plan.keys import LaunchKey, Role
-from securebench.run.state.attempts import Finish, Outcome
+from securebench.run.state.attempts import Finish
 from securebench.run.state.entries import (
     Closed,
     Entry,

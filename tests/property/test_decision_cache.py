@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.attempt.decision_cache import ChangeSet, DecisionCache
 from securebench.run.decide.capacity.launch_limits import Headroom
 from securebench.run.decide.capacity.shares import Bound, Holding
@@ -19,7 +20,7 @@ from securebench.run.observe.pods import PodView
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.plan.model import PodRetention
 from securebench.run.state.attempt_index import AttemptIndex
-from securebench.run.state.attempts import CrashSuspicion, Finish, Lost, Outcome
+from securebench.run.state.attempts import CrashSuspicion, Finish, Lost
 from support.build import (
     NOW,
     PROVEN_NETWORK,

@@ -20,6 +20,7 @@ from securebench.controller.runtime.capacity import SharedCapacity
 from securebench.controller.settings.parts import Creation
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.store import RunStore
+from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.attempt.decision_cache import ChangeSet, DecisionCache
 from securebench.run.decide.capacity.launch_limits import CapacityUse, Headroom
 from securebench.run.decide.reconcile import reconcile
@@ -27,7 +28,7 @@ from securebench.run.decide.run_decision import Controls, ObservedState
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempt_index import AttemptIndex
-from securebench.run.state.attempts import Finish, Outcome
+from securebench.run.state.attempts import Finish
 from securebench.run.state.entries import (
     Entry,
     Finished,

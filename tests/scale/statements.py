@@ -19,8 +19,9 @@ from securebench.controller.volume.statement import write_statement
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.journal_lines import first_link
 from securebench.protocol.volume import CANDIDATES, JOURNAL
+from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
-from securebench.run.state.attempts import Finish, Outcome
+from securebench.run.state.attempts import Finish
 from securebench.run.state.entries import (
     Entry,
     Finished,

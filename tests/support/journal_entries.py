@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from securebench.run.api.outcomes import Outcome
 from securebench.run.state.attempts import (
     CommandReport,
     Finish,
-    Outcome,
     PodFacts,
     ProducerNetwork,
     StreamInfo,

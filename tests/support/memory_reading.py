@@ -27,12 +27,13 @@ from securebench.controller.volume.texts import read_texts
 from securebench.core.digests import PREFIX
 from securebench.protocol.extraction import TEXT_FILE
 from securebench.protocol.volume import CANDIDATES, RECORD
+from securebench.run.api.outcomes import Outcome
 from securebench.run.observe.stage import Code
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.plan.model import TaskLimits
 from securebench.run.records.record import candidate_record
 from securebench.run.records.record_line import record_line
-from securebench.run.state.attempts import CommandReport, Finish, Outcome, SealedPatch
+from securebench.run.state.attempts import CommandReport, Finish, SealedPatch
 from support.build import KEY, history_of, production, sealed, verification
 from support.manifest_samples import patch_task, run_plan
 from support.records import CONTEXT

@@ -10,6 +10,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 import securebench.schemas as schemas_folder
+from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.plan.model import TaskLimits
 from securebench.run.records.context import RecordContext
@@ -24,7 +25,6 @@ from securebench.run.state.attempts import (
     CommandReport,
     Finish,
     HarnessResult,
-    Outcome,
     PodFacts,
     StreamInfo,
     VerifierResult,

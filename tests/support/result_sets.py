@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from securebench.analysis.results import Entry, Provenance, ResultSet
-from securebench.run.state.attempts import Outcome
+from securebench.run.api.outcomes import Outcome
 
 
 def attempt(

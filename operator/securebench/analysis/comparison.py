@@ -9,10 +9,10 @@ from functools import partial
 from typing import NamedTuple
 
 from securebench.analysis.results import Entry, ResultSet
+from securebench.run.api.outcomes import Outcome
 from securebench.run.records.comparable import incomparable
 from securebench.run.records.looks import AttemptVerdicts, look_evidence
 from securebench.run.records.looks import compare_in_looks as looks_at
-from securebench.run.state.attempts import Outcome
 from securebench.stats.intervals import Interval, pass_rate
 from securebench.stats.paired import LEVEL, Difference, Pair, holm, paired_difference
 from securebench.stats.sequential import Course

@@ -15,6 +15,7 @@ from securebench.client.session.earlier import Binding
 from securebench.client.session.local_records import left_out_lines
 from securebench.controller.binding.prepare import prepare
 from securebench.controller.process.supervisor import run_object
+from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.attempt import machine
 from securebench.run.decide.attempt.machine import after_verification
 from securebench.run.plan.model import RunPlan
@@ -22,7 +23,7 @@ from securebench.run.records.context import RecordContext
 from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.reading import Record, record_key
 from securebench.run.records.record import RecordTexts, candidate_record
-from securebench.run.state.attempts import Finish, Outcome, PodFacts
+from securebench.run.state.attempts import Finish, PodFacts
 from support.build import (
     IMAGE_ID,
     KEY,

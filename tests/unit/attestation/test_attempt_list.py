@@ -5,8 +5,9 @@ import pytest
 from securebench.attestation.attempt_list import JournalFacts, decode_attempt
 from securebench.controller.volume.journal import encode
 from securebench.protocol.journal_lines import first_link, whole_line
+from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
-from securebench.run.state.attempts import Finish, Outcome
+from securebench.run.state.attempts import Finish
 from securebench.run.state.entries import (
     Finished,
     IsolationResult,

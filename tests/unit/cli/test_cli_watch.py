@@ -16,8 +16,9 @@ from securebench.client.watch import follow
 from securebench.cluster.port import ObjectKind
 from securebench.core.errors import TransientClusterError
 from securebench.run.api.conditions import END_STATES, Reason
+from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
-from securebench.run.state.attempts import Finish, Lost, Outcome
+from securebench.run.state.attempts import Finish, Lost
 from securebench.run.state.entries import Finished, LaunchBegun, LaunchLost
 from support.cli_fixtures import only_run
 from support.cli_shell import Shell

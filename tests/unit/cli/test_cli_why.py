@@ -9,15 +9,9 @@ import pytest
 
 from securebench.controller.volume.journal import encode_all, first_link
 from securebench.core.json_values import object_at, text_at
+from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
-from securebench.run.state.attempts import (
-    CommandReport,
-    Finish,
-    Lost,
-    Outcome,
-    PodFacts,
-    VerifierResult,
-)
+from securebench.run.state.attempts import CommandReport, Finish, Lost, PodFacts, VerifierResult
 from securebench.run.state.entries import (
     Finished,
     LaunchBegun,

@@ -14,7 +14,7 @@ from securebench.gateway.net.causes import Cause
 from securebench.gateway.server.decisions import Verdict
 from securebench.protocol.extraction import Problem
 from securebench.run.api.conditions import END_STATES, ConditionType, Reason
-from securebench.run.state.attempts import Outcome
+from securebench.run.api.outcomes import Outcome
 
 PAGE = (Path(__file__).parents[3] / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 SCHEMA = json.loads(files("securebench.schemas").joinpath("record.schema.json").read_text())

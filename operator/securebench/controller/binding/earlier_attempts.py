@@ -12,12 +12,12 @@ from pathlib import Path
 
 from securebench.controller.volume.journal_files import read_journal
 from securebench.core.reasons import PROVIDER_REASONS
+from securebench.run.api.outcomes import Outcome
 from securebench.run.layout import run_folder
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.state.attempts import (
     Finish,
     HarnessResult,
-    Outcome,
     ProducerNetwork,
     SealedCandidate,
     Usage,

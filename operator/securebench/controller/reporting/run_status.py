@@ -20,6 +20,7 @@ from securebench.run.api.conditions import (
     end_state,
     set_conditions,
 )
+from securebench.run.api.outcomes import Outcome
 from securebench.run.api.status import (
     MAX_FAILED_TASKS,
     MAX_LOSSES,
@@ -39,7 +40,7 @@ from securebench.run.api.status import (
 from securebench.run.layout import run_folder
 from securebench.run.plan.model import RunPlan
 from securebench.run.records.producer_metadata import usage_fields
-from securebench.run.state.attempts import Finish, Outcome
+from securebench.run.state.attempts import Finish
 from securebench.run.state.history import RunHistory
 from securebench.run.state.tally import Tally, total_usage
 from securebench.stats.intervals import Estimates, Interval

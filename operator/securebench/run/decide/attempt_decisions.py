@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from securebench.core.reasons import POD_LOST, RUN_BUDGET_EXHAUSTED, FailurePhase
 from securebench.run.api.conditions import Reason
+from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.attempt.batches import (
     BatchableLaunch,
     is_batchable,
@@ -23,7 +24,7 @@ from securebench.run.decide.capacity.launch_limits import launch_image
 from securebench.run.decide.reporting.verdict import EndReason
 from securebench.run.decide.run_decision import Controls, Halt, ObservedState
 from securebench.run.plan.keys import pod_name
-from securebench.run.state.attempts import AttemptHistory, CrashSuspicion, Finish, Lost, Outcome
+from securebench.run.state.attempts import AttemptHistory, CrashSuspicion, Finish, Lost
 
 
 class CancelCause(NamedTuple):

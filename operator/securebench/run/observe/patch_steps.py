@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from securebench.run.api.outcomes import Outcome
 from securebench.run.observe.stage import Code
-from securebench.run.state.attempts import Outcome
 
 
 class PatchStep(Enum):

@@ -16,6 +16,7 @@ from securebench.core.errors import InvariantViolationError
 from securebench.core.names import logical_name
 from securebench.core.reasons import PRODUCER_TIMEOUT, VERIFIER_TIMEOUT
 from securebench.protocol.extraction import ExtractionMode
+from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.model import VerifierKind
 from securebench.run.plan.tasks import VERIFIER_STDERR
 from securebench.run.records.labels import record_digests, record_labels
@@ -31,7 +32,6 @@ from securebench.run.records.redaction import (
     redact_verification,
     task_secrets,
 )
-from securebench.run.state.attempts import Outcome
 from securebench.run.state.tally import verdict_of
 
 if TYPE_CHECKING:

@@ -7,20 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from securebench.protocol.gateway import LaunchReport
+from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
-
-
-class Outcome(StrEnum):
-    """How an attempt ended (contract 15.1). ``NOT_VERIFIED`` is null in records."""
-
-    SCORED = "scored"
-    AGENT = "agent"
-    RESOURCE = "resource"
-    VERIFIER = "verifier"
-    PROVIDER = "provider"
-    INFRASTRUCTURE = "infrastructure"
-    CANCELLED = "cancelled"
-    NOT_VERIFIED = "not_verified"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from securebench.run.state.attempts import AttemptHistory, Finish, Outcome, Usage
+from securebench.run.api.outcomes import Outcome
+from securebench.run.state.attempts import AttemptHistory, Finish, Usage
 from securebench.stats.verdicts import (
     AttemptVerdict,
     VerdictCounts,

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from securebench.core.json_values import object_at, text_at
+from securebench.run.api.outcomes import Outcome
 from securebench.run.records.comparable import DecisiveDigests, decisive_digests
 from securebench.run.records.looks import AttemptVerdicts
 from securebench.run.records.reading import Record, record_key
 from securebench.run.records.record_use import record_use
-from securebench.run.state.attempts import Outcome
 from securebench.stats.cost import Use
 from securebench.stats.verdicts import TaskVerdicts
 

@@ -6,7 +6,7 @@ from securebench.cluster.port import ObjectKind
 from securebench.controller.admission.policy_from_settings import overlays, run_policy
 from securebench.core.errors import ConfigErrors, SpecError
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.state.attempts import Outcome
+from securebench.run.api.outcomes import Outcome
 from support.build import context_of, settings_of
 from unit.controller.binding.test_prepare import LABEL, World
 

@@ -12,8 +12,9 @@ import pytest
 from securebench.controller.ledger.results_export import EXPORT_SHARE, ResultsExport
 from securebench.controller.ledger.run_ledger import RunLedger
 from securebench.controller.volume.store import RunStore
+from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.keys import AttemptKey
-from securebench.run.state.attempts import Finish, Outcome
+from securebench.run.state.attempts import Finish
 from support.build import inline
 from unit.controller.binding.test_prepare import World
 

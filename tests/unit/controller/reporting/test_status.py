@@ -4,10 +4,11 @@ from dataclasses import replace
 from securebench.controller.ledger.sealing import Exported
 from securebench.controller.reporting.run_status import StatusBuilder, StatusInputs, succeeded
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
+from securebench.run.api.outcomes import Outcome
 from securebench.run.api.status import MAX_REASONS
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.plan.model import RunPlan
-from securebench.run.state.attempts import Finish, Lost, Outcome
+from securebench.run.state.attempts import Finish, Lost
 from securebench.run.state.entries import IsolationResult, LaunchBegun, LaunchLost, RunEnded
 from securebench.run.state.history import RunHistory, run_history
 from securebench.run.state.tally import task_verdicts

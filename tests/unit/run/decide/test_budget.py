@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from securebench.run.api.conditions import Reason
+from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.reporting.verdict import EndReason
 from securebench.run.decide.reporting.wait_reason import WaitReason
 from securebench.run.decide.run_decision import Halt, RunDecision
@@ -19,7 +20,6 @@ from securebench.run.state.attempts import (
     AttemptHistory,
     CommandReport,
     Finish,
-    Outcome,
     ProducerNetwork,
     Usage,
 )

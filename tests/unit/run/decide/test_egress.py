@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.attempt.machine import Begin, Capture, Wait, attempt_step
 from securebench.run.decide.network.gateway import ObservedGateway
 from securebench.run.decide.reconcile import reconcile
@@ -13,7 +14,7 @@ from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch
 from securebench.run.plan.keys import LaunchKey, Role, pod_name
 from securebench.run.plan.model import AgentPlan
 from securebench.run.state.attempt_index import AttemptIndex
-from securebench.run.state.attempts import CommandReport, Finish, Lost, Outcome, Usage, usage_of
+from securebench.run.state.attempts import CommandReport, Finish, Lost, Usage, usage_of
 from securebench.run.state.entries import LaunchBegun, LaunchLost, Produced
 from securebench.run.state.history import run_history
 from support.build import (

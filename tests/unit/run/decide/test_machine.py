@@ -3,6 +3,7 @@
 import pytest
 
 from securebench.protocol.extraction import Extraction
+from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.attempt.machine import (
     Begin,
     Capture,
@@ -14,7 +15,7 @@ from securebench.run.decide.attempt.machine import (
 from securebench.run.observe.stage import Ended
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.plan.model import Refusal
-from securebench.run.state.attempts import CommandReport, Finish, Lost, Outcome, PodFacts
+from securebench.run.state.attempts import CommandReport, Finish, Lost, PodFacts
 from support.build import (
     HARNESS,
     IMAGE_ID,

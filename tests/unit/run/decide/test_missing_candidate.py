@@ -2,11 +2,12 @@
 
 import pytest
 
+from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.attempt.machine import after_production, after_verification
 from securebench.run.observe.stage import Ended, launch_stage
 from securebench.run.observe.termination import command_report
 from securebench.run.plan.model import VerifierKind
-from securebench.run.state.attempts import CommandReport, Finish, Outcome, SealedPatch
+from securebench.run.state.attempts import CommandReport, Finish, SealedPatch
 from support.build import (
     KEY,
     VERIFIER,

@@ -2,10 +2,11 @@
 
 import pytest
 
+from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.attempt.machine import after_production, after_verification
 from securebench.run.observe.stage import Code, Ended, Interrupted, launch_stage
 from securebench.run.plan.model import VerifierKind
-from securebench.run.state.attempts import Finish, Outcome, SealedPatch
+from securebench.run.state.attempts import Finish, SealedPatch
 from support.build import (
     KEY,
     NOW,

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from securebench.run.api.conditions import Reason
+from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.attempt.machine import Capture
 from securebench.run.decide.capacity.launch_limits import CapacityUse
 from securebench.run.decide.reconcile import reconcile
@@ -15,7 +16,7 @@ from securebench.run.observe.stage import Ended
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.plan.model import Refusal
 from securebench.run.state.attempt_index import AttemptIndex
-from securebench.run.state.attempts import Finish, Lost, Outcome
+from securebench.run.state.attempts import Finish, Lost
 from support.build import (
     HARNESS,
     KEY,

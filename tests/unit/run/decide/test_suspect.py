@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.attempt.machine import Begin, Wait, attempt_step
 from securebench.run.observe.stage import Interrupted, launch_stage
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.plan.model import VerifierKind
-from securebench.run.state.attempts import Finish, Lost, Outcome
+from securebench.run.state.attempts import Finish, Lost
 from securebench.run.state.entries import LaunchBegun, LaunchLost, Produced
 from securebench.run.state.history import run_history
 from support.build import (

@@ -1,8 +1,9 @@
 """The words at the end of a run."""
 
+from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.reporting.verdict import end_reason
 from securebench.run.plan.keys import AttemptKey
-from securebench.run.state.attempts import AttemptHistory, Finish, Outcome
+from securebench.run.state.attempts import AttemptHistory, Finish
 
 
 def attempts(*ends):

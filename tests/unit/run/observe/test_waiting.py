@@ -6,10 +6,11 @@ import pytest
 
 from securebench.core.clock import rfc3339
 from securebench.run.api.conditions import Reason
+from securebench.run.api.outcomes import Outcome
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.waiting import WaitReason, pod_waiting, run_waiting
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
-from securebench.run.state.attempts import AttemptHistory, Finish, Lost, Outcome
+from securebench.run.state.attempts import AttemptHistory, Finish, Lost
 from support.build import (
     HARNESS,
     NOW,

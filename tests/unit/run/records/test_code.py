@@ -6,11 +6,12 @@ import pytest
 
 from securebench.benchmark.families.verification import CodePlan
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
+from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.records.context import RecordContext
 from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.record import RecordTexts, candidate_record
-from securebench.run.state.attempts import CommandReport, Finish, Outcome
+from securebench.run.state.attempts import CommandReport, Finish
 from support.build import history_of, production, verification
 from support.manifest_samples import code_task, run_plan
 

@@ -13,13 +13,14 @@ from securebench.controller.volume.egress_log import merge_logs
 from securebench.controller.volume.store import RunStore
 from securebench.gateway.relay.account import MODELS
 from securebench.protocol.volume import EGRESS
+from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.egress_plan import EgressPlan
 from securebench.run.plan.model import AgentPlan
 from securebench.run.records.context import RecordContext
 from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.record import RecordTexts, candidate_record
 from securebench.run.records.summary import run_summary
-from securebench.run.state.attempts import CommandReport, DiffReport, Finish, Outcome, Usage
+from securebench.run.state.attempts import CommandReport, DiffReport, Finish, Usage
 from support.build import (
     DOMAINS,
     KEY,

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from securebench.protocol.extraction import Extraction
+from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.model import TaskLimits
 from securebench.run.records.record import RecordTexts, candidate_record
 from securebench.run.records.record_line import record_line
-from securebench.run.state.attempts import CommandReport, DiffReport, Finish, Outcome, SealedPatch
+from securebench.run.state.attempts import CommandReport, DiffReport, Finish, SealedPatch
 from support.build import KEY, history_of, production, sealed, verification
 from support.manifest_samples import BASE_COMMIT, PATCH, TEST_PATCH, patch_task, run_plan
 from support.records import CONTEXT, VALIDATOR

@@ -4,10 +4,11 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.model import TaskLimits
 from securebench.run.records.record import RecordTexts
 from securebench.run.records.record_line import cut, record_line
-from securebench.run.state.attempts import CommandReport, Outcome
+from securebench.run.state.attempts import CommandReport
 from support.manifest_samples import digest
 from support.records import PRODUCTION, VALIDATOR, failed, history, record
 

@@ -11,6 +11,7 @@ from securebench.benchmark.resources import REDACTED, Lane, Resource, ResourceBu
 from securebench.core.errors import InvariantViolationError
 from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.extraction import Extraction
+from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.attempt.machine import after_production
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.plan.model import TaskLimits, VerifierKind
@@ -21,13 +22,7 @@ from securebench.run.records.record import (
     candidate_record,
 )
 from securebench.run.records.record_line import record_line
-from securebench.run.state.attempts import (
-    CommandReport,
-    Finish,
-    Outcome,
-    PodFacts,
-    StreamInfo,
-)
+from securebench.run.state.attempts import CommandReport, Finish, PodFacts, StreamInfo
 from support.comparable import TIMING_FIELDS, without
 from support.manifest_samples import (
     CHECK_COMMAND,

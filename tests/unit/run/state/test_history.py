@@ -3,8 +3,9 @@ from dataclasses import replace
 import pytest
 
 from securebench.core.errors import InvariantViolationError
+from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
-from securebench.run.state.attempts import Finish, Outcome, Usage
+from securebench.run.state.attempts import Finish, Usage
 from securebench.run.state.entries import (
     Finished,
     IsolationResult,

@@ -1,7 +1,8 @@
 import pytest
 
+from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.keys import AttemptKey
-from securebench.run.state.attempts import Finish, Outcome
+from securebench.run.state.attempts import Finish
 from securebench.run.state.tally import tally
 from support.build import HARNESS, history_of, live
 

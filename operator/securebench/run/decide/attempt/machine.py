@@ -25,6 +25,7 @@ from securebench.core.reasons import (
     FailurePhase,
 )
 from securebench.protocol.extraction import ExtractionMode, Problem
+from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.attempt.missing_candidate import harness_not_started, with_failure_cause
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage
@@ -42,7 +43,6 @@ from securebench.run.state.attempts import (
     Finish,
     HarnessResult,
     Lost,
-    Outcome,
     SealedCandidate,
     SealedPatch,
     VerifierResult,

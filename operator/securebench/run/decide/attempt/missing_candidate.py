@@ -19,8 +19,9 @@ from securebench.core.reasons import (
     FailurePhase,
 )
 from securebench.protocol.extraction import Problem
+from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.keys import AttemptKey
-from securebench.run.state.attempts import CommandReport, Finish, HarnessResult, Outcome
+from securebench.run.state.attempts import CommandReport, Finish, HarnessResult
 
 NOTHING_HANDED_IN: Final = frozenset(
     {Problem.MISSING.value, EMPTY_CANDIDATE, PatchProblem.EMPTY.value}

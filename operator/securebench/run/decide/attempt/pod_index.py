@@ -7,11 +7,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from securebench.run.api.field_types import PodRetention
+from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.network.canary import PROBING
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.waiting import has_begun, is_refused
 from securebench.run.plan.keys import AttemptKey, LaunchKey
-from securebench.run.state.attempts import AttemptHistory, Outcome
+from securebench.run.state.attempts import AttemptHistory
 
 RETAINED_OUTCOMES = frozenset({Outcome.INFRASTRUCTURE, Outcome.PROVIDER, Outcome.VERIFIER})
 """Outcomes whose Pods are kept with ``retention.pods: Failed``."""

@@ -7,8 +7,9 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from securebench.run.api.conditions import Reason
+from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.network.network_step import NetworkState
-from securebench.run.state.attempts import AttemptHistory, Finish, Outcome
+from securebench.run.state.attempts import AttemptHistory, Finish
 from securebench.run.state.tally import tally
 
 EXTERNAL_OUTCOMES = frozenset({Outcome.INFRASTRUCTURE, Outcome.PROVIDER})
