@@ -3,6 +3,7 @@
 import asyncio
 import re
 import sys
+import tomllib
 from collections import Counter
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -45,6 +46,18 @@ FILES = (".toml", ".md", ".py", ".go", ".json", ".jsonl", ".yaml", ".lock", ".sh
 @pytest.mark.parametrize("name", [name for name in NAMED if not name.endswith(FILES)])
 def test_every_module_is_there(name):
     assert name.startswith("settings.") or find_spec(f"securebench.{name}") is not None
+
+
+@pytest.mark.parametrize("package", ["controller", "run", "run.decide"])
+def test_the_layers_are_those_of_the_import_contracts(package):
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (layers,) = (
+        each["layers"]
+        for each in settings["tool"]["importlinter"]["contracts"]
+        if each.get("containers") == [f"securebench.{package}"]
+    )
+    text = MAP.split(f"\n- `{package}`: ")[1].split("\n\n")[0].split("\n- ")[0]
+    assert re.findall(r"`([a-z_]+)`", text) == re.findall(r"\w+", " ".join(layers))
 
 
 @pytest.mark.parametrize("name", WAYS)
