@@ -9,11 +9,13 @@ from securebench.attestation.findings import Mismatch, bounded
 from securebench.attestation.starts import StartList, same_runs
 from securebench.attestation.statement import differing, start_fields
 from securebench.core.json_values import object_at, objects_at, text_at
+from securebench.core.listing import listed
 from securebench.protocol.volume import STARTS
 
 Raw = Mapping[str, object]
 
 SHOWN_RUNS = 10
+"""Runs that a finding names."""
 
 
 def start_findings(starts: StartList, predicate: Raw, binding: Raw) -> Iterator[Mismatch]:
@@ -72,5 +74,4 @@ def start_notes(predicate: Raw, starts: StartList | None) -> Iterator[str]:
 
 def _names(starts: list[Raw]) -> str:
     shown = [f"{text_at(each, 'run')} ({text_at(each, 'started_at')})" for each in starts]
-    more = len(shown) - SHOWN_RUNS
-    return ", ".join(shown[:SHOWN_RUNS]) + (f" and {more} more" if more > 0 else "")
+    return listed(shown, SHOWN_RUNS)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from securebench.core.clock import rfc3339
+from securebench.core.listing import listed
 from securebench.run.api.conditions import (
     Condition,
     ConditionStatus,
@@ -29,9 +30,6 @@ from securebench.suite.budget import BudgetUse
 from securebench.suite.gates.verdict import GateReport
 from securebench.suite.progress import CellProgress, counts
 from securebench.suite.schedule import Times
-
-MAX_NAMED = 3
-"""Cells that a condition names; the status has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +191,8 @@ def _going(findings: SuiteFindings, number: Counter[CellState]) -> tuple[Reason,
 
 def _named(cells: Sequence[CellProgress], state: CellState) -> str:
     """Return which cells are in a state, and why."""
-    found = [cell for cell in cells if cell.state is state]
-    lines = [f"{cell.cell}: {cell.message}" for cell in found[:MAX_NAMED]]
-    rest = len(found) - len(lines)
-    return "; ".join([*lines, *([f"and {rest} more cells"] if rest else [])])
+    lines = [f"{cell.cell}: {cell.message}" for cell in cells if cell.state is state]
+    return listed(lines, separator="; ")
 
 
 def _budget(use: BudgetUse | None) -> StatusBudget | None:

@@ -17,13 +17,11 @@ from securebench.controller.ledger.prepared_run import FrozenPack
 from securebench.controller.volume.index import IndexEntry
 from securebench.core.errors import ConfigErrors, SpecError
 from securebench.core.json_values import object_at
+from securebench.core.listing import listed
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.model import RunPlan, TaskPlan
 from securebench.run.plan.score_fields import spec_harness
 from securebench.run.plan.tasks import task_plan
-
-SHOWN_TASKS = 3
-"""Tasks that one message names."""
 
 
 def check_regrade(
@@ -111,13 +109,13 @@ def _check_tasks(run: str, shown: _Shown, plan: RunPlan, pack: FrozenPack) -> No
     ]
     if others:
         raise SpecError(
-            f"spec.regrade: {_listed(others)} stood elsewhere or not at all in the pack of run "
+            f"spec.regrade: {listed(others)} stood elsewhere or not at all in the pack of run "
             f"{run!r}; keep its rows and their order, or choose tasks with taskSelector"
         )
     changed = list(_changed(shown, before, plan, pack))
     if changed:
         raise SpecError(
-            f"spec.regrade: the agent of run {run!r} saw something else of {_listed(changed)}; "
+            f"spec.regrade: the agent of run {run!r} saw something else of {listed(changed)}; "
             "only hidden data and tests may change, start a new run for the rest"
         )
 
@@ -130,8 +128,3 @@ def _changed(
         names = [name for name in old if old[name] != new[name]]
         if names:
             yield f"{task.task.id!r} ({', '.join(names)})"
-
-
-def _listed(tasks: list[str]) -> str:
-    more = len(tasks) - SHOWN_TASKS
-    return ", ".join(tasks[:SHOWN_TASKS]) + (f" and {more} more" if more > 0 else "")

@@ -26,7 +26,8 @@ MAX_SUITE_NAME = 50
 """Characters: with a hyphen and twelve digits, the names of its runs are DNS labels."""
 
 MAX_HISTORY = 100
-MAX_DEADLINE_SECONDS = 7 * 86_400
+MAX_LATENESS_SECONDS = 7 * 86_400
+"""A time of the schedule that was missed by more than a week is not made up for."""
 MAX_PRICE = 10**12
 
 NEEDS_SCHEDULE = "runPolicy Always needs a schedule: it runs every cell at each of its times"
@@ -273,7 +274,7 @@ class BenchmarkSuiteSpec(ApiModel):
     """When cells run: five fields as in a crontab. Without it, at once."""
     time_zone: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     """Time zone of the schedule, for example Europe/Berlin; UTC by default."""
-    starting_deadline_seconds: Annotated[int, Field(ge=1, le=MAX_DEADLINE_SECONDS)] | None = None
+    starting_deadline_seconds: Annotated[int, Field(ge=1, le=MAX_LATENESS_SECONDS)] | None = None
     """Seconds after which a time of the schedule that was missed is left out; never by default."""
     concurrency_policy: ConcurrencyPolicy = ConcurrencyPolicy.FORBID
     """What a time of the schedule does while runs of the one before go on. Forbid waits for them,

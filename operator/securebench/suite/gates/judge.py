@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
+from securebench.core.listing import listed
 from securebench.run.api.conditions import ConditionStatus, Reason
 from securebench.stats.cost import Price, cost, dollars
 from securebench.suite.api.models import Gates
@@ -17,7 +18,6 @@ from securebench.suite.gates.verdict import (
     gate_failed,
     gate_passed,
     gate_undecided,
-    listed,
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from securebench.core.listing import listed
 from securebench.run.records.comparable import incomparable
 from securebench.run.records.looks import compare_in_looks, look_evidence
 from securebench.stats.paired import Difference, Pair, holm, mcnemar_exact, paired_difference
@@ -20,7 +21,6 @@ from securebench.suite.gates.verdict import (
     gate_failed,
     gate_passed,
     gate_undecided,
-    listed,
 )
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from securebench.run.api.conditions import ConditionStatus, Reason
-
-MAX_NAMED = 5
-"""Cells or tasks that a message names."""
 
 
 class GateVerdict(NamedTuple):
@@ -50,9 +46,3 @@ class GateReport(NamedTuple):
     status: ConditionStatus
     reason: Reason
     message: str
-
-
-def listed(texts: Sequence[str]) -> str:
-    """Return the first few of some texts, and how many more there are."""
-    rest = len(texts) - MAX_NAMED
-    return ", ".join(texts[:MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")
