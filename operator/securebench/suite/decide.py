@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from securebench.run.api.conditions import ConditionStatus, Reason
+from securebench.run.api.conditions import ConditionStatus
 from securebench.run.api.field_types import CancelMode
 from securebench.run.plan.score_fields import ScoreSettings
 from securebench.suite.api.models import BenchmarkSuiteSpec, ConcurrencyPolicy, Gates
+from securebench.suite.api.reasons import SuiteReason
 from securebench.suite.api.status import CellState
 from securebench.suite.budget import budget_use, current_allowances, funded, without_means
 from securebench.suite.expansion import Cell
@@ -36,7 +37,9 @@ LOOKS_SECONDS = 60.0
 """Interval at which the records of runs that go on are read, where a gate takes looks at them."""
 
 _GATES_WAIT = GateReport(
-    ConditionStatus.UNKNOWN, Reason.RUNNING, "the gates are judged when every cell has its result"
+    ConditionStatus.UNKNOWN,
+    SuiteReason.RUNNING,
+    "the gates are judged when every cell has its result",
 )
 
 

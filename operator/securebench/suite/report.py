@@ -13,11 +13,11 @@ from securebench.run.api.conditions import (
     ConditionStatus,
     ConditionType,
     ConditionUpdate,
-    Reason,
     set_conditions,
 )
 from securebench.run.api.status import PassRate
 from securebench.suite.api.models import BenchmarkSuiteSpec
+from securebench.suite.api.reasons import SuiteReason
 from securebench.suite.api.status import (
     MAX_CELL_MESSAGE,
     BenchmarkSuiteStatus,
@@ -80,7 +80,7 @@ def suite_status(
 
 
 def refused_status(
-    reason: Reason, message: str, conditions: Sequence[Condition], generation: int, now: float
+    reason: SuiteReason, message: str, conditions: Sequence[Condition], generation: int, now: float
 ) -> BenchmarkSuiteStatus:
     """Return the status of a suite of which nothing is started.
 
@@ -91,7 +91,7 @@ def refused_status(
         generation: Generation of the spec.
         now: Seconds since the epoch.
     """
-    is_over = reason is Reason.INVALID_SPEC
+    is_over = reason is SuiteReason.INVALID_SPEC
     updates = _kstatus(ConditionStatus.FALSE, reason, message, is_stalled=is_over)
     return BenchmarkSuiteStatus(
         observed_generation=generation, conditions=_with(conditions, updates, generation, now)
@@ -109,7 +109,7 @@ def _with(
 
 
 def _kstatus(
-    ready: ConditionStatus, reason: Reason, message: str, *, is_stalled: bool
+    ready: ConditionStatus, reason: SuiteReason, message: str, *, is_stalled: bool
 ) -> Iterator[ConditionUpdate]:
     """Yield the conditions that kstatus reads: current, in progress or failed."""
     is_going = ready is not ConditionStatus.TRUE and not is_stalled
@@ -127,7 +127,7 @@ def _updates(findings: SuiteFindings) -> Iterator[ConditionUpdate]:
     yield ConditionUpdate(
         ConditionType.SUSPENDED,
         ConditionStatus.TRUE if suspended else ConditionStatus.FALSE,
-        Reason.SUSPENDED if suspended else Reason.NOT_SUSPENDED,
+        SuiteReason.SUSPENDED if suspended else SuiteReason.NOT_SUSPENDED,
     )
     if findings.gates is not None:
         yield ConditionUpdate(
@@ -140,17 +140,17 @@ def _updates(findings: SuiteFindings) -> Iterator[ConditionUpdate]:
 
 _STALLING = frozenset(
     {
-        Reason.CELLS_INVALID,
-        Reason.CELLS_FAILED,
-        Reason.GATES_FAILED,
-        Reason.GATES_UNDECIDED,
-        Reason.CLOCK_SET_BACK,
+        SuiteReason.CELLS_INVALID,
+        SuiteReason.CELLS_FAILED,
+        SuiteReason.GATES_FAILED,
+        SuiteReason.GATES_UNDECIDED,
+        SuiteReason.CLOCK_SET_BACK,
     }
 )
 """Reasons for which somebody has to do something."""
 
 
-def _ready(findings: SuiteFindings) -> tuple[ConditionStatus, Reason, str]:
+def _ready(findings: SuiteFindings) -> tuple[ConditionStatus, SuiteReason, str]:
     number, times = counts(findings.cells), findings.times
     done = number[CellState.SUCCEEDED]
     if times is not None and times.is_clock_back:
@@ -159,34 +159,38 @@ def _ready(findings: SuiteFindings) -> tuple[ConditionStatus, Reason, str]:
             f"the clock shows less than {handled}, a time of the schedule that is handled: nothing "
             f"runs before {rfc3339(times.following)}; set the clock right"
         )
-        return ConditionStatus.FALSE, Reason.CLOCK_SET_BACK, message
+        return ConditionStatus.FALSE, SuiteReason.CLOCK_SET_BACK, message
     if number[CellState.RUNNING] or number[CellState.WAITING]:
         return ConditionStatus.FALSE, *_going(findings, number)
     if times is not None and not findings.cells:
-        return ConditionStatus.TRUE, Reason.SCHEDULED, f"first at {rfc3339(times.following)}"
+        return ConditionStatus.TRUE, SuiteReason.SCHEDULED, f"first at {rfc3339(times.following)}"
     if not findings.cells:
-        return ConditionStatus.FALSE, Reason.SUSPENDED, "spec.suspend is true: no run is started"
+        return (
+            ConditionStatus.FALSE,
+            SuiteReason.SUSPENDED,
+            "spec.suspend is true: no run is started",
+        )
     for state, reason in _BAD.items():
         if number[state]:
             return ConditionStatus.FALSE, reason, _named(findings.cells, state)
     gates = findings.gates
     if gates is not None and gates.status is not ConditionStatus.TRUE:
         return ConditionStatus.FALSE, gates.reason, gates.message
-    return ConditionStatus.TRUE, Reason.COMPLETED, f"all {done} cells have their result"
+    return ConditionStatus.TRUE, SuiteReason.COMPLETED, f"all {done} cells have their result"
 
 
 _BAD = {
-    CellState.INVALID: Reason.CELLS_INVALID,
-    CellState.FAILED: Reason.CELLS_FAILED,
+    CellState.INVALID: SuiteReason.CELLS_INVALID,
+    CellState.FAILED: SuiteReason.CELLS_FAILED,
 }
 
 
-def _going(findings: SuiteFindings, number: Counter[CellState]) -> tuple[Reason, str]:
+def _going(findings: SuiteFindings, number: Counter[CellState]) -> tuple[SuiteReason, str]:
     running, waiting = number[CellState.RUNNING], number[CellState.WAITING]
     if findings.spec.suspend and not running:
-        return Reason.SUSPENDED, f"spec.suspend is true: {waiting} cells wait"
+        return SuiteReason.SUSPENDED, f"spec.suspend is true: {waiting} cells wait"
     done = number.total() - running - waiting
-    return Reason.RUNNING, f"{done} of {number.total()} cells are done, {running} run"
+    return SuiteReason.RUNNING, f"{done} of {number.total()} cells are done, {running} run"
 
 
 def _named(cells: Sequence[CellProgress], state: CellState) -> str:

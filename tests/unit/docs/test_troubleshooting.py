@@ -15,6 +15,7 @@ from securebench.gateway.server.decisions import Verdict
 from securebench.protocol.extraction import Problem
 from securebench.run.api.conditions import END_STATES, ConditionType, Reason
 from securebench.run.api.outcomes import Outcome
+from securebench.suite.api.reasons import SuiteReason
 
 PAGE = (Path(__file__).parents[3] / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 SCHEMA = json.loads(files("securebench.schemas").joinpath("record.schema.json").read_text())
@@ -46,7 +47,7 @@ def rows_to_write(words):
     ("title", "want"),
     [
         ("Conditions", set(ConditionType)),
-        ("Reasons of conditions", set(Reason)),
+        ("Reasons of conditions", {*Reason, *SuiteReason}),
         ("Outcomes", {value or NULL for value in FIELDS["outcome"]["enum"]}),
         ("Reasons of an attempt", {*FIELDS["failure_reason"]["enum"], *OWN_MESSAGE}),
         ("Phases", set(FIELDS["failure_phase"]["enum"])),

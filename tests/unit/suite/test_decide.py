@@ -10,10 +10,11 @@ import pytest
 
 from securebench.core.clock import rfc3339
 from securebench.core.errors import SpecError
-from securebench.run.api.conditions import ConditionStatus, Reason
+from securebench.run.api.conditions import ConditionStatus
 from securebench.run.plan.model import TaskLimits
 from securebench.run.plan.score_fields import ScoreSettings
 from securebench.suite.api.models import BenchmarkSuiteSpec
+from securebench.suite.api.reasons import SuiteReason
 from securebench.suite.api.status import CellState
 from securebench.suite.decide import (
     LOOKS_SECONDS,
@@ -38,8 +39,8 @@ PACKS = {"p": PackContent("sha256:" + "a" * 64)}
 CHANGED = {"p": PackContent("sha256:" + "b" * 64)}
 NEW = initial_state(NOW - 60, NOW, "")
 NO_RUNS = ObservedRuns({}, {})
-PASSED = GateReport(ConditionStatus.TRUE, Reason.GATES_PASSED, "passed")
-FAILED = GateReport(ConditionStatus.FALSE, Reason.GATES_FAILED, "failed")
+PASSED = GateReport(ConditionStatus.TRUE, SuiteReason.GATES_PASSED, "passed")
+FAILED = GateReport(ConditionStatus.FALSE, SuiteReason.GATES_FAILED, "failed")
 
 
 def desired(rerun: str = "", **spec: Any) -> DesiredSuite:
@@ -185,7 +186,7 @@ def test_gates_are_judged_when_every_run_has_ended() -> None:
     waiting = decide(going, state, suite, NOW)
     assert waiting.needed is None
     assert waiting.findings.gates is not None
-    assert waiting.findings.gates.reason is Reason.RUNNING
+    assert waiting.findings.gates.reason is SuiteReason.RUNNING
     assert decide(over, state, suite, NOW).needed is NeededObservation.VERDICT
     no_gates = decide(over, state, desired(), NOW)
     assert (no_gates.needed, no_gates.findings.gates) == (None, None)

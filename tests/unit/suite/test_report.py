@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import json
 
-from securebench.run.api.conditions import ConditionStatus, Reason
+from securebench.run.api.conditions import ConditionStatus
 from securebench.suite.api.models import MAX_CELLS, BenchmarkSuiteSpec
+from securebench.suite.api.reasons import SuiteReason
 from securebench.suite.api.status import BenchmarkSuiteStatus, CellState
 from securebench.suite.gates.verdict import GateReport
 from securebench.suite.progress import CellProgress
@@ -22,7 +23,7 @@ def test_the_largest_status_stays_below_64_kib() -> None:
         )
         for index in range(MAX_CELLS)
     ]  # fmt: skip
-    report = GateReport(ConditionStatus.FALSE, Reason.GATES_FAILED, "g" * 9999)
+    report = GateReport(ConditionStatus.FALSE, SuiteReason.GATES_FAILED, "g" * 9999)
     findings = SuiteFindings(
         BenchmarkSuiteSpec.parse(suite_spec()),
         0.0,

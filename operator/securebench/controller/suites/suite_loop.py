@@ -22,10 +22,10 @@ from securebench.controller.volume.suite_store import SuiteStore
 from securebench.core.clock import seconds_since_epoch
 from securebench.core.errors import ClusterError, InvalidInputError
 from securebench.core.names import CANCEL_REASON_ANNOTATION
-from securebench.run.api.conditions import Reason
 from securebench.run.api.field_types import CancelMode
 from securebench.run.plan.score_fields import ScoreSettings
 from securebench.suite.api.models import BenchmarkSuiteSpec
+from securebench.suite.api.reasons import SuiteReason
 from securebench.suite.decide import (
     DesiredSuite,
     NeededObservation,
@@ -109,19 +109,19 @@ class SuiteLoop:
                 retries.forget(suite.uid)
             except InvalidInputError as error:
                 retries.forget(suite.uid)
-                await self._refuse(suite, Reason.INVALID_SPEC, str(error))
+                await self._refuse(suite, SuiteReason.INVALID_SPEC, str(error))
             except OUTAGES as error:
                 reason, message, _ = outage_reason(error)
                 logger.warning("suite %s is held up: %s", suite.name, message)
                 retries.retry(suite.uid)
-                await self._refuse(suite, reason, f"{message}; tried again")
+                await self._refuse(suite, SuiteReason(reason), f"{message}; tried again")
             await self._wake.wait([due], [retries.next_after(self._clock.monotonic())])
 
     async def report_failure(self, error: Exception) -> None:
         """Publish that a defect of the operator ended the loop, which starts again."""
-        await self._refuse(self._suite, Reason.INTERNAL, f"{type(error).__name__}: {error}")
+        await self._refuse(self._suite, SuiteReason.INTERNAL, f"{type(error).__name__}: {error}")
 
-    async def _refuse(self, suite: SuiteObject, reason: Reason, message: str) -> None:
+    async def _refuse(self, suite: SuiteObject, reason: SuiteReason, message: str) -> None:
         try:
             await self._publisher.refuse(suite, reason, message)
         except ClusterError as error:

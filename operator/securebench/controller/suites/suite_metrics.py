@@ -6,7 +6,7 @@ from collections import Counter as Counts
 
 from prometheus_client import Counter, Gauge
 
-from securebench.run.api.conditions import Reason
+from securebench.suite.api.reasons import SuiteReason
 from securebench.suite.api.status import CellState
 
 SUITE_ROUNDS = Counter("securebench_suite_rounds", "Rounds of suites that began.")
@@ -18,7 +18,8 @@ SUITE_GATES = Counter(
 )
 
 _JUDGED = {
-    reason.value for reason in (Reason.GATES_PASSED, Reason.GATES_FAILED, Reason.GATES_UNDECIDED)
+    reason.value
+    for reason in (SuiteReason.GATES_PASSED, SuiteReason.GATES_FAILED, SuiteReason.GATES_UNDECIDED)
 }
 
 # A counter that begins at its first event would hide that event from increase().

@@ -14,10 +14,10 @@ from securebench.run.api.conditions import (
     Condition,
     ConditionStatus,
     ConditionType,
-    Reason,
     get_condition,
 )
 from securebench.run.decide.reporting.notices import Notice
+from securebench.suite.api.reasons import SuiteReason
 from securebench.suite.api.status import BenchmarkSuiteStatus
 from securebench.suite.report import SuiteFindings, refused_status, suite_status
 
@@ -51,7 +51,7 @@ class SuitePublisher:
         cleared = dict.fromkeys(("cells", "lastScheduleTime", "nextScheduleTime"))
         await self._write(suite, status, {**cleared, **status.to_json()})
 
-    async def refuse(self, suite: SuiteObject, reason: Reason, message: str) -> None:
+    async def refuse(self, suite: SuiteObject, reason: SuiteReason, message: str) -> None:
         """Write that nothing of the suite is started, and why; its cells stay as they were.
 
         Raises:
@@ -103,5 +103,5 @@ def _new_verdict(before: Sequence[Condition], after: Sequence[Condition]) -> str
     return new.reason if new is not None and is_news else ""
 
 
-_ROUTINE_REASONS = {Reason.RUNNING.value, Reason.SUSPENDED.value}
+_ROUTINE_REASONS = {SuiteReason.RUNNING.value, SuiteReason.SUSPENDED.value}
 """Reasons that need no action; their Events are Normal."""

@@ -40,7 +40,7 @@ class ConditionStatus(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a condition has its status."""
+    """Why a condition of a BenchmarkRun has its status; suites have ``SuiteReason``."""
 
     STARTING = "Starting"
     RUNNING = "Running"
@@ -72,13 +72,6 @@ class Reason(StrEnum):
     DECLARED = "Declared"
     NOT_SEALED = "NotSealed"
     SEALED = "Sealed"
-    SCHEDULED = "Scheduled"
-    CLOCK_SET_BACK = "ClockSetBack"
-    CELLS_INVALID = "CellsInvalid"
-    CELLS_FAILED = "CellsFailed"
-    GATES_PASSED = "GatesPassed"
-    GATES_FAILED = "GatesFailed"
-    GATES_UNDECIDED = "GatesUndecided"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +124,14 @@ class Condition(ApiModel):
 
 @dataclass(frozen=True, slots=True)
 class ConditionUpdate:
-    """The new value of a condition; its message is truncated to ``MAX_MESSAGE``."""
+    """The new value of a condition; its message is truncated to ``MAX_MESSAGE``.
+
+    The reason is a ``Reason`` for a run and a ``SuiteReason`` for a suite.
+    """
 
     type: ConditionType
     status: ConditionStatus
-    reason: Reason
+    reason: StrEnum
     message: str = ""
 
 

@@ -7,9 +7,10 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from securebench.core.listing import listed
-from securebench.run.api.conditions import ConditionStatus, Reason
+from securebench.run.api.conditions import ConditionStatus
 from securebench.stats.cost import Price, cost, dollars
 from securebench.suite.api.models import Gates
+from securebench.suite.api.reasons import SuiteReason
 from securebench.suite.gates.not_worse import not_worse
 from securebench.suite.gates.results import CellResults, JudgedCell
 from securebench.suite.gates.verdict import (
@@ -34,12 +35,12 @@ def judge(gates: Gates, cells: Sequence[JudgedCell]) -> GateReport:
     undecided = [each.message for each in verdicts if each.passed is None]
     if failed:
         message = " | ".join([*failed, *undecided, *tries])
-        return GateReport(ConditionStatus.FALSE, Reason.GATES_FAILED, message)
+        return GateReport(ConditionStatus.FALSE, SuiteReason.GATES_FAILED, message)
     if undecided:
         message = " | ".join([*undecided, *tries])
-        return GateReport(ConditionStatus.UNKNOWN, Reason.GATES_UNDECIDED, message)
+        return GateReport(ConditionStatus.UNKNOWN, SuiteReason.GATES_UNDECIDED, message)
     message = " | ".join([*(each.message for each in verdicts), *tries])
-    return GateReport(ConditionStatus.TRUE, Reason.GATES_PASSED, message)
+    return GateReport(ConditionStatus.TRUE, SuiteReason.GATES_PASSED, message)
 
 
 def _tries(cells: Sequence[JudgedCell]) -> list[str]:

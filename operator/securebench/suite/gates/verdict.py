@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from securebench.run.api.conditions import ConditionStatus, Reason
+from securebench.run.api.conditions import ConditionStatus
+from securebench.suite.api.reasons import SuiteReason
 
 
 class GateVerdict(NamedTuple):
@@ -44,5 +45,5 @@ class GateReport(NamedTuple):
     """
 
     status: ConditionStatus
-    reason: Reason
+    reason: SuiteReason
     message: str

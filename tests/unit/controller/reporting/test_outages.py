@@ -20,6 +20,7 @@ from securebench.core.errors import (
     TooLargeError,
     TransientClusterError,
 )
+from securebench.suite.api.reasons import SuiteReason
 
 REMEDY = "; mend the operator's rights, Pod Security or the admission webhook that refuses it"
 REPORTED = [
@@ -45,6 +46,7 @@ REPORTED = [
 def test_each_kind_has_its_reason(error, want_reason, want_message):
     found = outage_reason(error)
     assert (found.reason.value, found.message) == (want_reason, want_message)
+    assert SuiteReason(found.reason) == found.reason
 
 
 def test_the_table_has_every_kind():
