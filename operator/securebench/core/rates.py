@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _ROUNDING: Final = 1e-9
-"""Tokens; else a caller that waits exactly as told may find a token short of one by rounding."""
+"""In tokens; a caller that waits as long as told must find a whole token despite rounding."""
 
 
 BACKOFF_SECONDS: Final = 5.0
@@ -22,7 +22,7 @@ MAX_UNSCHEDULABLE: Final = 8
 
 
 _MAX_DOUBLINGS: Final = 64
-"""More would be no float one day; every limit is reached long before."""
+"""Keeps ``2.0 ** n`` finite; every limit is reached long before."""
 
 
 def backoff(first_seconds: float, limit_seconds: float, failures: int) -> float:

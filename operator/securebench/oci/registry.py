@@ -146,7 +146,7 @@ class Registry:
     async def _ask(
         self, request: _Request, accepted: tuple[HTTPStatus, ...] = (HTTPStatus.OK,)
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request, give a token if one is wanted, and go where the registry sends us."""
+        """Send a request; authenticate on the registry's 401, and follow allowed redirects."""
         what, is_first = f"{self} {request.method}", True
         with connection_problem(f"registry {self._access.host}"):
             for _ in range(MAX_REDIRECTS + 2):

@@ -44,7 +44,7 @@ _GATES_WAIT = GateReport(
 
 
 class DesiredSuite(NamedTuple):
-    """What the user and the installation ask for.
+    """Desired state of a suite: spec, annotation and operator settings.
 
     Args:
         identity: Name, uid and queue of the suite.
@@ -95,7 +95,7 @@ class ObservedSuite(NamedTuple):
 
 
 class NeededObservation(StrEnum):
-    """What has to be observed before anything else is decided."""
+    """An observation that the decision needs and does not have yet."""
 
     PACKS = "packs"
     REGRESSIONS = "regressions"

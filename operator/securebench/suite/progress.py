@@ -112,8 +112,8 @@ class EndRules(NamedTuple):
     """What the end of a run means for its cell.
 
     Args:
-        accepts_lost_attempts: Whether a run that lost attempts has a result, which a gate judges.
-        takes_looks: Whether a gate judges what a run has done that was cancelled.
+        accepts_lost_attempts: Whether a run with lost attempts counts as a result that gates judge.
+        takes_looks: Whether gates judge the records of a cancelled run.
     """
 
     accepts_lost_attempts: bool
@@ -131,7 +131,7 @@ class EndRules(NamedTuple):
 
 
 class ObservedRuns(NamedTuple):
-    """What there is of a suite's runs.
+    """Existing and past runs of a suite.
 
     Args:
         runs: BenchmarkRuns by name.

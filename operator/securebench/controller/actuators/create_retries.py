@@ -58,7 +58,7 @@ class CreateRetries:
 
     @property
     def forbidden(self) -> str:
-        """What is said of the oldest create that is still wanted and refused, or empty."""
+        """Message of the oldest refused create that is still wanted, or empty."""
         wanted = (each.message for name, each in self._refused.items() if name in self.pending)
         return next(wanted, "")
 

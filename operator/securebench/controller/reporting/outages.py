@@ -1,4 +1,4 @@
-"""What runs and suites wait out, and how each kind is reported."""
+"""Transient errors that runs and suites retry, and the reason reported for each."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class RetryQueue(Generic[K]):
         self._due[key] = -math.inf
 
     def wait(self, key: K, seconds: float) -> None:
-        """Leave something for so long; that is no failure."""
+        """Delay a key without counting a failure."""
         self._due[key] = self._monotonic() + seconds
 
     def retry(self, key: K, at_least_seconds: float | None = None) -> float:
@@ -76,7 +76,7 @@ class RetryQueue(Generic[K]):
             self.forget(key)
 
     def is_due(self, key: K) -> bool:
-        """Whether something does not have to wait."""
+        """Whether a key may be tried now."""
         return self._monotonic() >= self._due.get(key, -math.inf)
 
     def next_after(self, since: float) -> float | None:

@@ -93,7 +93,7 @@ class GateEvaluator:
     def _regression(
         self, spec: BenchmarkSuiteSpec, cell: CellProgress, named: NamedBaseline, cells: int
     ) -> str:
-        """Look at the records of a run, unless they cannot have reached the next look."""
+        """Return what the looks so far show; records are read only if another one can be due."""
         gate = spec.gates.not_worse if spec.gates is not None else None
         if gate is None or not isinstance(named, SealedRun | Baseline):
             return ""

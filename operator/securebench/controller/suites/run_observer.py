@@ -15,7 +15,7 @@ from securebench.suite.progress import ObservedRuns, PastRun, SuiteRun, suite_ru
 
 
 class RunObserver:
-    """Looks for the runs of one suite.
+    """Observes the runs of one suite.
 
     Args:
         context: Shared parts of the operator: client, settings, clock.

@@ -52,7 +52,7 @@ class SuitePublisher:
         await self._write(suite, status, {**cleared, **status.to_json()})
 
     async def refuse(self, suite: SuiteObject, reason: SuiteReason, message: str) -> None:
-        """Write that nothing of the suite is started, and why; its cells stay as they were.
+        """Publish why the suite cannot be reconciled; its cells stay as they were.
 
         Raises:
             ClusterError: The API server did not take it.

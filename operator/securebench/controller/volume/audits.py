@@ -30,7 +30,7 @@ def write_audit(root: Path, result: AuditResult) -> None:
 
 
 def pack_audit(root: Path, pack_digest: str, verifier_version: str) -> PackAudit:
-    """Return what the newest audit said of a pack. Blocks.
+    """Return the result of the latest audit of a pack. Blocks.
 
     Args:
         root: Root of the results volume.
