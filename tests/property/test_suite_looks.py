@@ -109,7 +109,7 @@ def test_the_gate_and_the_stop_are_what_is_simulated() -> None:
         for cell, judged, (is_worse, needed) in zip(cells, whole, found, strict=True):
             for done in range(TASKS // LOOKS, TASKS + 1, TASKS // LOOKS):
                 so_far = judged._replace(results=_results(cell.candidate, done))
-                has_loss = bool(look_state(GATE, so_far, CELLS).loss)
+                has_loss = bool(look_state(GATE, so_far, CELLS).regression)
                 assert has_loss == (is_worse and done >= needed)
 
 
