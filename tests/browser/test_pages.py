@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
 
 from securebench.analysis.comparison import compare
-from securebench.analysis.page import comparison_page, report_page
+from securebench.analysis.page import comparison_page
 from securebench.analysis.results import read_results
-from support.hostile_results import compared_results, report_lines
+from support.hostile_results import NOW, comparison_file, report_file
 from support.hostile_texts import HOSTILE_TEXTS
 from support.result_folders import result_folder, result_line
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMES = ("light", "dark")
 # WCAG 2.2, 1.4.3, level AA.
 CONTRAST = 4.5
@@ -48,21 +46,12 @@ CONTRASTS = """() => {
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("report")
-    lines = report_lines(HOSTILE_TEXTS.values())
-    results = read_results(result_folder(folder, lines), "nightly")
-    path = folder / "report.html"
-    path.write_text("".join(report_page([results], NOW)), encoding="utf-8")
-    return path
+    return report_file(tmp_path_factory.mktemp("report"), HOSTILE_TEXTS.values())
 
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("comparison")
-    both = compared_results(folder, HOSTILE_TEXTS.values())
-    path = folder / "comparison.html"
-    path.write_text("".join(comparison_page([compare(*both)], NOW)), encoding="utf-8")
-    return path
+    return comparison_file(tmp_path_factory.mktemp("comparison"), HOSTILE_TEXTS.values())
 
 
 def test_no_heading_of_a_comparison_covers_the_next(tmp_path, open_page):

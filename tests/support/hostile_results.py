@@ -1,13 +1,18 @@
-"""Results in which every text is the given one: a task's name, an answer, a reason, a label."""
+"""Results, and pages on them, in which every text is a given one: a name, an answer, a label."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from securebench.analysis.comparison import compare
+from securebench.analysis.page import comparison_page, report_page
 from securebench.analysis.results import ResultSet, read_results
 from support.result_folders import result_folder, result_line
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def line_of(name: str, text: str, **changes: object) -> dict[str, Any]:
@@ -47,3 +52,19 @@ def compared_results(folder: Path, texts: Iterable[str]) -> tuple[ResultSet, Res
         read_results(result_folder(folder / "old", old), each[0]),
         read_results(result_folder(folder / "new", new), "new"),
     )
+
+
+def report_file(folder: Path, texts: Iterable[str]) -> Path:
+    """Write the report on a run with these texts."""
+    results = read_results(result_folder(folder, report_lines(texts)), "nightly")
+    path = folder / "report.html"
+    path.write_text("".join(report_page([results], NOW)), encoding="utf-8")
+    return path
+
+
+def comparison_file(folder: Path, texts: Iterable[str]) -> Path:
+    """Write the comparison of two runs with these texts."""
+    found = compare(*compared_results(folder, texts))
+    path = folder / "comparison.html"
+    path.write_text("".join(comparison_page([found], NOW)), encoding="utf-8")
+    return path

@@ -6,7 +6,6 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,11 @@ from jinja2 import Environment
 
 from securebench.analysis import export, page
 from securebench.analysis.command import CompareOutput, compare_runs
-from securebench.analysis.comparison import compare
 from securebench.analysis.results import read_results
 from securebench.client import output
 from securebench.client.volume.connection import ClusterTarget
 from support.chromium import Opened, browser, open_page
-from support.hostile_results import compared_results, line_of, report_lines
+from support.hostile_results import compared_results, comparison_file, line_of, report_file
 from support.hostile_texts import HOSTILE_TEXTS
 from support.result_folders import result_folder
 
@@ -27,26 +25,13 @@ __all__ = ["browser", "open_page"]
 
 pytestmark = pytest.mark.short
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TEXTS = tuple(HOSTILE_TEXTS.values())
 HARMLESS = tuple(f"harmless {number}" for number in range(len(TEXTS)))
 IMAGE = "<img src=x onerror=alert(1)>"
 ELEMENTS = "all => all.map((each) => [each.tagName, ...each.getAttributeNames()].join(' '))"
-PAGES = ["report", "comparison"]
+PAGES = {"report": report_file, "comparison": comparison_file}
 
 Open = Callable[[Path], Opened]
-
-
-def written(kind: str, folder: Path, texts: tuple[str, ...]) -> Path:
-    """Write a page on results with these texts."""
-    if kind == "report":
-        results = read_results(result_folder(folder / "run", report_lines(texts)), "nightly")
-        pieces = page.report_page([results], NOW)
-    else:
-        pieces = page.comparison_page([compare(*compared_results(folder, texts))], NOW)
-    path = folder / f"{kind}.html"
-    path.write_text("".join(pieces), encoding="utf-8")
-    return path
 
 
 def elements(opened: Opened) -> tuple[Counter[str], set[str]]:
@@ -66,8 +51,8 @@ def used(opened: Opened) -> list[str]:
 
 @pytest.mark.parametrize("kind", PAGES)
 def test_a_333_attack(kind: str, tmp_path: Path, open_page: Open) -> None:
-    hostile = open_page(written(kind, tmp_path / "hostile", TEXTS))
-    harmless = open_page(written(kind, tmp_path / "harmless", HARMLESS))
+    hostile = open_page(PAGES[kind](tmp_path / "hostile", TEXTS))
+    harmless = open_page(PAGES[kind](tmp_path / "harmless", HARMLESS))
 
     assert elements(hostile) == elements(harmless)
     assert used(hostile) == []
@@ -83,7 +68,7 @@ def test_a_333_twin(tmp_path: Path, open_page: Open, monkeypatch: pytest.MonkeyP
         return made
 
     monkeypatch.setattr(page, "_environment", unescaped)
-    opened = open_page(written("report", tmp_path, (IMAGE,)))
+    opened = open_page(report_file(tmp_path, (IMAGE,)))
 
     assert opened.page.locator("img[onerror]").count() > 0
     assert not any(event.startswith("dialog") for event in opened.events)
@@ -91,7 +76,7 @@ def test_a_333_twin(tmp_path: Path, open_page: Open, monkeypatch: pytest.MonkeyP
 
 def test_a_333_twin_without_a_policy(tmp_path: Path, open_page: Open) -> None:
     """Without escaping and policy a text runs."""
-    text = written("report", tmp_path, HARMLESS).read_text(encoding="utf-8")
+    text = report_file(tmp_path, HARMLESS).read_text(encoding="utf-8")
     policy = text[text.index('<meta http-equiv="Content') : text.index('<meta name="viewport"')]
     twin = tmp_path / "twin.html"
     twin.write_text(text.replace(policy, "").replace("<main>", f"<main>{IMAGE}"), encoding="utf-8")
@@ -104,7 +89,7 @@ def test_a_333_twin_without_a_policy(tmp_path: Path, open_page: Open) -> None:
 
 @pytest.mark.parametrize("kind", PAGES)
 def test_a_333_honest(kind: str, tmp_path: Path, open_page: Open) -> None:
-    opened = open_page(written(kind, tmp_path, HARMLESS))
+    opened = open_page(PAGES[kind](tmp_path, HARMLESS))
 
     assert all(text in opened.page.content() for text in HARMLESS)
 
