@@ -16,6 +16,8 @@ from support.build import FakeClock
 LAUNCHES = 3
 MOST = 20
 EXPECTED = 12
+LARGE = RequestTokens(EXPECTED, MOST)
+SMALL = RequestTokens(EXPECTED // 2, MOST // 2)
 LIMIT = 100
 
 
@@ -57,12 +59,13 @@ class World:
         self.disk = Disk()
         self.budget = RunBudget(LIMIT, self.disk)
         self.requests = []
+        self.small = set()
         self.used = 0
         self.beyond = 0
         self.refused = set()
 
     def begin(self, number):
-        coroutine = self.budget.reserve(self.disk.launches[number], RequestTokens(EXPECTED, MOST))
+        coroutine = self.budget.reserve(self.disk.launches[number], LARGE)
         self.requests.append((number, asyncio.create_task(coroutine)))
 
     def admitted(self):
@@ -75,12 +78,23 @@ class World:
         self.requests = [each for each in self.requests if each not in refused]
         return [each for each in self.requests if each[1].done()]
 
+    def shrink(self, choice):
+        """Let a request turn out to be small."""
+        if admitted := self.admitted():
+            _, task = admitted[choice % len(admitted)]
+            task.result().shrink(SMALL)
+            self.small.add(task)
+
+    def bounds(self, task):
+        return SMALL if task in self.small else LARGE
+
     def end(self, choice, used):
         admitted = self.admitted()
         if not admitted:
             return
         number, task = admitted[choice % len(admitted)]
         self.requests.remove((number, task))
+        used = min(used, self.bounds(task).upper_bound)
         launch = self.disk.launches[number]
         total = launch.relay.output_tokens + used
         launch.update_relay(replace(launch.relay, output_tokens=total))
@@ -89,9 +103,11 @@ class World:
 
     async def kill(self, used):
         """Kill the gateway: requests in flight have used something that nobody has counted."""
-        in_flight = len(self.admitted())
-        self.used += in_flight * used
-        self.beyond += in_flight * max(0, used - EXPECTED)
+        for _, task in self.admitted():
+            bounds = self.bounds(task)
+            lost = min(used, bounds.upper_bound)
+            self.used += lost
+            self.beyond += max(0, lost - bounds.expected)
         for _, task in self.requests:
             task.cancel()
         await asyncio.gather(*(task for _, task in self.requests), return_exceptions=True)
@@ -117,6 +133,7 @@ async def settled():
 STEPS = st.one_of(
     st.tuples(st.just("begin"), st.integers(0, LAUNCHES - 1)),
     st.tuples(st.just("end"), st.integers(0, 50), st.integers(0, MOST)),
+    st.tuples(st.just("shrink"), st.integers(0, 50)),
     st.tuples(st.just("flush"), st.integers(0, LAUNCHES - 1)),
     st.tuples(st.just("kill"), st.integers(0, MOST)),
 )
@@ -130,6 +147,8 @@ async def followed(steps):
                 world.begin(*arguments)
             case "end":
                 world.end(*arguments)
+            case "shrink":
+                world.shrink(*arguments)
             case "flush":
                 await world.disk.flush(world.disk.launches[arguments[0]])
             case "kill":

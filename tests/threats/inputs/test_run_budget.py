@@ -16,7 +16,7 @@ from support.gateways import PROVIDER, config
 pytestmark = pytest.mark.short
 
 LIMIT = 100
-REQUEST = RequestTokens(expected=40, most=60)
+REQUEST = RequestTokens(expected=40, upper_bound=60)
 PODS = ("pod-1", "pod-2")
 
 # a budget that is won back

@@ -6,7 +6,8 @@ Source: providers 8; contract 11.4.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -30,7 +31,7 @@ from securebench.gateway.server.body_memory import Reservation
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.decisions import Decision, Verdict
 from securebench.gateway.server.launch import ServedLaunch
-from securebench.gateway.server.run_budget import RunBudgetSpentError, TokenReservation
+from securebench.gateway.server.run_budget import RunBudget, RunBudgetSpentError, TokenReservation
 from securebench.protocol.gateway import ProviderConfig
 from securebench.protocol.sidecar import Route
 
@@ -143,6 +144,7 @@ class Request:
         self._config = connection.config
         self._provider = provider_named(connection.config.name)
         self._call: ProviderCall | None = None
+        self._tokens: TokenReservation | None = None
         self._began = connection.gateway.monotonic()
         self._bytes = bytes_before, connection.agent.bytes_down
         self._verdict, self._reason = Verdict.CUT, Cause.CLOSED.value
@@ -189,12 +191,14 @@ class Request:
 
     async def _relay(self) -> None:
         room: Reservation | None = None
-        tokens: TokenReservation | None = None
         try:
             async with self._gateway.bodies.reader(self._launch):
+                # Before the body is read: a request that waits here must not hold memory that
+                # other launches need.
+                await self._claim_tokens()
                 room = await self._gateway.bodies.reserve(self._size())
                 request = await self._upstream_request()
-                tokens = await self._reserved_tokens(request)
+                self._shrink_claim(len(request.body))
             self._call = self._begun(request)
             del request  # the call releases the body as soon as it is sent
             is_served = await _while_there(self._agent, self._call.run(room.release))
@@ -205,8 +209,8 @@ class Request:
         finally:
             if room is not None:
                 room.release()
-            if tokens is not None:
-                tokens.settle(0 if self._call is None else self._call.used_tokens)
+            if self._tokens is not None:
+                self._tokens.settle(0 if self._call is None else self._call.used_tokens)
         self._verdict = Verdict.ALLOWED
         self._reason = "" if is_served else Cause.BROKEN.value
         if not is_served:
@@ -247,9 +251,28 @@ class Request:
         )
 
     async def _raw(self) -> bytes:
+        limit = self._gateway.config.limits.request_bytes
+        async with self._body_limits():
+            return await self._exchange.whole_body(limit)
+
+    async def _discard_body(self) -> None:
+        """Read a body that is not needed, so that the connection stays usable."""
+        async with self._body_limits():
+            async for _ in self._exchange.body():
+                pass
+        self._is_read = True
+
+    @asynccontextmanager
+    async def _body_limits(self) -> AsyncIterator[None]:
+        """Bound the time to read a body in.
+
+        Raises:
+            RefusedCallError: The body is malformed or too large.
+            CutError: It did not arrive in time.
+        """
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                return await self._exchange.whole_body(self._gateway.config.limits.request_bytes)
+                yield
         except TimeoutError:
             raise CutError(
                 f"The body did not arrive within {BODY_SECONDS:g} seconds.", Cause.IDLE
@@ -287,21 +310,37 @@ class Request:
         if found is not None:
             raise RefusedCallError(found, _OBSTACLES[found])
 
-    async def _reserved_tokens(self, request: UpstreamRequest) -> TokenReservation | None:
-        """Reserve tokens of the run's budget; None for a run without one.
+    async def _claim_tokens(self) -> None:
+        """Reserve tokens of the run's budget for as large a body as the head announces.
 
         Raises:
-            RefusedCallError: It is used up.
+            RefusedCallError: The budget is used up, or the request may not be sent anyway.
             UnreachableError: The volume failed.
+            OSError: The agent left meanwhile.
         """
         budget = self._gateway.run_budget
         if budget is None:
-            return None
+            return
         try:
-            return await budget.reserve(self._launch, request_tokens(len(request.body)))
+            is_there = await _while_there(self._agent, self._reserve_tokens(budget))
+        except (RefusedCallError, UnreachableError):
+            await self._discard_body()
+            raise
+        if not is_there:
+            raise ConnectionResetError("the agent left before there was room in the run's budget")
+
+    async def _reserve_tokens(self, budget: RunBudget) -> None:
+        self._check_obstacle()
+        try:
+            self._tokens = await budget.reserve(self._launch, request_tokens(self._size()))
         except RunBudgetSpentError:
             kind = RequestRefusal.RUN_BUDGET
             raise RefusedCallError(kind, _OBSTACLES[kind]) from None
+
+    def _shrink_claim(self, body_bytes: int) -> None:
+        """Give back what was claimed beyond the body, whose size a chunked request does not say."""
+        if self._tokens is not None:
+            self._tokens.shrink(request_tokens(body_bytes))
 
     def _begun(self, request: UpstreamRequest) -> ProviderCall:
         """Count the request. No await between the budget check and this, or requests would race."""

@@ -22,11 +22,12 @@ class RequestTokens(NamedTuple):
 
     Attributes:
         expected: Counted as used if the gateway is killed during the request.
-        most: Upper bound, reserved for a request that is not the only one of its launch.
+        upper_bound: The most that it can use; reserved for a request that is not the only one of
+            its launch.
     """
 
     expected: int
-    most: int
+    upper_bound: int
 
 
 class RunBudget:
@@ -49,9 +50,9 @@ class RunBudget:
         self._limit = limit
         self._launches = launches
         self._used = launches.tokens_used()
-        self._parallel = 0
+        self._reserved = 0
         self._in_flight: Counter[str] = Counter()
-        self._settled = asyncio.Event()
+        self._room_changed = asyncio.Event()
         self.changed = asyncio.Event()
 
     def usage(self) -> RunUsage:
@@ -68,8 +69,8 @@ class RunBudget:
         """
         try:
             while not self._has_room(launch, tokens):
-                self._settled.clear()
-                await self._settled.wait()
+                self._room_changed.clear()
+                await self._room_changed.wait()
         except RunBudgetSpentError:
             launch.refuse_for_run_budget()
             await self._persist(launch)
@@ -98,31 +99,35 @@ class RunBudget:
         if left <= 0:
             raise RunBudgetSpentError
         is_only = not self._in_flight[launch.identity.pod]
-        return self._parallel < left if is_only else self._parallel + tokens.most <= left
+        return self._reserved < left if is_only else self._reserved + tokens.upper_bound <= left
 
     def _admit(self, launch: ServedLaunch, tokens: RequestTokens) -> TokenReservation:
         pod = launch.identity.pod
-        parallel = tokens.most if self._in_flight[pod] else 0
+        reserved = tokens.upper_bound if self._in_flight[pod] else 0
         self._in_flight[pod] += 1
-        self._parallel += parallel
+        self._reserved += reserved
         launch.reserve_tokens(tokens.expected)
-        return TokenReservation(self, launch, tokens.expected, parallel)
+        return TokenReservation(self, launch, tokens.expected, reserved)
 
-    def settle(self, launch: ServedLaunch, parallel: int, used: int) -> None:
+    def release(self, tokens: int) -> None:
+        """Give back tokens that were reserved for a request beside others of its launch."""
+        self._reserved -= tokens
+        self._room_changed.set()
+
+    def settle(self, launch: ServedLaunch, reserved: int, used: int) -> None:
         """Count a request that has ended.
 
         Args:
             launch: The launch that sent it.
-            parallel: What was reserved for it beside other requests of the launch.
+            reserved: What was reserved for it beside other requests of the launch.
             used: Tokens that it used.
         """
         pod = launch.identity.pod
         self._in_flight[pod] -= 1
         if not self._in_flight[pod]:
             del self._in_flight[pod]
-        self._parallel -= parallel
         self._used += used
-        self._settled.set()
+        self.release(reserved)
         self.changed.set()
         self._launches.flush_soon(launch)
 
@@ -131,13 +136,21 @@ class TokenReservation:
     """Tokens of the run's budget that one request may use."""
 
     def __init__(
-        self, budget: RunBudget, launch: ServedLaunch, expected: int, parallel: int
+        self, budget: RunBudget, launch: ServedLaunch, expected: int, reserved: int
     ) -> None:
         self._budget = budget
         self._launch = launch
         self._expected = expected
-        self._parallel = parallel
+        self._reserved = reserved
         self._is_settled = False
+
+    def shrink(self, tokens: RequestTokens) -> None:
+        """Give back what is reserved beyond ``tokens``."""
+        expected = min(self._expected, tokens.expected)
+        reserved = min(self._reserved, tokens.upper_bound)
+        self._launch.reserve_tokens(expected - self._expected)
+        self._budget.release(self._reserved - reserved)
+        self._expected, self._reserved = expected, reserved
 
     def settle(self, used: int) -> None:
         """Count the tokens that the request used; the launch's report has them. Idempotent."""
@@ -145,4 +158,4 @@ class TokenReservation:
             return
         self._is_settled = True
         self._launch.reserve_tokens(-self._expected)
-        self._budget.settle(self._launch, self._parallel, used)
+        self._budget.settle(self._launch, self._reserved, used)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from securebench.agents.providers.answers import DOCUMENT_BYTES
 from securebench.agents.providers.sse import EVENT_BYTES
 from securebench.core.clock import SystemClock
+from securebench.core.sizes import MIB
 from securebench.gateway.provider import provider_call, provider_route
+from securebench.gateway.provider.provider_call import ANSWER_TOKENS
 from securebench.gateway.server.body_memory import SMALL_BYTES, BodyMemory
 from securebench.gateway.server.launch import ServedLaunch
 from securebench.protocol.gateway import GatewayLimits, LaunchReport, RelayReport
@@ -127,6 +129,61 @@ async def test_a_request_in_flight_at_the_end_is_no_failure(name, tmp_path):
         assert (relay.report.failure, relay.report.failures) == ("", 0)
         (line,) = await relay.log()
         assert (line["verdict"], line["reason"]) == ("cut", "closed")
+
+
+@asynccontextmanager
+async def waiting_for_the_run(tmp_path, script, body):
+    """Yield a world, and a connection whose request waits until another one leaves room."""
+    async with world("openai", script, tmp_path) as around:
+        around.limit_run(10_000)
+        around.gateway.bodies = BodyMemory(1)
+        async with around.connected() as first, around.connected() as second:
+            first.writer.write(request("openai"))
+            await until(lambda: around.script.asked)
+            second.writer.write(request("openai", body))
+            await until(around.gateway.bodies.turn(around.launch).reading.locked)
+            yield around, second
+
+
+async def test_a_request_that_waits_for_the_runs_budget_takes_no_memory(tmp_path):
+    go = asyncio.Event()
+    script = [answer(go, *events("openai")), answer(*events("openai"))]
+    body = question("openai", input="x" * 1000)
+    async with waiting_for_the_run(tmp_path, script, body) as (around, _):
+        first = around.launch
+        around.begin_launch("sb-2")
+        async with around.connected() as other, asyncio.timeout(4):
+            assert (await other.ask(body)).status == 200
+        assert first.relay.requests == 1
+        go.set()
+        await until(lambda: first.relay.requests == 2)
+
+
+async def test_an_agent_that_leaves_while_it_waits_for_the_runs_budget_is_noticed(tmp_path):
+    script = [answer(asyncio.Event())]
+    async with waiting_for_the_run(tmp_path, script, question("openai")) as (around, second):
+        second.writer.close()
+        await second.served()
+        assert len(around.script.asked) == 1
+        assert not around.gateway.bodies.turn(around.launch).reading.locked()
+
+
+async def test_a_request_that_does_not_say_its_size_gives_back_what_it_does_not_need(tmp_path):
+    async with world("openai", [answer(asyncio.Event())], tmp_path) as around:
+        around.limit_run(30 * MIB)
+        async with around.connected() as first, around.connected() as second:
+            first.writer.write(request("openai"))
+            await until(lambda: len(around.script.asked) == 1)
+            second.writer.write(chunked("openai"))
+            await until(lambda: len(around.script.asked) == 2)
+            assert around.launch.relay.reserved_tokens < 2 * (ANSWER_TOKENS + 100)
+
+
+def chunked(name):
+    head, _, body = request(name).partition(b"\r\n\r\n")
+    length = b"Content-Length: %d" % len(body)
+    head = head.replace(length, b"Transfer-Encoding: chunked")
+    return head + b"\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
 
 
 async def test_a_request_in_flight_does_not_hide_a_failure(tmp_path):

@@ -16,7 +16,7 @@ from support.build import FakeClock
 from support.gateways import PROVIDER, config
 from support.relays import until
 
-SMALL = RequestTokens(expected=10, most=40)
+SMALL = RequestTokens(expected=10, upper_bound=40)
 
 
 class Gateway:
@@ -54,7 +54,7 @@ async def waiting(coroutine):
 
 
 async def test_a_launch_sends_one_request_while_anything_is_left(gateway):
-    big = RequestTokens(expected=10**6, most=10**6)
+    big = RequestTokens(expected=10**6, upper_bound=10**6)
     first, second = [await gateway.request(number, big) for number in (1, 2)]
     gateway.end(1, first, 99)
     third = await gateway.request(3, big)
@@ -110,6 +110,20 @@ async def test_a_request_that_is_given_up_leaves_no_reservation(gateway):
     first.settle(0)
     assert gateway.launch(1).relay.reserved_tokens == 0
     (await gateway.request(1, RequestTokens(10, 200))).settle(0)
+
+
+async def test_a_reservation_that_shrinks_makes_room(gateway):
+    large = RequestTokens(expected=50, upper_bound=90)
+    first, second = await gateway.request(1), await gateway.request(1, large)
+    third = await waiting(gateway.request(1))
+    second.shrink(SMALL)
+    third = await third
+    assert gateway.launch(1).relay.reserved_tokens == 3 * SMALL.expected
+    second.shrink(large)
+    for reservation in (first, second, third):
+        gateway.end(1, reservation, 0)
+    assert gateway.launch(1).relay.reserved_tokens == 0
+    (await gateway.request(1, RequestTokens(10, 100))).settle(0)
 
 
 async def test_an_orderly_restart_counts_what_was_used(gateway, tmp_path):
