@@ -14,26 +14,32 @@ from typing import Final, NamedTuple
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 from securesystemslib.dsse import Envelope
-from securesystemslib.exceptions import VerificationError
+from securesystemslib.exceptions import UnsupportedLibraryError, VerificationError
 from securesystemslib.signer import CryptoSigner, Key, Signer, SSlibKey
 
-from securebench.core.errors import ConfigError
+from securebench.core.errors import ConfigError, SecureBenchError
 from securebench.protocol.messages import decode_object
 
 __all__ = [
     "Key",
     "OpenedEnvelope",
     "Signer",
+    "SigningFailedError",
     "key_id",
     "open_envelope",
     "pem_key",
     "pem_signer",
     "sealed",
+    "service_signer",
 ]
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 
 _BAD_PEM = (ValueError, TypeError, UnsupportedAlgorithm)
+
+
+class SigningFailedError(SecureBenchError):
+    """A signer did not sign; one that asks a service has errors of its own."""
 
 
 class OpenedEnvelope(NamedTuple):
@@ -55,11 +61,17 @@ def sealed(payload: bytes, signer: Signer | None) -> bytes:
 
     Args:
         payload: The statement as JSON.
-        signer: Signs it; an error of its own is passed on.
+        signer: Signs it.
+
+    Raises:
+        SigningFailedError: The signer did not.
     """
     envelope = Envelope(payload, PAYLOAD_TYPE, {})
     if signer is not None:
-        envelope.sign(signer)
+        try:
+            envelope.sign(signer)
+        except Exception as error:  # each client of a service has errors of its own
+            raise SigningFailedError(f"{type(error).__name__}: {error}") from error
     return _encode(envelope)
 
 
@@ -89,6 +101,25 @@ def pem_signer(pem: bytes) -> Signer:
         return CryptoSigner(load_pem_private_key(pem, None))
     except _BAD_PEM:
         raise ConfigError("holds no unencrypted private key in PEM (PKCS 8)") from None
+
+
+def service_signer(uri: str, public_pem: bytes) -> Signer:
+    """Return the signer of a key that stays in a key management service, which is not asked yet.
+
+    Args:
+        uri: Names the key as securesystemslib does, e.g. ``hv:securebench/1``.
+        public_pem: Its public part.
+
+    Raises:
+        ConfigError: There is no such service, its client is not installed, or the key is none.
+    """
+    key = pem_key(public_pem)
+    try:
+        return Signer.from_priv_key_uri(uri, key)
+    except UnsupportedLibraryError as error:
+        raise ConfigError(f"needs a client that is not installed: {error}") from None
+    except Exception as error:  # each client of a service has errors of its own
+        raise ConfigError(f"cannot be used: {type(error).__name__}: {error}") from error
 
 
 def pem_key(pem: bytes) -> Key:

@@ -1,10 +1,11 @@
-"""The key that signs statements, read anew each time: a Secret may change while runs are active."""
+"""The key that signs statements, looked up anew each time: it may change while runs are active."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from securebench.attestation.envelope import Signer, key_id, pem_signer
+from securebench.attestation.envelope import Signer, key_id, pem_signer, service_signer
+from securebench.controller.settings.parts import Signing
 from securebench.controller.settings.settings import Settings
 from securebench.core.errors import ConfigError
 
@@ -27,8 +28,10 @@ class SigningKey(NamedTuple):
 
 
 def signing_key(settings: Settings) -> SigningKey:
-    """Return the key of the Secret that the settings name; never an error. Blocks."""
+    """Return the key that the settings name, of a Secret or a service; never an error. Blocks."""
     wanted = settings.signing
+    if wanted.uri:
+        return _key_of_service(wanted)
     if not wanted.secret:
         return SigningKey()
     place = f"key {wanted.key} of Secret {wanted.secret}"
@@ -40,4 +43,12 @@ def signing_key(settings: Settings) -> SigningKey:
         problem = f"{place} cannot be read: {error.strerror}"
     except ConfigError as error:
         problem = f"{place} {error.reason}; replace it"
+    return SigningKey(problem=problem)
+
+
+def _key_of_service(wanted: Signing) -> SigningKey:
+    try:
+        return SigningKey(service_signer(wanted.uri, wanted.public_key.encode()))
+    except ConfigError as error:
+        problem = f"the key {wanted.uri} of settings.signing {error.reason}"
     return SigningKey(problem=problem)

@@ -278,6 +278,19 @@ class Signing(SettingsPart):
     are written unsigned."""
     key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)] = "key.pem"
     """Key of that Secret whose value is an unencrypted private key (ed25519) in PEM."""
+    uri: Annotated[str, Field(pattern=r"^$|^[a-z][-+.a-z0-9]*:.", max_length=1024)] = ""
+    """Instead of a Secret: a key that stays in a key management service, named as securesystemslib
+    does: awskms:, azurekms:, gcpkms:, hv: (Vault) or hsm:."""
+    public_key: Annotated[str, Field(max_length=8192)] = ""
+    """Public part of the key of ``uri``, in PEM."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if self.secret and self.uri:
+            raise ValueError("secret and uri name two keys; leave one of them empty")
+        if bool(self.uri) != bool(self.public_key):
+            raise ValueError("uri and publicKey belong together; set both or none")
+        return self
 
 
 class Retention(SettingsPart):

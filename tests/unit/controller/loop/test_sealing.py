@@ -5,9 +5,11 @@ import os
 
 import pytest
 
+from securebench.controller.ledger import sealing
 from securebench.controller.volume import statement
 from securebench.controller.volume.index import RunIndex
 from securebench.run.layout import run_folder
+from support.key_services import URI, service
 from support.operator_world import World, opened
 from support.sealed_runs import OPERATOR, SIGNING, check, handed_on, place_key, run_to_end, told
 
@@ -125,3 +127,25 @@ def test_the_statement_on_a_regrade_names_the_run_that_was_graded_again(world, t
     assert (told(report), report.predicate["run"]["regradeOf"]) == ([], old)
     first = check(handed_on(tmp_path, old, tmp_path / "old"), OPERATOR.key)
     assert "regradeOf" not in first.predicate["run"]
+
+
+@pytest.mark.parametrize(
+    ("failures", "asked", "is_signed"), [(0, 1, True), (2, 3, True), (3, 3, False)]
+)
+def test_a_key_management_service_signs_or_is_asked_again(
+    failures, asked, is_signed, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sealing, "SIGN_AGAIN_SECONDS", (0.0, 0.0))
+    signing = {"uri": URI, "public_key": OPERATOR.public.decode()}
+    with service(failures) as calls, opened(World, tmp_path, signing=signing) as world:
+        uid = run_to_end(world, "nightly")
+        message = world.condition("ResultsSealed").get("message", "")
+    assert len(calls) == asked
+    assert bool(signatures(tmp_path, uid)) is is_signed
+    if is_signed:
+        assert told(check(handed_on(tmp_path, uid, tmp_path / "run"), OPERATOR.key)) == []
+    else:
+        assert message == (
+            "the statement on the results is not signed: the key test-kms:bench did not sign: "
+            "ConnectionError: connection refused"
+        )
