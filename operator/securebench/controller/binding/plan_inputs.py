@@ -65,6 +65,8 @@ def bound_plan(
     spec: BenchmarkRunSpec,
     pack: FrozenPack,
     pinned: PinnedInputs,
+    *,
+    is_new: bool = True,
 ) -> tuple[RunPlan, Answers]:
     """Return the plan of a run, and what an oracle hands in.
 
@@ -74,12 +76,14 @@ def bound_plan(
         spec: Spec of the run.
         pack: Its frozen pack.
         pinned: What its first start pinned.
+        is_new: Whether nobody has checked the pack's files yet. A run that goes on has a frozen
+            pack of the same digest, and its operator should work soon.
 
     Raises:
         InvalidInputError: Spec or pack do not hold.
     """
     harness = spec_harness(spec)
-    loaded = _load(pack, spec, harness.task_file, pinned.kept)
+    loaded = _load(pack, spec, harness.task_file, pinned.kept, checks_files=is_new)
     answers = _answers(spec, loaded.tasks, pinned.answers)
     plan = build_plan(
         PlanInputs(
@@ -136,13 +140,20 @@ def _answers(
 
 
 def _load(
-    pack: FrozenPack, spec: BenchmarkRunSpec, task_file: str, kept: Collection[int]
+    pack: FrozenPack,
+    spec: BenchmarkRunSpec,
+    task_file: str,
+    kept: Collection[int],
+    *,
+    checks_files: bool,
 ) -> LoadedPack:
     limit = spec.task_selector.limit
     if limit is not None and kept:
         limit = max(limit, max(kept) + 1)
     try:
-        return load_tasks(pack.manifest, pack.tasks, limit=limit, task_file=task_file)
+        return load_tasks(
+            pack.manifest, pack.tasks, limit=limit, task_file=task_file, checks_files=checks_files
+        )
     except ConfigErrors as errors:
         raise ConfigErrors([_relative(error, pack.folder) for error in errors.errors]) from None
 

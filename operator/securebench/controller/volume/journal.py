@@ -93,6 +93,7 @@ class Journal:
         path: The file that is written; made when it is absent.
         run_uid: The run.
         before: What counts of the files that it continues.
+        replay: The same, decoded; then the file is new.
         head: First line of a new file that continues others.
         require: Raises unless the process may still write.
 
@@ -112,6 +113,7 @@ class Journal:
         run_uid: str,
         *,
         before: bytes = b"",
+        replay: Replay | None = None,
         head: Continued | None = None,
         require: Callable[[], None] = lambda: None,
     ) -> None:
@@ -123,7 +125,8 @@ class Journal:
         self._file: BinaryIO = path.open("a+b", buffering=0)
         try:
             self._require()
-            self.entries, _, self.link = _recover(self._file, run_uid, before)
+            replay = replay or _recover(self._file, run_uid, before)
+            self.entries, self.link = replay.entries, replay.link
             self._append([head] if head is not None else [])
         except BaseException:
             self._file.close()

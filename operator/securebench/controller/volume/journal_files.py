@@ -155,10 +155,9 @@ def _continued(folder: Path, run_uid: str, lead: VolumeLead) -> Journal:
     *parts, last = journal_parts(folder)
     # Read once: an earlier leader may still append to the last file.
     earlier, content = _joined(parts), last.content()
-    size = read_entries(earlier + content, run_uid).size_bytes - len(earlier)
-    head = Continued(lead.epoch, lead.holder, latest, size)
-    before = earlier + content[:size]
-    return Journal(path, run_uid, before=before, head=head, require=lead.require)
+    replay = read_entries(earlier + content, run_uid)
+    head = Continued(lead.epoch, lead.holder, latest, replay.size_bytes - len(earlier))
+    return Journal(path, run_uid, replay=replay, head=head, require=lead.require)
 
 
 def _is_made(path: Path) -> bool:

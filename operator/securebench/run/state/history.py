@@ -138,9 +138,14 @@ def _initial_attempts(plan: RunPlan) -> Iterable[AttemptHistory]:
 def _advance(history: AttemptHistory, entry: AttemptEntry) -> AttemptHistory:
     if isinstance(entry, ReadBegun):
         return replace(history, reading=Reading.ALONE if entry.is_alone else Reading.TOGETHER)
-    return _apply_step(
-        replace(history, reading=Reading.NONE, crash_suspicion=CrashSuspicion.NONE), entry
-    )
+    return _apply_step(_read_over(history), entry)
+
+
+def _read_over(history: AttemptHistory) -> AttemptHistory:
+    is_over = history.reading is Reading.NONE and history.crash_suspicion is CrashSuspicion.NONE
+    if is_over:  # a copy for each entry would be a third of the time to fold a long journal
+        return history
+    return replace(history, reading=Reading.NONE, crash_suspicion=CrashSuspicion.NONE)
 
 
 def _apply_step(history: AttemptHistory, entry: StepEntry) -> AttemptHistory:
@@ -149,17 +154,23 @@ def _apply_step(history: AttemptHistory, entry: StepEntry) -> AttemptHistory:
             if history.live is not None:
                 raise InvariantViolationError(f"attempt {history.key} has a live launch already")
             started_at = at if history.started_at is None else history.started_at
-            begun = replace(history, live=launch, live_since=at, batch=batch)
-            return replace(begun, launches=launch.launch, started_at=started_at)
+            return replace(
+                history,
+                live=launch,
+                live_since=at,
+                batch=batch,
+                launches=launch.launch,
+                started_at=started_at,
+            )
         case LaunchLost(lost):
             return _apply_loss(history, lost)
         case Produced(_, production, at):
             usage = history.usage + usage_of(production.egress)
-            ended = replace(history, live=None, production=production, produced_at=at)
-            return replace(ended, usage=usage)
+            return replace(history, live=None, production=production, produced_at=at, usage=usage)
         case CandidateKept(_, production, at, usage, network):
-            taken = replace(history, production=production, produced_at=at, usage=usage)
-            return replace(taken, network=network)
+            return replace(
+                history, production=production, produced_at=at, usage=usage, network=network
+            )
         case Verified(_, verification):
             return replace(history, live=None, verification=verification)
         case Finished(finish, sha256, at, usage):

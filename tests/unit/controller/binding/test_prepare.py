@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from securebench.benchmark.files import load
 from securebench.cluster.port import ObjectKind
 from securebench.controller.binding.prepare import prepare
 from securebench.controller.process.supervisor import run_object
@@ -103,6 +104,20 @@ async def test_the_pack_may_change_or_go_below_a_run(world):
     for path in (world.root / "packs/smoke").iterdir():
         path.unlink()
     assert (await world.bind()).plan == first.plan
+
+
+async def test_the_files_of_a_pack_are_checked_by_the_first_start_only(world, monkeypatch):
+    checked = []
+
+    def problems(task, *_, **__):
+        checked.append(task.id)
+        return iter(())
+
+    monkeypatch.setattr(load, "task_problems", problems)
+    first = await world.bind()
+    assert checked == ["a", "b", "c"]
+    assert (await world.bind()).plan == first.plan
+    assert len(checked) == 3
 
 
 async def test_fields_that_may_change_do_not_matter(world):
