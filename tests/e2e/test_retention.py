@@ -36,6 +36,16 @@ def left(release: Release, uid: str) -> list[str]:
     return names.decode().split()
 
 
+def kept(release: Release, run: str) -> set[str]:
+    """Return the roles of the run's Pods that are not being deleted."""
+    found = (pod["metadata"] for pod in release.pods(run))
+    return {
+        metadata["labels"]["securebench.dev/role"]
+        for metadata in found
+        if "deletionTimestamp" not in metadata
+    }
+
+
 def until_removed(release: Release, run: str) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while not entry(release, run)["removed_at"]:
@@ -66,8 +76,9 @@ def test_of_a_run_that_stays_its_end_is_left() -> None:
 
 
 def keep_the_end(sweeping: Release) -> None:
-    run = begin(sweeping, rows(1), ANSWER)
+    run = begin(sweeping, rows(1), ANSWER, retention={"pods": "All"})
     ended = sweeping.wait_ended(run)
+    assert kept(sweeping, run) == {"harness", "verifier"}
     uid = ended["metadata"]["uid"]
     until_removed(sweeping, run)
     assert left(sweeping, uid) == ["status.json"]

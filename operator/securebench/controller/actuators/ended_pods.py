@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from securebench.cluster.port import Cluster, ObjectKind, WatchExpired
@@ -23,6 +24,10 @@ logger = logging.getLogger(__name__)
 
 BATCH_SECONDS = 10.0
 """An ended Pod waits so long for others; its containers, address and cgroup are gone already."""
+
+PHASE_SECONDS = 10.0
+"""A Pod whose containers have ended waits so long for its phase, which the kubelet reports one to
+three seconds later."""
 
 BATCH_PODS = 100
 """So many ended Pods wait no longer."""
@@ -47,6 +52,14 @@ class DeleteBatch(NamedTuple):
     collection: Sequence[Deletion] = ()
     fields: str = ""
     resource_version: str = ""
+
+
+class _Groups(NamedTuple):
+    """Pods that go one by one, those that go together, and those whose phase is to be seen."""
+
+    single: list[Deletion]
+    many: list[Deletion]
+    going: list[Deletion]
 
 
 class EndedPods:
@@ -79,16 +92,17 @@ class EndedPods:
         Args:
             ended: All ended Pods that are to be deleted and are still shown.
             live: Names of the Pods of launches that have not ended.
-            is_urgent: Whether no further Pod is waited for.
+            is_urgent: Whether nothing is waited for, no further Pod and no phase.
         """
         now = self._clock.monotonic()
         self._tried &= {each.uid for each in ended}
-        single = [each for each in ended if self._is_deleted_singly(each)]
-        many = [each for each in ended if not self._is_deleted_singly(each)]
-        self._since = {each.uid: self._since.get(each.uid, now) for each in many}
-        due_at = min(self._since.values(), default=now) + BATCH_SECONDS
-        is_due = is_urgent or len(many) >= BATCH_PODS or now >= due_at
-        self.due_at = due_at if many and not is_due else None
+        self._since = {each.uid: self._since.get(each.uid, now) for each in ended}
+        single, many, going = self._grouped(ended, now, is_urgent=is_urgent)
+        is_due = is_urgent or len(many) >= BATCH_PODS
+        is_due |= bool(many) and now >= self._oldest(many) + BATCH_SECONDS
+        times = [self._oldest(many) + BATCH_SECONDS] if many and not is_due else []
+        times += [self._oldest(going) + PHASE_SECONDS] if going else []
+        self.due_at = min(times, default=None)
         if not many or not is_due:
             return DeleteBatch(single)
         excluded = self._excluded(many, live)
@@ -115,6 +129,23 @@ class EndedPods:
         else:
             return True
         return False
+
+    def _grouped(self, ended: Iterable[Deletion], now: float, *, is_urgent: bool) -> _Groups:
+        groups = _Groups([], [], [])
+        for each in ended:
+            view = self._informer.pods.get(each.name)
+            if view is None or view.is_terminal:
+                is_alone = self._is_deleted_singly(each)
+                (groups.single if is_alone else groups.many).append(each)
+            elif not is_urgent and now < self._since[each.uid] + PHASE_SECONDS:
+                groups.going.append(each)
+            else:
+                groups.single.append(replace(each, at_once=True))
+        return groups
+
+    def _oldest(self, pods: Iterable[Deletion]) -> float:
+        """Return since when the first of some Pods waits, monotonic seconds."""
+        return min(self._since[each.uid] for each in pods)
 
     def _is_deleted_singly(self, deletion: Deletion) -> bool:
         return not self._may_delete_collection or deletion.uid in self._tried

@@ -78,7 +78,7 @@ class PodDeleter:
             ClusterError: The API server did not answer.
         """
         for view in list(views):
-            is_running = view.launch is not None and not view.is_terminal
+            is_running = view.launch is not None and not view.has_ended
             if is_running or view.role in PROBING:
                 await self._cluster.delete(ObjectKind.POD, view.name, uid=view.uid, grace_seconds=1)
 

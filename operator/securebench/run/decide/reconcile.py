@@ -215,7 +215,7 @@ def _network_step(
 
 def _pod_deletions(cache: DecisionCache) -> Iterable[Deletion]:
     for _, view in sorted(cache.pods.to_delete.items()):
-        yield Deletion(view.name, view.uid, at_once=not view.is_terminal)
+        yield Deletion(view.name, view.uid, at_once=not view.has_ended)
 
 
 def _probe_deletions(cache: DecisionCache) -> Iterable[Deletion]:

@@ -136,6 +136,16 @@ class PodView:
         """Whether the kubelet has ended the Pod."""
         return self.phase in {"Succeeded", "Failed"}
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of the Pod runs any more.
+
+        The kubelet reports the end of the last container before that of the Pod, which follows
+        within some seconds.
+        """
+        ended = [each.terminated is not None for each in self.containers.values()]
+        return self.is_terminal or (bool(ended) and all(ended))
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectView:

@@ -6,14 +6,18 @@ import pytest
 from securebench.cluster.port import ObjectKind, QuotaExceeded, WatchExpired
 from securebench.controller.actuators import ended_pods
 from securebench.controller.actuators.create_retries import RETRY_SECONDS
-from securebench.controller.actuators.ended_pods import BATCH_PODS, BATCH_SECONDS
+from securebench.controller.actuators.ended_pods import (
+    BATCH_PODS,
+    BATCH_SECONDS,
+    PHASE_SECONDS,
+)
 from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.actuators.pod_deleter import DELETE_AGAIN_SECONDS
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.run_decision import Deletion
 from securebench.run.plan.keys import LaunchKey, Role, pod_name
-from support.build import FakeClock, VirtualLoop, context_of, pod_status, raw_pod
+from support.build import FakeClock, VirtualLoop, context_of, ended, pod_status, raw_pod
 from support.fake_cluster import FakeCluster
 from support.manifest_samples import RUN_UID
 
@@ -151,6 +155,62 @@ def test_pods_that_must_go_at_once_wait_for_nobody(three):
     three.delete(0, at_once=True)
     assert three.pods() == {name(1), name(2)}
     assert three.count("delete_collection") == 0
+
+
+# Pods whose containers have ended, and whose phase is still to come
+
+ENDING = pod_status("Running", ended("courier"), ended("harness"))
+
+
+def test_a_pod_is_deleted_after_its_phase_is_there(three):
+    three.add(3, ENDING)
+    three.look()
+    three.delete(0, 1, 2)
+    three.clock.advance(BATCH_SECONDS)
+    three.delete(0, 1, 2, 3)
+    assert three.pods() == {name(3)}
+    three.cluster.set_pod_status(name(3), DONE)
+    three.look()
+    three.clock.advance(BATCH_SECONDS)
+    three.delete(3)
+    assert three.pods() == set()
+    assert (three.count("delete_collection"), three.count("delete")) == (1, 1)
+
+
+def test_no_phase_is_waited_for_at_the_end_of_a_run(three):
+    three.add(3, ENDING)
+    three.look()
+    three.delete(0, 1, 2, 3, live=frozenset())
+    pods = three.cluster.objects(ObjectKind.POD)
+    assert set(pods) == {name(3)}
+    assert pods[name(3)]["metadata"]["deletionGracePeriodSeconds"] == 1
+
+
+def test_pods_go_together_once_their_phases_are_there(world):
+    for task in range(3):
+        world.add(task, ENDING)
+    world.look()
+    world.delete(0, 1, 2)
+    for task in range(3):
+        world.cluster.set_pod_status(name(task), DONE)
+    world.look()
+    world.clock.advance(BATCH_SECONDS)
+    world.delete(0, 1, 2)
+    assert world.pods() == set()
+    assert (world.count("delete_collection"), world.count("delete")) == (1, 0)
+
+
+def test_a_phase_that_does_not_come_is_not_waited_for(world):
+    world.add(0, ENDING)
+    world.look()
+    began = world.clock.monotonic()
+    world.delete(0)
+    assert world.pods() == {name(0)}
+    assert world.writers.next_try() == pytest.approx(began + PHASE_SECONDS, abs=0.1)
+    world.clock.advance(PHASE_SECONDS)
+    world.delete(0)
+    pod = world.cluster.objects(ObjectKind.POD)[name(0)]
+    assert pod["metadata"]["deletionGracePeriodSeconds"] == 1
 
 
 # What stays

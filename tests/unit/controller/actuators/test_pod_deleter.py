@@ -13,6 +13,7 @@ from securebench.controller.actuators.pod_deleter import DELETE_AGAIN_SECONDS
 from securebench.core.errors import TransientClusterError
 from securebench.run.decide.run_decision import Deletion
 from securebench.run.observe.pods import pod_view
+from securebench.run.plan.keys import LaunchKey, Role
 from support.build import (
     HARNESS,
     MONOTONIC,
@@ -20,6 +21,7 @@ from support.build import (
     FakeClock,
     VirtualLoop,
     context_of,
+    ended,
     pod_status,
     raw_pod,
     view_of,
@@ -172,11 +174,15 @@ def test_a_pod_that_is_gone_wakes_nobody(world):
     assert world.writers.next_try() is None
 
 
+KEPT = LaunchKey(7, 1, Role.VERIFIER, 1)
+
+
 def test_a_sweep_takes_probing_pods_and_launches_that_go_on(world):
     labels = {"securebench.dev/role": "canary"}
     probe = {"metadata": {"name": "canary-1", "labels": labels}, "status": {"phase": "Succeeded"}}
     done = view_of(VERIFIER, pod_status("Succeeded"))
-    views = [pod_view(probe), view_of(HARNESS, pod_status("Running")), done]
+    ending = view_of(KEPT, pod_status("Running", ended("courier"), ended("check")))
+    views = [pod_view(probe), view_of(HARNESS, pod_status("Running")), done, ending]
     world.runner.run(world.writers.deleter.sweep(views))
     swept = [call.name for call in world.cluster.calls if call.verb == "delete"]
     assert swept == ["canary-1", NAME]

@@ -308,6 +308,14 @@ def test_a_pod_that_still_runs_is_never_kept():
     assert decision.deletions == (Deletion(NAME, f"uid-of-{NAME}", at_once=True),)
 
 
+@pytest.mark.parametrize(("keep", "want"), [("All", ()), ("None", (NAME,))])
+def test_a_pod_whose_phase_comes_later_counts_as_ended(keep, want):
+    """The kubelet reports the end of the last container first."""
+    view = view_of(HARNESS, {**harness_done(), "phase": "Running"})
+    decision = decide(ended_with(Outcome.SCORED), views=[view], policy={"keep_pods": keep})
+    assert decision.deletions == tuple(Deletion(name, f"uid-of-{name}") for name in want)
+
+
 def test_the_pod_of_a_lost_launch_is_kept_as_failed():
     history = history_of(
         retries=(Role.HARNESS,), launches=1, last_lost=lost_launch(), production=None

@@ -138,7 +138,7 @@ class PodIndex:
 
 
 def _is_kept(keep: PodRetention, history: AttemptHistory, view: PodView, launch: LaunchKey) -> bool:
-    if not view.is_terminal or keep is PodRetention.NONE:
+    if not view.has_ended or keep is PodRetention.NONE:
         return False
     if keep is PodRetention.ALL:
         return True
