@@ -45,7 +45,7 @@ STAGES := setup lint type site unit property chaos-short wiring cluster supervis
 
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
-	wiring supervise cluster-tests threats threats-short e2e chaos chaos-short bench bench-parts packs audits kills failover fuzz \
+	wiring supervise cluster-tests threats threats-short e2e chaos chaos-short bench bench-parts soak packs audits kills failover fuzz \
 	generate clean outside run-agents provider-failures agents-at-once gitops scale browser site sbom push bundle registry-named image-tests sbom-tests screenshots
 
 help: ## List the targets
@@ -216,6 +216,12 @@ bench-parts: setup install ## Measure the gateway, isolation, the parts of a Pod
 	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m bench.pod_parts --namespace $(NAMESPACE)
 	@python tests/bench/gateway.py
 	@PYTHONPATH=$(PYTHONPATH):tests python -m bench.provider_calls
+
+# Seconds of make soak.
+SOAK_SECONDS ?= 7200
+
+soak: setup install ## Runs one after the other for SOAK_SECONDS: memory and descriptors of the operator over time
+	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m bench.soak --namespace $(NAMESPACE) --seconds $(SOAK_SECONDS)
 
 # What make scale measures. Without a cluster: decisions on a run of SCALE_TASKS tasks, and the export of SCALE_RECORDS records (0: none).
 # Against the API server: SCALE_STEPS of ratio, sizes, flights, runs, restart; runs of SCALE_SIZES tasks, SCALE_COMPARED tasks beside the

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from securebench.cluster.client import ApiCluster
 from securebench.cluster.port import ObjectKind, Raw
@@ -36,10 +36,13 @@ class Shape(NamedTuple):
     Attributes:
         harness_sidecars: Native sidecars beside the harness.
         verifier_sidecars: Those beside the verifier; None where there is no verifier Pod.
+        is_isolated: Whether Pods have the user namespace, the security contexts and as many
+            volumes as ours: the part of our cost that no operator with these Pods could save.
     """
 
     harness_sidecars: int = 0
     verifier_sidecars: int | None = 0
+    is_isolated: bool = False
 
 
 SHAPES = {
@@ -47,9 +50,10 @@ SHAPES = {
     "two": Shape(),
     "sidecar": Shape(1),
     "terminal": Shape(1, 1),
+    "terminal+isolated": Shape(1, 1, is_isolated=True),
     "code": Shape(1, 2),
 }
-"""By name; the last two have as many containers as the Pods of their families."""
+"""By name; the last three have as many containers as the Pods of their families."""
 
 
 class FloorRun(NamedTuple):
@@ -66,7 +70,24 @@ class FloorRun(NamedTuple):
     requests: int
 
 
-def pod(name: str, run: str, image: str, command: str, share: Path, sidecars: int) -> Raw:
+SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "privileged": False,
+    "readOnlyRootFilesystem": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+EMPTY = {
+    "workspace": "/mnt",
+    "output": "/opt",
+    "temporary": "/tmp",
+}
+"""Folders of the main container, as our task containers have them."""
+
+
+def pod(
+    name: str, run: str, image: str, command: str, share: Path, sidecars: int
+) -> dict[str, Any]:
     """Return one Pod of the floor."""
 
     def container(called: str, words: str, **more: object) -> dict[str, object]:
@@ -101,6 +122,29 @@ def pod(name: str, run: str, image: str, command: str, share: Path, sidecars: in
             ],
         },
     }
+
+
+def isolate(body: dict[str, Any], share: Path) -> None:
+    """Give a Pod of the floor what isolates ours; the sub-paths are folders of its share."""
+    spec = body["spec"]
+    spec["hostUsers"] = False
+    spec["securityContext"] = {"seccompProfile": SECURITY["seccompProfile"]}
+    (main,), sidecars = spec["containers"], spec["initContainers"]
+    for each in (main, *sidecars):
+        each["securityContext"] = SECURITY
+    for name, path in EMPTY.items():
+        spec["volumes"].append({"name": name, "emptyDir": {"sizeLimit": "64Mi"}})
+        main["volumeMounts"].append({"name": name, "mountPath": path})
+    memory = {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}
+    place = {"path": str(share), "type": "DirectoryOrCreate"}
+    spec["volumes"] += [memory, {"name": "results", "hostPath": place}]
+    main["volumeMounts"].append({"name": "memory", "mountPath": "/dev/shm"})
+    for each in (main, *sidecars):
+        own = [
+            {"name": "results", "mountPath": path, "subPath": f"{each['name']}{path}"}
+            for path in ("/srv", "/media")
+        ]
+        each["volumeMounts"] = [*each.get("volumeMounts", ()), *own]
 
 
 async def changes(
@@ -173,6 +217,8 @@ class Floor:
         self._ended[name] = asyncio.get_running_loop().create_future()
         share = self._share / str(number)
         body = pod(name, self._run, self._image, command, share, sidecars)
+        if self._shape.is_isolated:
+            isolate(body, share)
         await self._cluster.create(ObjectKind.POD, body)
         await self._ended[name]
 

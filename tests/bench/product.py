@@ -64,7 +64,7 @@ KINDS = {
             "input": {"instructions": "Write hi to the file x."},
             "eval": {"checker": {"command": 'test "$(cat x)" = hi'}},
         },
-        ("terminal",),
+        ("terminal", "terminal+isolated"),
     ),
     "code": Kind(
         "code_completion",

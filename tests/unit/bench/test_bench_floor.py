@@ -1,19 +1,23 @@
 import asyncio
 from collections import Counter
+from pathlib import Path
 
 import pytest
+import yaml
 
 from bench.floor import LABEL, SHAPES, Floor
 from securebench.cluster.port import ObjectKind
 from support.fake_cluster import FakeCluster
 
 IMAGE = "python:3.11-slim"
+GOLDEN = Path(__file__).parents[2] / "golden" / "manifests" / "text_harness.yaml"
 
 WANT_CONTAINERS = {
     "one": [("h", 0)],
     "two": [("h", 0), ("v", 0)],
     "sidecar": [("h", 1), ("v", 0)],
     "terminal": [("h", 1), ("v", 1)],
+    "terminal+isolated": [("h", 1), ("v", 1)],
     "code": [("h", 1), ("v", 2)],
 }
 
@@ -61,6 +65,20 @@ def test_a_task_has_the_pods_of_its_shape(shape):
         for each in (*body["spec"]["initContainers"], *body["spec"]["containers"])
     }
     assert images == {IMAGE}
+
+
+def test_an_isolated_floor_has_what_isolates_the_pods_of_a_launch():
+    node = Node()
+    run(node, "terminal+isolated", tasks=1)
+    golden = yaml.safe_load(GOLDEN.read_text())["spec"]
+    for body in node.bodies:
+        spec = body["spec"]
+        assert spec["hostUsers"] is False
+        assert spec["securityContext"] == golden["securityContext"]
+        (main,), (want,) = spec["containers"], golden["containers"]
+        assert main["securityContext"] == want["securityContext"]
+        assert len(main["volumeMounts"]) - 1 == len(want["volumeMounts"])
+        assert len(spec["initContainers"][0]["volumeMounts"]) == 2
 
 
 def test_as_many_are_in_flight_as_wanted_and_none_is_left():
