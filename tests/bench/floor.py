@@ -36,8 +36,8 @@ class Shape(NamedTuple):
     Attributes:
         harness_sidecars: Native sidecars beside the harness.
         verifier_sidecars: Those beside the verifier; None where there is no verifier Pod.
-        is_isolated: Whether Pods have the user namespace, the security contexts and as many
-            volumes as ours: the part of our cost that no operator with these Pods could save.
+        is_isolated: Whether Pods have the user namespace, the security contexts and the volumes of
+            our text harness: what they cost, every operator with such Pods would pay.
     """
 
     harness_sidecars: int = 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from math import inf
 from typing import NamedTuple
 
 from securebench.cluster.port import Cluster, ObjectKind, WatchExpired
@@ -98,11 +99,10 @@ class EndedPods:
         self._tried &= {each.uid for each in ended}
         self._since = {each.uid: self._since.get(each.uid, now) for each in ended}
         single, many, going = self._grouped(ended, now, is_urgent=is_urgent)
-        is_due = is_urgent or len(many) >= BATCH_PODS
-        is_due |= bool(many) and now >= self._oldest(many) + BATCH_SECONDS
-        times = [self._oldest(many) + BATCH_SECONDS] if many and not is_due else []
-        times += [self._oldest(going) + PHASE_SECONDS] if going else []
-        self.due_at = min(times, default=None)
+        batch_at, phase_at = self._due_at(many, BATCH_SECONDS), self._due_at(going, PHASE_SECONDS)
+        is_due = is_urgent or len(many) >= BATCH_PODS or now >= batch_at
+        next_at = phase_at if is_due else min(batch_at, phase_at)
+        self.due_at = next_at if next_at < inf else None
         if not many or not is_due:
             return DeleteBatch(single)
         excluded = self._excluded(many, live)
@@ -143,9 +143,9 @@ class EndedPods:
                 groups.single.append(replace(each, at_once=True))
         return groups
 
-    def _oldest(self, pods: Iterable[Deletion]) -> float:
-        """Return since when the first of some Pods waits, monotonic seconds."""
-        return min(self._since[each.uid] for each in pods)
+    def _due_at(self, pods: Iterable[Deletion], wait_seconds: float) -> float:
+        """Return when the first of some Pods has waited, monotonic seconds; without one, never."""
+        return min((self._since[each.uid] for each in pods), default=inf) + wait_seconds
 
     def _is_deleted_singly(self, deletion: Deletion) -> bool:
         return not self._may_delete_collection or deletion.uid in self._tried

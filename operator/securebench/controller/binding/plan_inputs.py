@@ -26,7 +26,7 @@ from securebench.core.errors import ConfigErrors, PackError
 from securebench.protocol.audit_result import PackAudit
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.build import PlanInputs, build_plan, selected
-from securebench.run.plan.model import EarlierRun, RunIdentity, RunPlan, TaskLimits
+from securebench.run.plan.model import EarlierRun, PodPolicy, RunIdentity, RunPlan, TaskLimits
 from securebench.run.plan.score_fields import Overlays, spec_harness
 from securebench.run.state.entries import Kept
 
@@ -92,14 +92,7 @@ def bound_plan(
             manifest=loaded.pack.manifest,
             tasks=loaded.tasks,
             pack_digest=pack.digest,
-            pods=pod_policy(
-                spec,
-                context.settings,
-                context.node_name,
-                launch_probes(spec, context.targets),
-                context.tools,
-                run.queue,
-            ),
+            pods=_pods(context, run, spec),
             policy=run_policy(spec, context.settings),
             limits=pinned.bounds,
             audit=pinned.audit,
@@ -113,6 +106,11 @@ def bound_plan(
         )
     )
     return plan, answers
+
+
+def _pods(context: Context, run: RunObject, spec: BenchmarkRunSpec) -> PodPolicy:
+    probes = launch_probes(spec, context.targets)
+    return pod_policy(spec, context.settings, context.node_name, probes, context.tools, run.queue)
 
 
 def kept_tasks(kept: Collection[Kept]) -> frozenset[int]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from securebench.attestation.envelope import SigningFailedError
-from securebench.controller.ledger.signing import SigningKey, signing_key
+from securebench.controller.ledger.signing import signing_key
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.reading_budget import MEMORY_FACTOR
 from securebench.controller.settings.settings import Settings
@@ -28,9 +27,6 @@ from securebench.run.state.tally import verdict_of
 from securebench.stats.intervals import Estimates
 
 logger = logging.getLogger(__name__)
-
-SIGN_AGAIN_SECONDS: Final = (1.0, 5.0)
-"""Until a key management service that did not sign is asked again."""
 
 
 class Totals(NamedTuple):
@@ -151,25 +147,13 @@ def _write_statement(store: RunStore, settings: Settings) -> str:
     key = signing_key(settings)
     problem = key.problem
     try:
-        _write_signed(store, key)
+        write_statement(store, key.signer)
     except SigningFailedError as error:
         problem = f"the key {settings.signing.uri} did not sign: {error}"
         write_statement(store, None)
     if problem:
         logger.warning("the statement on run %s is not signed: %s", store.folder.name, problem)
     return problem
-
-
-def _write_signed(store: RunStore, key: SigningKey) -> None:
-    """Write the statement; a service that does not sign is asked again."""
-    for seconds in SIGN_AGAIN_SECONDS:
-        try:
-            write_statement(store, key.signer)
-        except SigningFailedError:
-            time.sleep(seconds)
-        else:
-            return
-    write_statement(store, key.signer)
 
 
 def write_summary(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from securebench.attestation.attempt_list import JournalFacts
-from securebench.attestation.envelope import Signer, sealed
+from securebench.attestation.envelope import Signer, SigningFailedError, sealed
 from securebench.attestation.statement import (
     attempt_fields,
     binding_fields,
@@ -34,6 +36,9 @@ from securebench.protocol.volume import (
     SUMMARY,
 )
 
+SIGN_AGAIN_SECONDS: Final = (1.0, 5.0)
+"""Until a key management service that did not sign is asked again."""
+
 
 def write_statement(store: RunStore, signer: Signer | None) -> None:
     """Write the list of attempts and the statement; may be repeated, with the same result.
@@ -46,6 +51,7 @@ def write_statement(store: RunStore, signer: Signer | None) -> None:
 
     Raises:
         OSError: The volume did not do what was asked.
+        SigningFailedError: The signer did not sign; there is no new statement.
         JournalCorruptError: A file that others continue is missing or damaged.
     """
     course, journal_sha256 = _course(store.folder)
@@ -61,8 +67,17 @@ def write_statement(store: RunStore, signer: Signer | None) -> None:
         **start_fields(starts, starts.size, binding),
     }
     digests = {**dict(_digests(store.folder)), JOURNAL: journal_sha256}
-    data = sealed(encode(statement(digests, predicate)), signer)
+    data = _sealed(encode(statement(digests, predicate)), signer)
     replace_file(store.folder / STATEMENT, data, store.staging)
+
+
+def _sealed(payload: bytes, signer: Signer | None) -> bytes:
+    for seconds in SIGN_AGAIN_SECONDS:
+        try:
+            return sealed(payload, signer)
+        except SigningFailedError:
+            time.sleep(seconds)
+    return sealed(payload, signer)
 
 
 def _digests(folder: Path) -> Iterator[tuple[str, str]]:

@@ -150,6 +150,38 @@ async def linger(agent: AgentStream) -> None:
                 pass
 
 
+async def while_there(agent: AgentStream, work: Coroutine[None, None, None]) -> bool:
+    """Run the work until it ends or the agent disconnects; return whether it ended.
+
+    Raises:
+        CutError: The agent sent data meanwhile that exceeds the launch's byte limit.
+        Exception: Whatever the work raises.
+    """
+    watching = asyncio.ensure_future(_has_left(agent))
+    working = asyncio.ensure_future(work)
+    both = {watching, working}
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done() and watching.result():
+            return False
+        await working
+    finally:
+        for task in both:
+            task.cancel()
+        await asyncio.gather(*both, return_exceptions=True)
+    return True
+
+
+async def _has_left(agent: AgentStream) -> bool:
+    """Wait for the agent: return True if it closed the connection, False if it sent data."""
+    try:
+        data = await agent.read()
+    except OSError:
+        return True
+    agent.unread(data)
+    return not data
+
+
 class IdleLimit:
     """Cancels its body if ``touch`` is not called for ``seconds``, and raises CutError.
 

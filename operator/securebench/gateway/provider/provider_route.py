@@ -6,7 +6,7 @@ Source: providers 8; contract 11.4.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -18,7 +18,7 @@ from securebench.core.errors import ConfigError, SecureBenchError
 from securebench.core.reasons import PROVIDER_AUTH
 from securebench.gateway.net.causes import Cause, CutError, RefusedError, UnreachableError
 from securebench.gateway.net.http1 import Exchange, receive_exchange
-from securebench.gateway.net.streams import AgentStream, linger
+from securebench.gateway.net.streams import AgentStream, linger, while_there
 from securebench.gateway.provider.provider_call import (
     KeyRefusedError,
     ProviderCall,
@@ -201,7 +201,7 @@ class Request:
                 self._shrink_claim(len(request.body))
             self._call = self._begun(request)
             del request  # the call releases the body as soon as it is sent
-            is_served = await _while_there(self._agent, self._call.run(room.release))
+            is_served = await while_there(self._agent, self._call.run(room.release))
         except KeyRefusedError:
             self._verdict, self._reason = Verdict.ALLOWED, PROVIDER_AUTH
             await self._reply(RequestRefusal.KEY_REFUSED, _OBSTACLES[RequestRefusal.KEY_REFUSED])
@@ -322,7 +322,7 @@ class Request:
         if budget is None:
             return
         try:
-            is_there = await _while_there(self._agent, self._reserve_tokens(budget))
+            is_there = await while_there(self._agent, self._reserve_tokens(budget))
         except (RefusedCallError, UnreachableError):
             await self._discard_body()
             raise
@@ -394,35 +394,3 @@ class Request:
                 echoes=0 if call is None else call.echoes,
             )
         )
-
-
-async def _while_there(agent: AgentStream, work: Coroutine[None, None, None]) -> bool:
-    """Run the work until it ends or the agent disconnects; return whether it ended.
-
-    Raises:
-        CutError: The agent sent data meanwhile that exceeds the launch's byte limit.
-        Exception: Whatever the work raises.
-    """
-    watching = asyncio.ensure_future(_has_left(agent))
-    working = asyncio.ensure_future(work)
-    both = {watching, working}
-    try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done() and watching.result():
-            return False
-        await working
-    finally:
-        for task in both:
-            task.cancel()
-        await asyncio.gather(*both, return_exceptions=True)
-    return True
-
-
-async def _has_left(agent: AgentStream) -> bool:
-    """Wait for the agent: return True if it closed the connection, False if it sent data."""
-    try:
-        data = await agent.read()
-    except OSError:
-        return True
-    agent.unread(data)
-    return not data

@@ -143,8 +143,9 @@ class PodView:
         The kubelet reports the end of the last container before that of the Pod, which follows
         within some seconds.
         """
-        ended = [each.terminated is not None for each in self.containers.values()]
-        return self.is_terminal or (bool(ended) and all(ended))
+        containers = self.containers.values()
+        is_over = bool(containers) and all(each.terminated is not None for each in containers)
+        return self.is_terminal or is_over
 
 
 @dataclass(frozen=True, slots=True)

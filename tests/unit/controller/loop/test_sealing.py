@@ -5,7 +5,6 @@ import os
 
 import pytest
 
-from securebench.controller.ledger import sealing
 from securebench.controller.volume import statement
 from securebench.controller.volume.index import RunIndex
 from securebench.run.layout import run_folder
@@ -135,7 +134,7 @@ def test_the_statement_on_a_regrade_names_the_run_that_was_graded_again(world, t
 def test_a_key_management_service_signs_or_is_asked_again(
     failures, asked, is_signed, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(sealing, "SIGN_AGAIN_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(statement, "SIGN_AGAIN_SECONDS", (0.0, 0.0))
     signing = {"uri": URI, "public_key": OPERATOR.public.decode()}
     with service(failures) as calls, opened(World, tmp_path, signing=signing) as world:
         uid = run_to_end(world, "nightly")
