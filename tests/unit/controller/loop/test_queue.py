@@ -139,6 +139,15 @@ def test_what_waits_in_a_queue_leaves_the_window_to_other_runs(tmp_path):
         assert (len(world.queued()), len(world.pods())) == (2, 4)
 
 
+def test_what_waits_in_a_queue_pulls_nothing(tmp_path):
+    with opened(QueueWorld, tmp_path, creation={"firstPulls": 2}) as world:
+        world.apply_labelled("held", "team-a", parallelism=2)
+        world.hold()
+        world.labels = {}
+        world.apply("free", parallelism=2)
+        assert (len(world.queued()), len(world.pods())) == (2, 4)
+
+
 def test_canary_and_gateway_go_past_the_queue(tmp_path):
     with opened(QueueWorld, tmp_path, queue_name="everyone") as world:
         world.apply(isolation={"require": "Verified"})

@@ -74,7 +74,7 @@ class Headroom:
         own_starting: Maximum number of this run's Pods that have not started; None: no limit.
         first_pulls: Maximum number of Pods of an image that has not started; None: no limit.
         started: Images that have started on the nodes of this run.
-        pulling: Pods of the other runs by image that has not started.
+        pulling: Schedulable Pods of the other runs by image that has not started.
         held_since: Since when the run is throttled, seconds since the epoch, or None.
     """
 
@@ -145,7 +145,7 @@ class CapacityUse(NamedTuple):
     Attributes:
         pods: Pods of launches in flight.
         starting: Those that are schedulable and have not started.
-        pulling: Pods of images that have not started, by image.
+        pulling: Schedulable Pods of images that have not started, by image.
         wanted: Further Pods that would start if the other runs used less.
         begun: Pods that the decision starts.
         message: Which limit keeps further Pods from starting, or empty.

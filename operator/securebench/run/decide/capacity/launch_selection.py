@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -36,8 +37,8 @@ class LaunchSelection(NamedTuple):
 
 def no_launches(cache: DecisionCache) -> LaunchSelection:
     """Select nothing, for a run that would not start a launch whatever the limits are."""
-    have, pulls = _pod_counts(cache), FirstPullLimit(Headroom(), cache.live.starting.values())
-    return LaunchSelection((), None, _usage(have, 0, 0, pulls, ""))
+    pulls = FirstPullLimit(Headroom(), cache.live.starting.values())
+    return LaunchSelection((), None, _usage(cache, 0, 0, pulls, ""))
 
 
 def select_launches(
@@ -63,14 +64,15 @@ def select_launches(
     ready, due_at = form_batches(waiting, now, may_grow=may_grow)
     shared = [pod for pod in ready if pod[0].role in roles]
     free = max(parallelism - len(cache.live) - (due_at is not None), 0)
-    have = _pod_counts(cache)
-    grant = headroom.grant(have, min(free, cache.startable.count(roles) + len(shared)))
+    grant = headroom.grant(
+        _pod_counts(cache), min(free, cache.startable.count(roles) + len(shared))
+    )
     pulls = FirstPullLimit(headroom, cache.live.starting.values())
     pods = _select_pods(cache, plan, roles, shared, grant.count, pulls)
     is_short = len(pods) < grant.count
     message = grant.message or (pulls.message if is_short else "")
     wanted = 0 if is_short else grant.wanted
-    return LaunchSelection(pods, due_at, _usage(have, len(pods), wanted, pulls, message))
+    return LaunchSelection(pods, due_at, _usage(cache, len(pods), wanted, pulls, message))
 
 
 def _select_pods(
@@ -97,19 +99,25 @@ def _select_pods(
     return (*pods, *first(Role.HARNESS, count - len(pods)))
 
 
+def _parked_images(cache: DecisionCache) -> Collection[str]:
+    """Return the images of the Pods that wait in a queue or for a node, one for each."""
+    starting, pods = cache.live.starting, cache.pods
+    return [starting[name] for name in {*pods.unschedulable, *pods.queued} if name in starting]
+
+
 def _pod_counts(cache: DecisionCache) -> PodCounts:
-    live, pods = cache.live, cache.pods
-    parked = sum(1 for name in {*pods.unschedulable, *pods.queued} if name in live.starting)
-    return PodCounts(len(live), len(live.starting), len(live.starting) - parked)
+    starting = len(cache.live.starting)
+    return PodCounts(len(cache.live), starting, starting - len(_parked_images(cache)))
 
 
 def _usage(
-    have: PodCounts, begun: int, wanted: int, pulls: FirstPullLimit, message: str
+    cache: DecisionCache, begun: int, wanted: int, pulls: FirstPullLimit, message: str
 ) -> CapacityUse:
+    have, pulling = _pod_counts(cache), pulls.counts - Counter(_parked_images(cache))
     return CapacityUse(
         pods=have.pods + begun,
         starting=have.shared + begun,
-        pulling=tuple(sorted(pulls.counts.items())),
+        pulling=tuple(sorted(pulling.items())),
         wanted=wanted,
         begun=begun,
         message=message,
