@@ -27,7 +27,6 @@ from typing import NamedTuple
 
 import aiohttp
 from aiohttp import web
-from cryptography.hazmat.primitives import serialization
 from rich.console import Console
 from rich.table import Table
 
@@ -118,8 +117,7 @@ def configuration(folder: Path, authority: str) -> GatewayConfig:
 @contextmanager
 def world(folder: Path, chosen: Chosen) -> Iterator[tuple[dict[str, Place], int]]:
     """Start everything; yield the ways to the provider and the gateway's process id."""
-    certificate, _ = ensure_authority()
-    authority = certificate.public_bytes(serialization.Encoding.PEM).decode()
+    authority = ensure_authority().pem
     gateway.write_run(folder, configuration(folder, authority))
     words = [sys.executable, "-m", "bench.provider_calls", "--delays", *map(str, chosen.delays)]
     with process(*words, "--provider", str(folder / ROUTE)):

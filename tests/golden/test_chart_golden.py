@@ -243,6 +243,9 @@ def test_nothing_is_cluster_wide(case: str) -> None:
         assert item["metadata"]["namespace"] == "bench", name
 
 
+REGISTRY = "settings.packRegistries.registries[0]"
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -267,6 +270,10 @@ def test_nothing_is_cluster_wide(case: str) -> None:
         ("settings.canary.metadataAddress=foo", "write a numeric address and a port, such as 192"),
         ("settings.canary.outsideAddress=1.1.1.1", "canary.outsideAddress is 1.1.1.1: write a nu"),
         ("settings.canary.extraTargets[0]=db:5432", "extraTargets has db:5432: write a numeric"),
+        (
+            f"{REGISTRY}.host=r.example,{REGISTRY}.certificateAuthority=/etc/ca.crt",
+            "certificateAuthority of r.example is no certificate in PEM: write the content",
+        ),
         ("roles.viewer[0].kind=Usr", "roles.viewer has a subject of kind Usr: write User, Group"),
     ],
 )

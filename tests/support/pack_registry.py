@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -131,8 +132,12 @@ async def create_secret(cluster: Cluster, server: PackServer) -> None:
 
 
 @contextmanager
-def pack_server() -> Iterator[PackServer]:
-    """Serve on the loopback until the end of the block."""
+def pack_server(tls: ssl.SSLContext | None = None) -> Iterator[PackServer]:
+    """Serve on the loopback until the end of the block.
+
+    Args:
+        tls: Of the server; None: it has no TLS.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -153,6 +158,11 @@ def pack_server() -> Iterator[PackServer]:
             """Stay quiet."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]
     known = PackServer(f"127.0.0.1:{server.server_address[1]}")
     thread = Thread(target=server.serve_forever, args=(0.01,))
     thread.start()

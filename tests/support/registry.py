@@ -1,12 +1,10 @@
-"""A real registry (distribution, Debian's package docker-registry) on the loopback."""
+"""A real registry (distribution, Debian's package docker-registry)."""
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http import HTTPStatus
 from pathlib import Path
 
 import yaml
@@ -15,25 +13,41 @@ from support.servers import free_port, serving
 
 
 @contextmanager
-def registry(folder: Path, auth: Mapping[str, object] | None = None) -> Iterator[str]:
+def registry(
+    folder: Path,
+    auth: Mapping[str, object] | None = None,
+    *,
+    certificate: Path | None = None,
+    address: str = "127.0.0.1",
+) -> Iterator[str]:
     """Run a registry that keeps its data in a folder, and return its host.
 
     Args:
         folder: For its files.
         auth: Part of its configuration; without it, everyone may push.
+        certificate: File with certificate and key; without it there is no TLS.
+        address: Of this machine, on which it listens.
     """
-    host = f"127.0.0.1:{free_port()}"
-    with serving(command(folder, host, auth), lambda: _answers(host)):
+    host = f"{address}:{free_port()}"
+    with serving(command(folder, host, auth, certificate), lambda: _listens(host)):
         yield host
 
 
-def command(folder: Path, host: str, auth: Mapping[str, object] | None = None) -> Sequence[str]:
+def command(
+    folder: Path,
+    host: str,
+    auth: Mapping[str, object] | None = None,
+    certificate: Path | None = None,
+) -> Sequence[str]:
     """Write the configuration and return the command that starts the registry."""
     config = folder / "registry.yaml"
+    http: dict[str, object] = {"addr": host}
+    if certificate:
+        http["tls"] = {"certificate": str(certificate), "key": str(certificate)}
     body: dict[str, object] = {
         "version": 0.1,
         "storage": {"filesystem": {"rootdirectory": str(folder / "data")}},
-        "http": {"addr": host},
+        "http": http,
         "log": {"level": "error", "accesslog": {"disabled": True}},
     }
     if auth:
@@ -42,11 +56,10 @@ def command(folder: Path, host: str, auth: Mapping[str, object] | None = None) -
     return ("docker-registry", "serve", str(config))
 
 
-def _answers(host: str) -> bool:
+def _listens(host: str) -> bool:
+    address, _, port = host.rpartition(":")
     try:
-        with urllib.request.urlopen(f"http://{host}/v2/", timeout=5):
+        with socket.create_connection((address, int(port)), timeout=5):
             return True
-    except urllib.error.HTTPError as error:
-        return error.code == HTTPStatus.UNAUTHORIZED
     except OSError:
         return False

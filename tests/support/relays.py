@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import json
-import ssl
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import h11
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from securebench.core.clock import SystemClock
 from securebench.gateway.net.dial import Dialer, connect_socket
@@ -29,6 +23,7 @@ from securebench.protocol.gateway import (
     ProviderConfig,
     RelayReport,
 )
+from support.certificates import new_authority
 
 KEY = "sk-canary-0123456789-abcdefgh"
 DUMMY = "securebench-dummy"
@@ -413,35 +408,7 @@ async def relayed(name, answers, folder, limits=None, **provider):
 
 def certificates(folder):
     """Write ca.crt and return the provider's side of TLS."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
-    now = dt.datetime.now(dt.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName(map(x509.DNSName, (*set(HOSTS.values()), *OTHER_HOSTS))),
-            False,  # noqa: FBT003
-        )
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)  # noqa: FBT003
-        .sign(key, hashes.SHA256())
-    )
-    pem = certificate.public_bytes(serialization.Encoding.PEM)
-    (folder / "ca.crt").write_bytes(pem)
-    private = folder / "server.pem"
-    private.write_bytes(
-        pem
-        + key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(private)
-    return context
+    authority = new_authority()
+    (folder / "ca.crt").write_text(authority.pem, encoding="ascii")
+    names = sorted({*HOSTS.values(), *OTHER_HOSTS})
+    return authority.server_context(folder / "server.pem", names)

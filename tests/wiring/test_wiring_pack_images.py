@@ -35,6 +35,7 @@ from support.pack_registry import (
     secret_data,
     settings_for,
 )
+from support.servers import free_port
 from support.stored_packs import freeze_stored
 
 
@@ -282,6 +283,22 @@ async def test_a_registry_that_falls_silent(
 
     with pytest.raises(RegistryUnavailableError, match="was not pulled within 1 seconds"):
         await fetch_pack(context, Pack(image=reference))
+
+
+async def test_another_host_that_cannot_be_reached_is_named(
+    tmp_path: Path, server: PackServer, image: PackImage
+) -> None:
+    reference, absent = server.put(image), f"127.0.0.1:{free_port()}"
+    server.answers[image.manifest_path] = leading_to(f"http://{absent}/x")
+    listed = {"host": server.host, "plainHttp": True, "otherHosts": [absent]}
+    settings = {"pack_registries": {"registries": [listed]}}
+    context = context_of(FakeCluster(), FakeClock(), tmp_path / "volume", **settings)
+
+    with pytest.raises(RegistryUnavailableError) as raised:
+        await fetch_pack(context, Pack(image=reference))
+
+    want = f"registry {server.host}, which leads to {absent}: no connection: connection refused"
+    assert str(raised.value) == want
 
 
 async def test_runs_that_start_together_pull_once(

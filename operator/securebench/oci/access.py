@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from securebench.core.errors import ConfigError, PackError
@@ -26,6 +26,20 @@ class RegistryLogin(NamedTuple):
         return "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
 
 
+class RegistryAdvice(NamedTuple):
+    """What to do about a registry, in the words of whoever asks it.
+
+    Args:
+        login: When it wants other credentials.
+        authority: When its certificate is from an authority that is not trusted.
+        plain_http: When it does not speak TLS.
+    """
+
+    login: str = ""
+    authority: str = ""
+    plain_http: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class RegistryAccess:
     """How a registry is asked.
@@ -36,7 +50,7 @@ class RegistryAccess:
         plain_http: Whether it is asked without TLS.
         authority: Certificate authority in PEM that is trusted besides the public ones, or empty.
         other_hosts: Where it may send us for tokens and content; None: anywhere.
-        login: What to do when it wants other credentials, for messages.
+        advice: What to do when it cannot be asked, for messages.
     """
 
     host: str
@@ -44,7 +58,7 @@ class RegistryAccess:
     plain_http: bool = False
     authority: str = ""
     other_hosts: frozenset[str] | None = frozenset()
-    login: str = ""
+    advice: RegistryAdvice = field(default_factory=RegistryAdvice)
 
     @property
     def scheme(self) -> str:

@@ -148,7 +148,7 @@ class Registry:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request; authenticate on the registry's 401, and follow allowed redirects."""
         what, is_first = f"{self} {request.method}", True
-        with connection_problem(f"registry {self._access.host}"):
+        with connection_problem(self._access):
             for _ in range(MAX_REDIRECTS + 2):
                 async with self._send(request) as response:
                     is_refused = response.status == HTTPStatus.UNAUTHORIZED
@@ -161,7 +161,7 @@ class Registry:
                         yield response
                         return
                     else:
-                        raise refusal(response.status, str(self), self._access.login)
+                        raise refusal(response.status, str(self), self._access)
         raise PackError(f"{what}: more than {MAX_REDIRECTS} redirects")
 
     @asynccontextmanager
@@ -191,7 +191,7 @@ class Registry:
         headers = {"Authorization": basic} if basic else {}
         async with self._session.get(url, headers=headers, allow_redirects=False) as answer:
             if answer.status != HTTPStatus.OK:
-                raise refusal(answer.status, str(self), self._access.login)
+                raise refusal(answer.status, str(self), self._access)
             content = await _bounded(answer, MAX_MANIFEST_BYTES, str(self))
         self._authorization = f"Bearer {token_from(content)}"
 
@@ -221,20 +221,13 @@ class Registry:
 
 
 @asynccontextmanager
-async def registry_session(authority: str = "") -> AsyncIterator[aiohttp.ClientSession]:
+async def registry_session(access: RegistryAccess) -> AsyncIterator[aiohttp.ClientSession]:
     """Open the connections to one registry: no proxy, no cookies, nothing is unpacked on the way.
 
-    Args:
-        authority: Certificate authority in PEM that is trusted besides the public ones, or empty.
-
     Raises:
-        PackError: The authority cannot be read.
+        RegistryUnavailableError: The registry's certificate authority is none.
     """
-    tls = ssl.create_default_context(cafile=certifi.where())
-    try:
-        tls.load_verify_locations(cadata=authority) if authority else tls.load_default_certs()
-    except (ssl.SSLError, ValueError):
-        raise PackError("the certificate authority of the registry is no PEM; replace it") from None
+    tls = _tls(access)
     limits = aiohttp.ClientTimeout(
         total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
     )
@@ -245,6 +238,23 @@ async def registry_session(authority: str = "") -> AsyncIterator[aiohttp.ClientS
         cookie_jar=aiohttp.DummyCookieJar(),
     ) as session:
         yield session
+
+
+def _tls(access: RegistryAccess) -> ssl.SSLContext:
+    """Trust the public authorities, those of this machine, and the registry's own."""
+    tls = ssl.create_default_context(cafile=certifi.where())
+    tls.load_default_certs()
+    if access.authority:
+        try:
+            # Comments between certificates may be in any script.
+            ascii_alone = access.authority.encode("ascii", "replace").decode("ascii")
+            tls.load_verify_locations(cadata=ascii_alone)
+        except (ssl.SSLError, ValueError):
+            raise RegistryUnavailableError(
+                f"registry {access.host}: the certificate authority that is given for it is no"
+                f" certificate in PEM; {access.advice.authority}"
+            ) from None
+    return tls
 
 
 async def _bounded(response: aiohttp.ClientResponse, limit: int, what: str) -> bytes:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import socket
-import ssl
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -14,10 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+
+from support.certificates import new_authority
 
 
 def kubeconfig(path: Path, server: str, **changes: str) -> Path:
@@ -78,9 +74,8 @@ def answering(answers: Sequence[tuple[int, str]]) -> Iterator[str]:
 
 @contextmanager
 def with_unknown_authority(folder: Path) -> Iterator[str]:
-    """Serve TLS with a certificate that signs itself, and yield the address."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(_certificate(folder))
+    """Serve TLS with a certificate of an authority that nobody trusts, and yield the address."""
+    context = new_authority().server_context(folder / "stranger.pem", ["127.0.0.1"])
     server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     server.socket = context.wrap_socket(
         server.socket, server_side=True, do_handshake_on_connect=False
@@ -100,27 +95,3 @@ def _served(server: ThreadingHTTPServer) -> Iterator[int]:
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-def _certificate(folder: Path) -> Path:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "stranger")])
-    now = dt.datetime.now(dt.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    path = folder / "stranger.pem"
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    path.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
-    return path

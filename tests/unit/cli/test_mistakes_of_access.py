@@ -122,7 +122,7 @@ TLS = (
         "another certificate": (
             at(with_unknown_authority),
             (),
-            rf"{TLS} \(no connection: GET /\S+: self-signed certificate\)",
+            rf"{TLS} \(no connection: GET /\S+: unable to get local issuer certificate\)",
         ),
         "no TLS": (at(in_the_clear), (), rf"{TLS} \(no connection: GET /\S+: .+\)"),
         "expired token": (

@@ -18,7 +18,7 @@ from securebench.client.packs.source import PackFiles, pack_source, valid_pack
 from securebench.client.volume.link import LOCAL_LIMITS
 from securebench.core.errors import InvalidInputError
 from securebench.core.image_reference import ImageReference, image_reference
-from securebench.oci.access import RegistryAccess, RegistryLogin, docker_credentials
+from securebench.oci.access import RegistryAccess, RegistryAdvice, RegistryLogin, docker_credentials
 from securebench.oci.build import PackLanes, build_pack, push_pack, write_layout
 from securebench.oci.pull import pull_pack
 from securebench.oci.registry import Registry, registry_session
@@ -99,7 +99,7 @@ async def _push(content: PackLanes, reference: ImageReference, options: Registry
     access = _access(reference, options)
     with TemporaryDirectory(prefix="securebench-pack-") as scratch:
         built = await asyncio.to_thread(build_pack, content, Path(scratch), LOCAL_LIMITS)
-        async with registry_session(access.authority) as session:
+        async with registry_session(access) as session:
             registry = Registry(session, access, reference.repository, _credentials(reference))
             await push_pack(registry, reference, built)
     return built.digest
@@ -108,19 +108,24 @@ async def _push(content: PackLanes, reference: ImageReference, options: Registry
 async def _pull(reference: ImageReference, folder: Path, options: RegistryOptions) -> str:
     access = _access(reference, options)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    async with registry_session(access.authority) as session:
+    async with registry_session(access) as session:
         registry = Registry(session, access, reference.repository, _credentials(reference))
         return await pull_pack(registry, reference, folder, LOCAL_LIMITS)
 
 
 def _access(reference: ImageReference, options: RegistryOptions) -> RegistryAccess:
-    authority = options.ca_file.read_text(encoding="utf-8") if options.ca_file is not None else ""
+    ca_file = options.ca_file
     return RegistryAccess(
         host=reference.host,
         plain_http=options.plain_http,
-        authority=authority,
+        authority=ca_file.read_text(encoding="utf-8", errors="replace") if ca_file else "",
         other_hosts=None,
-        login=f"put credentials into {_docker_config()} (docker login {reference.host})",
+        advice=RegistryAdvice(
+            login=f"put credentials into {_docker_config()} (docker login {reference.host})",
+            authority="name a file with the authority's certificate, in PEM, with --ca-file or in"
+            " the environment variable SSL_CERT_FILE",
+            plain_http="a registry without TLS needs --plain-http",
+        ),
     )
 
 

@@ -35,6 +35,7 @@ from securebench.files.durable import make_folder, replace_file
 from securebench.files.tree_digest import tree_digest
 from securebench.oci.access import (
     RegistryAccess,
+    RegistryAdvice,
     RegistryLogin,
     docker_credentials,
     listed_access,
@@ -48,6 +49,14 @@ CONTENT_DIGEST = "digest"
 """Beside a pulled pack: the digest of its files, written when all of them are there."""
 
 _SECRET_KEY = ".dockerconfigjson"  # noqa: S105 - the name of a key
+
+_ADVICE = RegistryAdvice(
+    login="the administrator gives credentials with the chart's settings.packRegistries.secret",
+    authority="the administrator puts the authority's certificate, in PEM, into"
+    " certificateAuthority of this registry in the chart's settings.packRegistries.registries",
+    plain_http="for a registry without TLS the administrator sets plainHttp in the chart's"
+    " settings.packRegistries.registries",
+)
 
 
 async def pull_image(context: Context, image: str) -> None:
@@ -107,8 +116,7 @@ def _accesses(registries: PackRegistries) -> list[RegistryAccess]:
             plain_http=each.plain_http,
             authority=each.certificate_authority,
             other_hosts=frozenset(each.other_hosts),
-            login="the administrator gives credentials with the chart's"
-            " settings.packRegistries.secret",
+            advice=_ADVICE,
         )
         for each in registries.registries
     ]
@@ -149,7 +157,7 @@ async def _pull(
     with TemporaryDirectory(dir=root / IMAGES, prefix=".incoming-") as scratch:
         new = Path(scratch, "new")
         await asyncio.to_thread(new.mkdir)
-        async with registry_session(access.authority) as session:
+        async with registry_session(access) as session:
             registry = Registry(session, access, reference.repository, credentials)
             limits = pack_limits(context.settings)
             await pull_pack(registry, reference, new / IMAGE_PACK, limits)
