@@ -19,11 +19,13 @@ SECONDS = 900
 
 
 @pytest.fixture(scope="module")
-def whole() -> Iterator[Release]:
-    """A release in which every pack runs whole with its own harness."""
+def whole(request: pytest.FixtureRequest) -> Iterator[Release]:
+    """A release in which every chosen pack runs whole with its own harness."""
+    chosen = {item.name for item in request.session.items}
     with release("sb-regrades", {}) as installed:
         for pack in PACKS:
-            installed.kubectl("apply", "-k", str(pack))
+            if any(name.endswith(f"[{pack.name}]") for name in chosen):
+                installed.kubectl("apply", "-k", str(pack))
         yield installed
 
 
