@@ -244,6 +244,7 @@ def test_nothing_is_cluster_wide(case: str) -> None:
 
 
 REGISTRY = "settings.packRegistries.registries[0]"
+PROVIDER = "settings.gateway.providers[0].port=80,settings.gateway.providers[0].namespace=models"
 
 
 @pytest.mark.parametrize(
@@ -274,6 +275,9 @@ REGISTRY = "settings.packRegistries.registries[0]"
             f"{REGISTRY}.host=r.example,{REGISTRY}.certificateAuthority=/etc/ca.crt",
             "certificateAuthority of r.example is no certificate in PEM: write the content",
         ),
+        (f"{PROVIDER},settings.gateway.providers[0].host=10.96.0.9", "host 10.96.0.9: write a DNS"),
+        (f"{PROVIDER},settings.gateway.providers[0].host=vllm", "host vllm: write a DNS name"),
+        ("settings.gateway.nameservers[0]=kube-dns", "nameservers has kube-dns: write a numeric"),
         ("roles.viewer[0].kind=Usr", "roles.viewer has a subject of kind Usr: write User, Group"),
     ],
 )
@@ -289,6 +293,9 @@ def test_wrong_values_are_refused_with_their_place(value: str, message: str) -> 
         "persistence.size=1.5Ti",
         "settings.canary.outsideAddress=[2001:db8::1]:443",
         "settings.canary.extraTargets[0]=10.0.0.1:80",
+        f"{PROVIDER},settings.gateway.providers[0].host=vllm.models.svc.cluster.local",
+        "settings.gateway.nameservers[0]=10.96.0.10",
+        "settings.gateway.nameservers[0]=fd00::a",
         "roles.viewer[0].kind=Group,roles.viewer[0].name=a",
     ],
 )

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from securebench.client.session.run_cost import summary_prices
 from securebench.client.submit.prices import Prices
-from securebench.client.watch.failures import failure
 from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at, object_in, text_at
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.comparable import DecisiveDigests, decisive_digests
+from securebench.run.records.failures import failure
 from securebench.run.records.reading import Record, parse_record, record_key
 from securebench.run.records.record_line import SIDES
 from securebench.run.records.record_use import record_use

@@ -20,11 +20,11 @@ from securebench.audit.trials import TESTER_FILE, TrialKind, run_trial
 from securebench.benchmark.files.pack_digest import pack_digest
 from securebench.benchmark.lint.pack_lint import LintFinding, lint_harness
 from securebench.client.submit.tester_config import TesterConfig, load_tester_config
-from securebench.client.terminal_text import printable
 from securebench.client.volume.connection import ClusterTarget, open_connection
 from securebench.core.clock import SystemClock, rfc3339
 from securebench.core.errors import SecureBenchError
 from securebench.core.names import logical_name
+from securebench.core.unsafe_text import printable
 from securebench.protocol.audit_result import AuditResult, PackAudit
 from securebench.protocol.extraction import ExtractionMode
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE

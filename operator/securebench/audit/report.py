@@ -14,7 +14,7 @@ from rich.text import Text
 
 from securebench.audit.findings import Finding, FindingOutcome, Rule
 from securebench.audit.rules.families import answer_rules
-from securebench.client.terminal_text import printable
+from securebench.core.unsafe_text import printable
 from securebench.protocol.audit_result import PackAudit
 
 REPORT_FILE = "audit-report.json"

@@ -1,4 +1,4 @@
-"""Make untrusted text safe to print, and format paths for users."""
+"""Format paths and messages for users."""
 
 from __future__ import annotations
 
@@ -6,29 +6,7 @@ import os.path
 import re
 from pathlib import Path
 
-from securebench.core.unsafe_text import LINES, without_unsafe
-
-SNIPPET_CHARACTERS = 1000
-"""Longest stdout or stderr snippet on the terminal (contract 16.2)."""
-
-_REPLACEMENT = "\ufffd"
 _NUMBERS = re.compile(r"\d+")
-_SPACES = re.compile(r"\s+")
-
-
-def printable(text: str) -> str:
-    """Return the text on one line, without control and invisible characters."""
-    return without_unsafe(text, _replaced)
-
-
-def printable_lines(text: str) -> str:
-    """Return the text without control and invisible characters except line ends and tabs."""
-    return without_unsafe(text, _replaced, kept=LINES)
-
-
-def snippet(text: str) -> str:
-    """Return command output on one line, at most ``SNIPPET_CHARACTERS`` long."""
-    return printable(_SPACES.sub(" ", text).strip())[:SNIPPET_CHARACTERS]
 
 
 def without_numbers(text: str) -> str:
@@ -43,7 +21,3 @@ def shown_path(path: Path) -> str:
     """
     normal = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
     return str(normal if normal.resolve() == path.resolve() else path.absolute())
-
-
-def _replaced(_: str) -> str:
-    return _REPLACEMENT

@@ -117,6 +117,10 @@ LAUNCHES: Final = "launches"
 """Folder of the reports and logs, below the run's gateway folder."""
 
 
+MAX_CAUSE_CHARACTERS: Final = 400
+"""Of a failure's cause; a host has 253 at most."""
+
+
 @dataclass(frozen=True, slots=True)
 class RelayReport:
     """What a launch asked its model provider.
@@ -130,6 +134,8 @@ class RelayReport:
         failures: Requests that the provider did not answer as it should.
         failure: ``provider_unavailable``, ``provider_auth`` or ``provider_quota`` while the latest
             request ended so, else empty.
+        failure_cause: What went wrong then, a clause of our own words with the host at most, or
+            empty.
         is_key_taken: Whether the provider answered a request with 200, so took the key.
         budget_exhausted: Whether a request was refused because the launch's budget was used up.
         stripped_tools: Kinds of hosted tools that were taken out, sorted.
@@ -146,6 +152,7 @@ class RelayReport:
     output_tokens: int = 0
     failures: int = 0
     failure: str = ""
+    failure_cause: str = ""
     is_key_taken: bool = False
     budget_exhausted: bool = False
     stripped_tools: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from securebench.client.inspection import logs as logs_command
-from securebench.client.inspection.advice import ADVICE
+from securebench.client.inspection.advice import ADVICE, IMAGE_ADVICE
 from securebench.client.volume.connection import ClusterTarget
 from securebench.client.watch import follow
 from securebench.cluster.port import ObjectKind
@@ -142,6 +142,25 @@ def test_why_names_what_a_run_waits_for(shell: Shell, begun: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "cannot pull nope:1: ErrImagePull: not found",
+        "pulling nope:1; the launch before ended with image_pull_failed: not found",
+    ],
+)
+def test_why_says_what_to_do_about_an_image(shell: Shell, begun: str, message: str) -> None:
+    async def wait(run: OperatorRun) -> None:
+        await run.status("Starting", message, active=1)
+
+    asyncio.run(wait(OperatorRun(shell.namespace, shell.namespace.runs()[0])))
+    lines = shell("why", begun).stdout.splitlines()
+    assert lines[1:] == [
+        f"  to do: {IMAGE_ADVICE.replace('RUN', begun)}",
+        "a attempt 1: its Pod waits for 0:00",
+    ]
+
+
 def failed(run: OperatorRun) -> None:
     end = Finish(AttemptKey(0, 1), Outcome.INFRASTRUCTURE, passed=None)
     run.journal(
@@ -171,10 +190,12 @@ def test_why_says_why_attempts_failed(shell: Shell, begun: str) -> None:
         f"  to do: run what has no verdict again: securebench resume {begun}",
         "a attempt 1: infrastructure: image_pull_failed",
         last,
+        f"  what was printed: securebench logs {begun} a",
     ]
     assert shell("why", begun).stdout.splitlines() == want
     wide = shell("why", begun, "-o", "wide").stdout.splitlines()
-    assert wide[3:] == ["  harness launch 1 at 1970-01-01T00:00:00Z: lost: pod_lost: evicted", last]
+    first = "  harness launch 1 at 1970-01-01T00:00:00Z: lost: pod_lost: evicted"
+    assert wide[3:] == [first, *want[3:]]
     assert shell("why", begun, "a").stdout.splitlines()[0] == want[2]
     told = json.loads(shell("why", begun, "-o", "json").stdout)
     assert (told["state"], told["advice"]) == ("Incomplete", want[1].removeprefix("  to do: "))

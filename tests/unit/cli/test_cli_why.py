@@ -90,7 +90,8 @@ def told(shell: Shell, finished: str) -> str:
     folder = shell.namespace.root / "runs" / uid
     lines, _ = encode_all([RunBound(uid, "sha256:1"), *ENTRIES], first_link(uid))
     (folder / "journal.jsonl").write_bytes(lines + b"00000000 cut")
-    _write_record(folder, 0, {"task_id": "a", "outcome": "scored", "passed": False})
+    said = {"verifier_metadata": {"exit_code": 1}, "verifier_stderr": "No such file\n"}
+    _write_record(folder, 0, {"task_id": "a", "outcome": "scored", "passed": False, **said})
     _write_record(folder, 2, {"task_id": "c", "outcome": "scored", "passed": True})
     return finished
 
@@ -106,7 +107,7 @@ def test_every_launch_of_what_did_not_pass(shell: Shell, told: str) -> None:
 
     assert (shown.code, "TOPSECRET" in shown.stdout) == (0, False)
     assert shown.stdout.splitlines()[:6] == [
-        "a attempt 1: did not pass its check",
+        "a attempt 1: not passed: checks_failed: exit code 1; stderr: No such file",
         "  harness launch 1 at 2026-01-01T00:00:00Z: lost: pod_lost: Pod sb-1 was evicted",
         "    node node-1",
         "    queued 1.0 s, scheduled 1.0 s, images and containers 3.0 s, ran 10.0 s",

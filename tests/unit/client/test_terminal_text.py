@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from securebench.analysis.visible import visible
-from securebench.client.terminal_text import printable, printable_lines, shown_path
+from securebench.client.terminal_text import shown_path
+from securebench.core.unsafe_text import printable, printable_lines
 
 UNSAFE = {
     "zero width space": "\u200b",

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from securebench.client.watch.failures import CHECKS_FAILED, NO_VERIFIER, WRONG_ANSWER
 from securebench.core import errors, reasons
 from securebench.gateway.net.causes import Cause
 from securebench.gateway.server.decisions import Verdict
 from securebench.protocol.extraction import Problem
 from securebench.run.api.conditions import END_STATES, ConditionType, Reason
 from securebench.run.api.outcomes import Outcome
+from securebench.run.records.failures import CHECKS_FAILED, NO_VERIFIER, WRONG_ANSWER
 from securebench.suite.api.reasons import SuiteReason
 
 PAGE = (Path(__file__).parents[3] / "docs" / "troubleshooting.md").read_text(encoding="utf-8")

@@ -25,7 +25,7 @@ from securebench.run.api.base import VERSION as API
 from securebench.run.api.conditions import ConditionStatus, ConditionType, Reason
 from securebench.run.api.crd import benchmark_run_crd
 from securebench.run.observe.stage import IMAGE_WAITS
-from securebench.run.observe.waiting import CANNOT_PULL
+from securebench.run.observe.waiting import PULLING, is_about_unpulled
 
 MIN_KUBERNETES: Final = (1, 33)
 """As ``kubeVersion`` of the chart."""
@@ -114,15 +114,20 @@ async def network(installation: Installation) -> Diagnosis:
 async def images(installation: Installation) -> Diagnosis:
     """Look for runs and Pods that wait for an image that cannot be pulled."""
     hint = "push it, correct its name, or give the chart imagePullSecrets"
-    for run in (await installation.cluster.list(ObjectKind.BENCHMARK_RUN, "")).items:
-        state = run_state(run)
-        if state.end is None and CANNOT_PULL in state.message:
+    runs = (await installation.cluster.list(ObjectKind.BENCHMARK_RUN, "")).items
+    active = [state for state in map(run_state, runs) if state.end is None]
+    for state in active:
+        if is_about_unpulled(state.message):
             return Diagnosis("images", Health.FAIL, f"run {state.name}: {state.message}", hint)
+    pulling = next((state for state in active if PULLING in state.message), None)
     try:
         pods = (await installation.cluster.list(ObjectKind.POD, "")).items
     except Forbidden:
         return Diagnosis("images", Health.OK, "no run waits for an image")
     waiting = dict(pair for pod in pods for pair in _unpulled(pod))
+    if not waiting and pulling is not None:
+        found = f"run {pulling.name}: {pulling.message}"
+        return Diagnosis("images", Health.OK, found)
     if not waiting:
         return Diagnosis("images", Health.OK, "no run and no Pod waits for an image")
     image, (pod_name, why) = next(iter(waiting.items()))

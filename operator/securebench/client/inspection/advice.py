@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from securebench.run.api.conditions import Reason
+from securebench.run.observe.waiting import is_about_unpulled
 
 ADVICE: Mapping[Reason, str] = MappingProxyType(
     {
@@ -42,12 +43,22 @@ ADVICE: Mapping[Reason, str] = MappingProxyType(
 """A reason without an entry asks nothing of anybody."""
 
 
-def advice(reason: str, run: str) -> str:
+IMAGE_ADVICE = (
+    "correct environment.image in the pack, or push the image; to end this run: securebench cancel"
+    " --now RUN"
+)
+"""About an image that cannot be pulled, whatever the reason."""
+
+
+def advice(reason: str, run: str, message: str = "") -> str:
     """Return what to do about a run in this state, or an empty text.
 
     Args:
         reason: Reason of its condition ``Succeeded``.
         run: Its name.
+        message: The message of that condition.
     """
     found = next((words for key, words in ADVICE.items() if key.value == reason), "")
+    if not found and is_about_unpulled(message):
+        found = IMAGE_ADVICE
     return found.replace("RUN", run)

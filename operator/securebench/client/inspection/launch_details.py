@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from securebench.client.inspection.find import find_state
 from securebench.client.output import print_note
 from securebench.client.output_formats import OutputForm, print_objects
-from securebench.client.terminal_text import printable
 from securebench.client.volume.connection import ClusterTarget, open_connection
 from securebench.core.clock import rfc3339
 from securebench.core.json_values import number_at, object_at, objects_at, text_at
+from securebench.core.unsafe_text import printable
+from securebench.run.api.outcomes import Outcome
 from securebench.run.observe.launches import Stage, launch_notes, launch_stages, launches_of
 from securebench.run.observe.resource_noise import is_killed_for_memory, usage_text
 
@@ -88,12 +89,14 @@ def _shared_pods(attempts: Sequence[Fields]) -> dict[str, Fields]:
 
 def _end_of_attempt(attempt: Fields) -> str:
     passed = attempt.get("passed")
-    if isinstance(passed, bool):
-        return "passed" if passed else "did not pass its check"
-    words = [text_at(attempt, key) for key in ("outcome", "reason", "message")]
-    if not words[0]:
-        return "no record yet"
-    return ": ".join(filter(None, words))
+    outcome = text_at(attempt, "outcome")
+    if passed is True or not (outcome or isinstance(passed, bool)):
+        return "passed" if passed else "no record yet"
+    # An operator of an earlier version says neither.
+    words = [text_at(attempt, key) for key in ("why", "said")]
+    words = words if any(words) else [text_at(attempt, key) for key in ("reason", "message")]
+    end = "not passed" if passed is False and outcome in {"", Outcome.SCORED} else outcome
+    return ": ".join(dict.fromkeys(filter(None, [end, *words])))
 
 
 def launch_line(launch: Fields) -> str:

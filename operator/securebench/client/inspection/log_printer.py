@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from securebench.client.terminal_text import printable_lines
 from securebench.client.volume.watch_answers import AttemptOutput, OutputMark, OutputPart
+from securebench.core.unsafe_text import printable_lines
 
 _PRODUCER = "producer"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ from securebench.client.inspection.find import find_state, require_run
 from securebench.client.inspection.launch_details import attempt_line, launch_line, print_launches
 from securebench.client.output import print_note
 from securebench.client.output_formats import OutputForm, print_objects
-from securebench.client.terminal_text import printable
 from securebench.client.volume.connection import (
     ClusterTarget,
     Connection,
@@ -21,15 +21,21 @@ from securebench.client.volume.connection import (
 )
 from securebench.client.volume.watch_answers import FoundLaunches
 from securebench.client.watch.follow import RunState, run_state
-from securebench.client.watch.in_flight import AttemptInFlight
+from securebench.client.watch.in_flight import AGENT, AttemptInFlight
 from securebench.client.watch.in_flight import in_flight as in_flight_of
 from securebench.client.watch.progress import minutes
 from securebench.client.watch.run_view import RunView, run_view
 from securebench.core.errors import ClusterError, SecureBenchError
+from securebench.core.json_values import text_at
+from securebench.core.unsafe_text import printable
+from securebench.run.api.conditions import Reason
 from securebench.run.observe.launches import launches_of
 
 _MAX_LINES = 20
 """Attempts of a kind that are listed."""
+
+_NOTHING_WORKS = frozenset({Reason.STARTING, Reason.UNSCHEDULABLE, Reason.SCHEDULING_GATED})
+"""Reasons of a run all of whose Pods wait."""
 
 _NO_LAUNCHES = FoundLaunches((), 0)
 
@@ -102,24 +108,33 @@ def _lines(found: _Explained, form: OutputForm) -> Iterator[str]:
     state = found.state
     message = f": {state.message}" if state.message else ""
     yield f"run {state.name}: {state.reason or 'not seen by the operator yet'}{message}"
-    hint = advice(state.reason, state.name)
+    hint = advice(state.reason, state.name, state.message)
     if hint:
         yield f"  to do: {hint}"
-    yield from _in_flight_lines(found.in_flight)
+    yield from _in_flight_lines(found.in_flight, state)
     failed = [each for each in found.launches.attempts if _has_ended(each)]
     for attempt in failed[:_MAX_LINES]:
         yield attempt_line(attempt)
         launches = launches_of(attempt)
         for launch in launches if form is OutputForm.WIDE else launches[-1:]:
             yield f"  {launch_line(launch)}"
+        yield f"  what was printed: securebench logs {state.name} {_task_name(attempt)}"
     more = len(failed) - _MAX_LINES + found.launches.left_out
     if more > 0:
         yield f"and {more} more; name a task, or take -o json for all of them"
 
 
-def _in_flight_lines(attempts: Sequence[AttemptInFlight]) -> Iterator[str]:
+def _task_name(attempt: Mapping[str, object]) -> str:
+    """Return what names the task in a shell."""
+    return shlex.quote(text_at(attempt, "task_id") or f"#{attempt.get('task')}")
+
+
+def _in_flight_lines(attempts: Sequence[AttemptInFlight], state: RunState) -> Iterator[str]:
     for each in attempts[:_MAX_LINES]:
-        yield f"{each.task} attempt {each.attempt}: {each.step} for {minutes(each.seconds)}"
+        step = each.step
+        if state.reason in _NOTHING_WORKS and step.startswith(AGENT):
+            step = f"its Pod waits{step.removeprefix(AGENT)}"
+        yield f"{each.task} attempt {each.attempt}: {step} for {minutes(each.seconds)}"
     if len(attempts) > _MAX_LINES:
         yield f"and {len(attempts) - _MAX_LINES} more in flight"
 
@@ -134,7 +149,7 @@ def _data(found: _Explained) -> dict[str, object]:
         "name": state.name,
         "state": state.reason,
         "message": state.message,
-        "advice": advice(state.reason, state.name),
+        "advice": advice(state.reason, state.name, state.message),
         "in_flight": [each._asdict() for each in found.in_flight],
         "attempts": [dict(each) for each in found.launches.attempts if _has_ended(each)],
         "left_out": found.launches.left_out,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from securebench.client.volume.link import OperatorLink
 from securebench.client.volume.watch_answers import ActiveAttempts
@@ -19,8 +19,11 @@ _TROUBLE_SECONDS = 15.0
 _SHARE = 10
 """A pause lasts at least so many times as long as the answer took, because of long journals."""
 
+AGENT: Final = "agent"
+"""Begins the step in which the agent works, or its Pod waits for a node or an image."""
+
 _WORDS = {
-    "harness": "agent",
+    "harness": AGENT,
     "reading": "reads the output",
     "produced": "waits for its check",
     "verifier": "check",

@@ -14,10 +14,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from securebench.client.terminal_text import printable
 from securebench.client.watch.in_flight import AttemptInFlight
 from securebench.client.watch.progress import minutes
 from securebench.client.watch.run_view import RunView, ShownScore
+from securebench.core.unsafe_text import printable
 
 _MOST_ROWS = 12
 """Attempts in flight that are shown; the oldest are the interesting ones."""

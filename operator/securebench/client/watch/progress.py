@@ -15,10 +15,10 @@ from typing import NamedTuple, Protocol
 from rich.console import Console
 
 from securebench.benchmark.scorers.dangerous_commands import FAILURE_REASON
-from securebench.client.terminal_text import printable, snippet
-from securebench.client.watch.failures import failure
 from securebench.core.json_values import object_at
 from securebench.core.reasons import PHASES_BEFORE_CHECKS, PRODUCER_TIMEOUT
+from securebench.core.unsafe_text import printable, snippet
+from securebench.run.records.failures import failure
 
 _WORDS = {"passed": "PASS", "failed": "FAIL"}
 _COLOURS = {"passed": "green", "failed": "red", "pending": "yellow"}

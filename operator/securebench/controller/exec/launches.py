@@ -1,6 +1,7 @@
 """The launches of a run's attempts as its journal has them, for testers.
 
-Only a part of the journal leaves the volume: nothing that a verifier said or an agent printed.
+Only a part of the journal leaves the volume: nothing that a verifier said or an agent printed. What
+went wrong is quoted from the record, which is redacted.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from securebench.protocol.journal_lines import EntryName
 from securebench.protocol.volume import MAX_ANSWER_BYTES, RECORD
 from securebench.run.layout import TASKS
 from securebench.run.plan.keys import AttemptKey
+from securebench.run.records.failures import failure
 
 Answer = dict[str, object]
 Fields = dict[str, object]
@@ -82,7 +84,9 @@ def _attempt(folder: Path, key: AttemptKey) -> Fields:
     except (OSError, ValueError):
         record = {}
     told = {name: record.get(field) for field, name in _RECORD_FIELDS.items()}
-    return {**told, "task": key.task, "attempt": key.attempt}
+    why = failure(record) if record else None
+    words = {} if why is None else {"why": why.reason, "said": why.said}
+    return {**told, **words, "task": key.task, "attempt": key.attempt}
 
 
 def _launches(folder: Path) -> dict[AttemptKey, list[Fields]]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from securebench.controller.volume.store import RunStore
 from securebench.core.reasons import DISK_LIMIT_EXCEEDED, PROVIDER_REASONS
 from securebench.core.sizes import KIB
-from securebench.protocol.gateway import LAUNCHES, LaunchReport, decode
+from securebench.protocol.gateway import LAUNCHES, MAX_CAUSE_CHARACTERS, LaunchReport, decode
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.keys import AttemptKey, pod_name
 from securebench.run.state.attempts import AttemptHistory, Lost, Usage, usage_of
@@ -128,4 +128,5 @@ def _is_sound(report: LaunchReport) -> bool:
         numbers += [relay.input_tokens, relay.cached_tokens, relay.output_tokens]
         numbers += [relay.reserved_tokens]
     is_known = relay is None or relay.failure in {"", *PROVIDER_REASONS}
-    return is_known and min(numbers) >= 0
+    is_short = relay is None or len(relay.failure_cause) <= MAX_CAUSE_CHARACTERS
+    return is_known and is_short and min(numbers) >= 0

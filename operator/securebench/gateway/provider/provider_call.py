@@ -29,6 +29,7 @@ from securebench.gateway.relay.masking import KeyMask
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.launch import ServedLaunch
 from securebench.gateway.server.run_budget import RequestTokens
+from securebench.protocol.gateway import MAX_CAUSE_CHARACTERS
 
 WAIT_SECONDS: Final = 5.0
 """If the agent blocked the response for longer than this before it broke, the agent is to blame.
@@ -83,6 +84,7 @@ class ProviderCall:
         self._mask = KeyMask(request.key)
         self._is_error = False
         self._refusal = (0, "")
+        self._cause = ""
         self._has_answer = False
         self._reader: AnswerReader | None = None
         self._reading: asyncio.Future[bytes | None] | None = None
@@ -119,6 +121,7 @@ class ProviderCall:
             await self._run(sent)
         except UnreachableError as error:
             self._broke(error.cause)
+            self._cause = error.reason.removesuffix(".")[:MAX_CAUSE_CHARACTERS]
             raise
         finally:
             end = self._ended()
@@ -204,6 +207,7 @@ class ProviderCall:
         is_long = cause is Cause.IDLE and not self._is_streamed
         if not (self._is_error or self._meter.is_complete or is_slow or is_long):
             self.failure = PROVIDER_UNAVAILABLE
+            self._cause = "its answer ended too early or is none of its API"
 
     def _check_status(self, head: h11.Response) -> None:
         """Classify the response by its status.
@@ -227,6 +231,7 @@ class ProviderCall:
         if self._is_error:
             retry_after = dict(head.headers).get(b"retry-after", b"")
             self._refusal = status, retry_after.decode("latin-1")
+            self._cause = f"its answer had status {status}"
         else:
             self._launch.back_off.answer_began()
             self._launch.update_relay(account.key_taken(self._launch.relay))
@@ -262,7 +267,8 @@ class ProviderCall:
         is_unbegun = bool(failure) and not self._meter.characters
         is_counted = is_unbegun or self._is_error or (is_read and not failure)
         usage = self._meter.usage if is_counted else self._estimate()
-        return account.UsageEnd(usage, failure, not (is_counted or self._is_over))
+        cause = self._cause if failure else ""
+        return account.UsageEnd(usage, failure, cause, not (is_counted or self._is_over))
 
     def _estimate(self) -> TokenUsage:
         """Estimate the tokens of a response that is unfinished or says nothing of its usage.

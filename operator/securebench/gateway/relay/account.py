@@ -24,12 +24,14 @@ class UsageEnd:
     Attributes:
         usage: Tokens, as far as known.
         failure: Provider failure as a failure_reason, or empty.
+        cause: What went wrong, a clause of our own words, or empty.
         is_abandoned: Whether the agent left or the launch closed first; then it is no evidence
             about the provider, unless the provider had failed by then.
     """
 
     usage: TokenUsage = field(default_factory=TokenUsage)
     failure: str = ""
+    cause: str = ""
     is_abandoned: bool = False
 
 
@@ -92,6 +94,7 @@ def ended(report: RelayReport, end: UsageEnd) -> RelayReport:
         output_tokens=report.output_tokens + end.usage.output_tokens,
         failures=report.failures + bool(end.failure),
         failure=end.failure if is_conclusive else report.failure,
+        failure_cause=end.cause if is_conclusive else report.failure_cause,
     )
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from securebench.core.reasons import IMAGE_PULL_FAILED
 from securebench.run.api.conditions import Reason
 from securebench.run.layout import CONTROL_CHECK, MATERIALIZE
 from securebench.run.observe.pods import MAIN_CONTAINERS, ContainerView, PodView
@@ -21,6 +22,9 @@ MINUTE_SECONDS = 60
 
 CANNOT_PULL = "cannot pull"
 """Begins the message about an image that cannot be pulled."""
+
+PULLING = "pulling "
+"""Begins the message about an image that is being pulled."""
 
 PROVIDER = "waiting for the model provider "
 PROVIDER_SINCE = ": since "
@@ -148,7 +152,7 @@ def _image(container: ContainerView) -> str:
 
 def _pulling(images: str, since: float, now: float) -> WaitReason:
     """Return what a container that is being created waits for: its image, nearly always."""
-    what = f"pulling {images}"
+    what = f"{PULLING}{images}"
     age = now - since
     if age >= MINUTE_SECONDS:
         minutes = int(age // MINUTE_SECONDS)
@@ -170,8 +174,14 @@ def _after_loss(
     lost = next((each.last_lost for each in attempts if each.pod == view.launch), None)
     if lost is None:
         return found
-    why = f"{lost.reason}: {lost.message}"
+    is_said = found.message.startswith(CANNOT_PULL) and lost.reason == IMAGE_PULL_FAILED
+    why = lost.reason if is_said else f"{lost.reason}: {lost.message}"
     return found._replace(message=f"{found.message}{_BEFORE}{why}")
+
+
+def is_about_unpulled(message: str) -> bool:
+    """Whether a run's message is about an image that could not be pulled, now or before."""
+    return CANNOT_PULL in message or IMAGE_PULL_FAILED in message
 
 
 def deduplication_key(message: str) -> str:

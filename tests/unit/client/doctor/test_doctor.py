@@ -94,8 +94,15 @@ def no_pull(ward: Any) -> None:
 
 
 def run_without_image(ward: Any) -> None:
+    run_waits(ward, "cannot pull registry.example/x:1: ErrImagePull: not found")
+
+
+def run_without_image_again(ward: Any) -> None:
+    run_waits(ward, "pulling x:1; the launch before ended with image_pull_failed: not found")
+
+
+def run_waits(ward: Any, message: str) -> None:
     ward.add_run("r", "02", "True", "Verified")
-    message = "cannot pull registry.example/x:1: ErrImagePull: not found"
     condition = {"type": "Succeeded", "status": "Unknown", "reason": "Running"}
     status = ward.objects(ObjectKind.BENCHMARK_RUN)["r"]["status"]
     conditions = [*status["conditions"], {**condition, "message": message}]
@@ -123,6 +130,7 @@ TROUBLES: dict[Callable[[Any], None], tuple[str, str, str]] = {
     declared_network: ("network", "WARN", "run r: said of r; a run with isolation.require: Ver"),
     no_pull: ("images", "FAIL", "sb-1 cannot pull registry.example/x:1: not found; push it,"),
     run_without_image: ("images", "FAIL", "run r: cannot pull registry.example/x:1: ErrImagePull"),
+    run_without_image_again: ("images", "FAIL", "run r: pulling x:1; the launch before ended"),
     operator_is_not_shown: ("operator", "WARN", "your account may not look: pods is forbidden"),
 }
 
@@ -140,6 +148,13 @@ def test_a_trouble_is_one_line_that_says_what_to_do(
     assert code == (1 if state == "FAIL" else 0)
     others = {name: each["state"] for name, each in found.items() if name != check}
     assert "FAIL" not in others.values() or trouble is no_operator
+
+
+def test_an_image_that_is_being_pulled_is_named(ward: Any) -> None:
+    run_waits(ward, "task #0: pulling x:1 for 40 s")
+    code, found = doctor()
+    assert (code, found["images"]["state"]) == (0, "OK")
+    assert found["images"]["found"] == "run r: task #0: pulling x:1 for 40 s"
 
 
 @pytest.mark.usefixtures("ward")

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from securebench.client.terminal_text import printable, printable_lines, snippet
 from securebench.client.watch.agent_events import shown_agent
 from securebench.client.watch.progress import (
     Event,
@@ -16,6 +15,7 @@ from securebench.client.watch.progress import (
     terminal_lines,
 )
 from securebench.client.watch.trace import AgentOutputReporter
+from securebench.core.unsafe_text import printable, printable_lines, snippet
 
 
 def plain_console() -> tuple[Console, io.StringIO]:

@@ -359,6 +359,8 @@ async def test_statuses_are_passed_on_and_judged(name, status, tmp_path):
         assert "set-cookie" not in got.headers
         assert relay.report.failure == PASSED[status]
         assert relay.report.failures == bool(PASSED[status])
+        want_cause = f"its answer had status {status}" if PASSED[status] else ""
+        assert relay.report.failure_cause == want_cause
 
 
 async def test_slow_names_of_the_agent_are_no_outage(tmp_path):
@@ -370,27 +372,36 @@ async def test_slow_names_of_the_agent_are_no_outage(tmp_path):
             assert relay.report == report_of_one("openai")
 
 
+MALFORMED = "The origin's answer is malformed or ended too early"
 FAILING = {
-    "redirect": error(307, "Location: https://evil.example/v1/responses"),
-    "compressed": answer(b"x", headers=("content-encoding: gzip",)),
-    "no answer": [],
-    "reset": [RESET],
-    "no HTTP": [b"SSH-2.0-x\r\n\r\n"],
-    "upgrade": [b"HTTP/1.1 101 X\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"],
+    "redirect": (
+        error(307, "Location: https://evil.example/v1/responses"),
+        "The provider answered with a redirect, which is not followed",
+    ),
+    "compressed": (
+        answer(b"x", headers=("content-encoding: gzip",)),
+        "The provider's answer is compressed although it was asked not to be",
+    ),
+    "no answer": ([], MALFORMED),
+    "reset": ([RESET], MALFORMED),
+    "no HTTP": ([b"SSH-2.0-x\r\n\r\n"], MALFORMED),
+    "upgrade": ([b"HTTP/1.1 101 X\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"], MALFORMED),
 }
 
 
 @pytest.mark.parametrize("case", FAILING)
 @BOTH
 async def test_a_provider_that_does_not_answer_is_unavailable(name, case, tmp_path):
-    async with relayed(name, [FAILING[case], answer(*events(name))], tmp_path) as relay:
+    script, want_cause = FAILING[case]
+    async with relayed(name, [script, answer(*events(name))], tmp_path) as relay:
         got = await relay.ask()
         assert (got.status, "location" in got.headers) == (502, False)
         assert got.error["message"].startswith("securebench: ")
         assert (relay.report.failure, relay.report.failures) == ("provider_unavailable", 1)
+        assert relay.report.failure_cause == want_cause
         assert relay.script.dialled == [(HOSTS[name], 443)]
         assert (await relay.ask()).status == 200
-        assert relay.report.failure == ""
+        assert (relay.report.failure, relay.report.failure_cause) == ("", "")
 
 
 @BOTH
@@ -399,7 +410,11 @@ async def test_a_refused_connection_is_unavailable(name, tmp_path):
         around.script.port = 1
         assert (await relay.ask()).status == 502
         assert relay.report == RelayReport(
-            requests=1, failures=1, failure="provider_unavailable", models=(MODELS[name],)
+            requests=1,
+            failures=1,
+            failure="provider_unavailable",
+            failure_cause=f"{HOSTS[name]} is not reachable on port 443",
+            models=(MODELS[name],),
         )
 
 

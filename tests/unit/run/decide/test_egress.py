@@ -262,6 +262,15 @@ def test_every_outage_has_its_words(failure, words):
     assert (found.reason, found.message) == (failure, f"{words}; 3 of 4 requests failed")
 
 
+def test_an_outage_has_its_cause():
+    relay = {"failure": "provider_unavailable", "failure_cause": "m.example has no address"}
+    found = outage(relay=relay, candidate=MISSING)
+    assert found.message == (
+        "the model provider openai did not answer as it should: m.example has no address;"
+        " 3 of 4 requests failed"
+    )
+
+
 def test_an_outage_that_lasts_ends_the_attempt():
     history = history_of(launches=3, provider_retries=2, retries=(Role.HARNESS,))
     found = outage(history=history, candidate=MISSING)

@@ -198,6 +198,20 @@ def test_a_run_that_has_not_begun_waits_for_nothing_yet():
     assert run_waiting([], [attempt()], NOW) is None
 
 
+def test_an_image_that_cannot_be_pulled_again_is_said_once():
+    again = LaunchKey(0, 1, Role.HARNESS, 2)
+    waiting = {"reason": "ErrImagePull", "message": "no such image"}
+    container = {"name": "harness", "image": "x:1", "state": {"waiting": waiting}}
+    raw = raw_pod(again, status={"phase": "Pending", "containerStatuses": [container]})
+    raw["spec"]["nodeName"] = "node-1"
+    found = run_waiting([pod_view(raw)], [attempt(last_lost=lost(NOW), live=again)], NOW)
+    assert found is not None
+    assert found.message == (
+        "cannot pull x:1: ErrImagePull: no such image; "
+        "the launch before ended with image_pull_failed"
+    )
+
+
 def test_a_later_launch_says_why_the_one_before_ended():
     again = LaunchKey(0, 1, Role.HARNESS, 2)
     mine = attempt(last_lost=lost(NOW), live=again)

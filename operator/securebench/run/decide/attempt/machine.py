@@ -226,6 +226,7 @@ def _outage(
         return None
     launch = LaunchKey(*history.key, Role.HARNESS, production.launch)
     message = OUTAGES[relay.failure].format(provider=_provider(plan))
+    message += f": {relay.failure_cause}" if relay.failure_cause else ""
     message += f"; {relay.failures} of {relay.requests} requests failed"
     if history.provider_retries < plan.policy.provider_retries:
         return Lost(launch, relay.failure, message, now)

@@ -6,11 +6,11 @@ Source: decision 0037.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from securebench.benchmark.families.registry import text_verifier
-from securebench.client.terminal_text import snippet
+from securebench.core.unsafe_text import snippet
 from securebench.run.records.reading import Record
 
 QUOTE_CHARACTERS: Final = 300
@@ -20,6 +20,12 @@ WRONG_ANSWER: Final = "wrong_answer"
 CHECKS_FAILED: Final = "checks_failed"
 NO_VERIFIER: Final = "no_verifier"
 """Reasons that the command line prints for records without ``failure_reason``."""
+
+_PYTEST_ERROR: Final = "E  "
+"""Begins the lines of pytest that say what went wrong."""
+
+_OURS: Final = "securebench: "
+"""Begins lines that SecureBench adds to the output of a check."""
 
 _OF_THE_AGENT = frozenset({"agent", "resource", "provider"})
 """Outcomes that the harness's exit code and output help to explain, if no check ran."""
@@ -86,24 +92,61 @@ def _parts(record: Record) -> tuple[str, ...]:
         answer = snippet(str(record.get("candidate_text") or ""))
         return (f'the answer was "{answer[:QUOTE_CHARACTERS]}"',)
     verifier = tuple(_exit_details(record, "verifier"))
-    if verifier or record.get("outcome") not in _OF_THE_AGENT:
-        return verifier
+    if verifier:
+        return (*verifier, *_failed_agent(record))
+    if record.get("outcome") not in _OF_THE_AGENT:
+        return ()
     return tuple(_exit_details(record, "producer"))
 
 
+def _failed_agent(record: Record) -> Iterator[str]:
+    """Yield how the agent ended whose candidate was checked, if it said that it failed."""
+    code = _exit_code(record, "producer")
+    if code:
+        line = _quote(record, "producer")
+        yield f"the agent ended with exit code {code}" + (f", {line}" if line else "")
+
+
 def _exit_details(record: Record, who: str) -> Iterator[str]:
-    metadata = record.get(f"{who}_metadata")
-    code = metadata.get("exit_code") if isinstance(metadata, Mapping) else None
-    if not isinstance(code, int):
+    code = _exit_code(record, who)
+    if code is None:
         return
     yield f"exit code {code}"
-    for stream in ("stderr", "stdout"):
-        line = _last_line(record.get(f"{who}_{stream}"))
-        if line:
-            yield f"{stream}: {line}"
-            return
+    line = _quote(record, who)
+    if line:
+        yield line
 
 
-def _last_line(text: object) -> str:
-    lines = text.rstrip().splitlines() if isinstance(text, str) else []
-    return snippet(lines[-1])[:QUOTE_CHARACTERS] if lines else ""
+def _exit_code(record: Record, who: str) -> int | None:
+    metadata = record.get(f"{who}_metadata")
+    code = metadata.get("exit_code") if isinstance(metadata, Mapping) else None
+    return code if isinstance(code, int) else None
+
+
+def _quote(record: Record, who: str) -> str:
+    """Return the line that says most about how a program ended, with its stream, or nothing."""
+    found = {stream: _lines(record.get(f"{who}_{stream}")) for stream in ("stderr", "stdout")}
+    for choose in (_last_of_others, _last):
+        for stream, lines in found.items():
+            line = _pytest_error(lines) or choose(lines)
+            if line:
+                return f"{stream}: {snippet(line)[:QUOTE_CHARACTERS]}"
+    return ""
+
+
+def _lines(text: object) -> list[str]:
+    lines = text.splitlines() if isinstance(text, str) else []
+    return [line for line in lines if line.strip()]
+
+
+def _pytest_error(lines: Sequence[str]) -> str:
+    found = (line for line in lines if line.startswith(_PYTEST_ERROR))
+    return next(found, "").removeprefix(_PYTEST_ERROR)
+
+
+def _last_of_others(lines: Sequence[str]) -> str:
+    return _last([line for line in lines if not line.startswith(_OURS)])
+
+
+def _last(lines: Sequence[str]) -> str:
+    return lines[-1] if lines else ""

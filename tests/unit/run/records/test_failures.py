@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from securebench.client.watch.failures import counts_line, failure, reason_counts
+from securebench.run.records.failures import counts_line, failure, reason_counts
 
 
 def record(**fields: object) -> dict[str, object]:
@@ -34,6 +34,30 @@ def record(**fields: object) -> dict[str, object]:
                 "producer_stderr": "of the agent",
             },
             ("checks_failed", "exit code 2; stdout: 1 failed"),
+        ),
+        "what pytest found, not that pytest failed": (
+            {
+                "verifier_metadata": {"exit_code": 2},
+                "verifier_stdout": "== ERRORS\nE   No module named 'fib'\nE   x\n= 1 error in 1s =",
+                "verifier_stderr": "securebench: pytest ended with exit code 2\n",
+            },
+            ("checks_failed", "exit code 2; stdout: No module named 'fib'"),
+        ),
+        "our own words where there are no others": (
+            {"verifier_metadata": {"exit_code": 1}, "verifier_stderr": "securebench: it is late\n"},
+            ("checks_failed", "exit code 1; stderr: securebench: it is late"),
+        ),
+        "a check of what an agent left that failed itself": (
+            {
+                "verifier_metadata": {"exit_code": 1},
+                "verifier_stderr": "cat: None",
+                "producer_metadata": {"exit_code": 3},
+                "producer_stderr": "no luck\n",
+            },
+            (
+                "checks_failed",
+                "exit code 1; stderr: cat: None; the agent ended with exit code 3, stderr: no luck",
+            ),
         ),
         "exit 3 and nothing printed": (
             {
