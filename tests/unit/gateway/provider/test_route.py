@@ -269,7 +269,12 @@ async def test_a_refused_key_is_final(name, tmp_path):
                 assert "rejects the key" in got.error["message"]
             assert len(relay.script.asked) == 1
             assert relay.report == RelayReport(
-                requests=1, blocked=1, failures=1, failure="provider_auth", models=(MODELS[name],)
+                requests=1,
+                blocked=1,
+                failures=1,
+                failure="provider_auth",
+                failure_cause=f"its answer had status {status}",
+                models=(MODELS[name],),
             )
             assert [line["reason"] for line in await relay.log(2)] == ["provider_auth"] * 2
 
