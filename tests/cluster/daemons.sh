@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The node's daemons and their flags. Sourced by node-up.sh.
+# The node's daemons and their flags, a function each. Sourced, never run.
 
 start_etcd() {
   # A disposable cluster needs no durable etcd.
@@ -29,11 +29,14 @@ start_apiserver() {
     --kubelet-certificate-authority="$pki/ca.crt" --kubelet-preferred-address-types=InternalIP
 }
 
-start_controllers() {
+start_controller_manager() {
   start controller-manager kube-controller-manager --kubeconfig="$STATE/controller-manager.kubeconfig" \
     --service-account-private-key-file="$STATE/pki/sa.key" --root-ca-file="$STATE/pki/ca.crt" \
     --use-service-account-credentials --leader-elect=false --bind-address=127.0.0.1 \
     --allocate-node-cidrs=true --cluster-cidr="$POD_CIDR"
+}
+
+start_scheduler() {
   start scheduler kube-scheduler --kubeconfig="$STATE/scheduler.kubeconfig" --leader-elect=false \
     --bind-address=127.0.0.1
 }
@@ -43,6 +46,9 @@ start_kubelet() {
   render cni.conflist.in > "$STATE/cni/05-cilium.conflist"
   start kubelet kubelet --config="$STATE/kubelet.yaml" --kubeconfig="$STATE/kubelet.kubeconfig" \
     --hostname-override="$NODE_NAME" --node-ip="$NODE_IP" --root-dir="$STATE/kubelet"
+}
+
+start_kube_proxy() {
   start kube-proxy kube-proxy --kubeconfig="$STATE/proxy.kubeconfig" --hostname-override="$NODE_NAME" \
     --proxy-mode=nftables --cluster-cidr="$POD_CIDR" --bind-address="$NODE_IP" --conntrack-max-per-core=0
 }
@@ -53,16 +59,19 @@ link_cilium_run() {
   ln -sfn "$STATE/cilium/host" /run/cilium
 }
 
-start_cilium() {
+CILIUM_COMMON=(--k8s-kubeconfig-path="$STATE/admin.kubeconfig" --ipam=kubernetes --identity-allocation-mode=crd
+  --enable-ipv4=true --enable-ipv6=false)
+CILIUM_ENVIRONMENT=(env "PATH=$CLUSTER_HOME/cilium/bin:$PATH" "K8S_NODE_NAME=$NODE_NAME" CILIUM_K8S_NAMESPACE=kube-system)
+
+start_cilium_operator() {
+  start cilium-operator "${CILIUM_ENVIRONMENT[@]}" cilium-operator-generic "${CILIUM_COMMON[@]}" \
+    --operator-api-serve-addr=127.0.0.1:9234
+}
+
+start_cilium_agent() {
   link_cilium_run
   cp -r "$CLUSTER_HOME/cilium/bpf" "$STATE/cilium/lib/"
-  local common=(--k8s-kubeconfig-path="$STATE/admin.kubeconfig" --ipam=kubernetes --identity-allocation-mode=crd
-    --enable-ipv4=true --enable-ipv6=false)
-  local environment=(env "PATH=$CLUSTER_HOME/cilium/bin:$PATH" "K8S_NODE_NAME=$NODE_NAME"
-    CILIUM_K8S_NAMESPACE=kube-system)
-  start cilium-operator "${environment[@]}" cilium-operator-generic "${common[@]}" \
-    --operator-api-serve-addr=127.0.0.1:9234
-  start cilium-agent "${environment[@]}" cilium-agent "${common[@]}" --routing-mode=native \
+  start cilium-agent "${CILIUM_ENVIRONMENT[@]}" cilium-agent "${CILIUM_COMMON[@]}" --routing-mode=native \
     --ipv4-native-routing-cidr="$POD_CIDR" --enable-ipv4-masquerade=false --enable-endpoint-routes=true \
     --kube-proxy-replacement=false --install-iptables-rules=false --enable-l7-proxy=false --enable-hubble=false \
     --enable-health-checking=false --enable-endpoint-health-checking=false --allow-localhost=always \

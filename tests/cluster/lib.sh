@@ -80,7 +80,7 @@ in_node() { nsenter "--net=/run/netns/$NETNS" "$@"; }
 # /sys anew and hides the cgroups from the kubelet.
 start() {
   local name=$1; shift
-  setsid nsenter "--net=/run/netns/$NETNS" "$@" > "$STATE/logs/$name.log" 2>&1 < /dev/null 9>&- &
+  setsid nsenter "--net=/run/netns/$NETNS" "$@" >> "$STATE/logs/$name.log" 2>&1 < /dev/null 9>&- &
 }
 
 has_own_cilium_run() { [ "$(readlink /run/cilium)" = "$STATE/cilium/host" ]; }

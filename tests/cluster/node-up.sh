@@ -67,9 +67,12 @@ start_node() {
   wait_for 30 in_node curl -fsS http://127.0.0.1:2379/health || die "etcd does not answer; see $STATE/logs/etcd.log"
   start_apiserver
   wait_for 90 answers || die "the API server does not answer; see $STATE/logs/apiserver.log"
-  start_controllers
+  start_controller_manager
+  start_scheduler
   start_kubelet
-  start_cilium
+  start_kube_proxy
+  start_cilium_operator
+  start_cilium_agent
   wait_for 30 test -S "$STATE/containerd.sock" || die "containerd does not start; see $STATE/logs/containerd.log"
   "$HERE/load.sh" "$CLUSTER_HOME/pause.tar"
   wait_for 120 node_is_ready || die "the node does not become Ready; see $STATE/logs"

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import pytest
@@ -17,14 +17,15 @@ from cluster.test_kills import (
     Form,
     check_journal,
     make_pack,
-    operator_processes,
     start,
 )
 from securebench.controller.process.leading import LOST_EXIT_CODE
 from securebench.core.names import OPERATOR_LEASE, holder_pod
 from securebench.run.state.entries import Continued
 from support.comparable import comparable
+from support.node import processes
 from support.release import DATA, CommandError, Release, condition, release
+from support.waiting import until
 
 pytestmark = pytest.mark.cluster
 
@@ -82,14 +83,14 @@ def fail_over(own: Release, number: int) -> float:
     assert condition(own.get("brun", "disturbed"))["status"] == "Unknown", f"over after {number}"
     before, began = holder(own), time.monotonic()
     if number % 2 == 0:
-        (process,) = operator_processes(before.uid)
+        (process,) = (each.pid for each in processes(before.uid) if each.has(b"operator"))
         os.kill(process, signal.SIGSTOP)
         try:
             wait_for_another(own, before)
             seconds = time.monotonic() - began
         finally:
             os.kill(process, signal.SIGCONT)
-        wait_until(lambda: exit_code(own, before.pod) == LOST_EXIT_CODE, f"{before} did not end")
+        until(lambda: exit_code(own, before.pod) == LOST_EXIT_CODE, f"{before} did not end")
     else:
         own.kubectl("delete", "pod", before.pod, "--force", "--grace-period=0", "--wait=false")
         wait_for_another(own, before)
@@ -109,7 +110,7 @@ def holder(own: Release) -> Holder:
 
 def wait_for_another(own: Release, before: Holder) -> None:
     """Wait until another operator has continued the journal of the run."""
-    wait_until(lambda: holder(own).uid not in (before.uid, ""), f"nobody takes over from {before}")
+    until(lambda: holder(own).uid not in (before.uid, ""), f"nobody takes over from {before}")
     after = holder(own)
     uid = own.uid("disturbed")
     journal = f"{DATA}/runs/{uid}/journal.{after.epoch}.jsonl"
@@ -121,7 +122,7 @@ def wait_for_another(own: Release, before: Holder) -> None:
             return False
         return True
 
-    wait_until(is_continued, f"{after} does not go on with the run")
+    until(is_continued, f"{after} does not go on with the run")
 
 
 def exit_code(own: Release, pod: str) -> int | None:
@@ -129,10 +130,3 @@ def exit_code(own: Release, pod: str) -> int | None:
     (status,) = own.get("pod", pod)["status"]["containerStatuses"]
     code = status["lastState"].get("terminated", {}).get("exitCode")
     return None if code is None else int(code)
-
-
-def wait_until(what: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + 2 * MOST_SECONDS
-    while not what():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.1)

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
@@ -16,10 +12,10 @@ import pytest
 
 from securebench.run.state.entries import Finished, LaunchBegun, LaunchLost, Opened, RunEnded
 from support.comparable import comparable
+from support.node import kill_process
 from support.release import (
     OPERATOR,
     CommandError,
-    Raw,
     Release,
     benchmark_run,
     condition,
@@ -154,35 +150,7 @@ def delete_operator(own: Release) -> None:
 
 def kill_operator(own: Release) -> None:
     """Kill -9 the operator's process from the node's side, as soon as there is one."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for pid in operator_processes(pod_uid(own)):
-            os.kill(pid, signal.SIGKILL)
-            return
-        time.sleep(0.1)
-    raise CommandError("no process of the operator was found on this machine")
-
-
-def operator_processes(uid: str) -> Iterator[int]:
-    """Yield the processes ``securebench operator`` of a Pod, as the node sees them."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            groups = (folder / "cgroup").read_text()
-        except OSError:
-            continue
-        is_ours = uid and (uid in groups or uid.replace("-", "_") in groups)
-        if is_ours and words[-2:] == [b"operator", b""]:
-            yield int(folder.name)
-
-
-def pod_uid(own: Release) -> str:
-    """Return the uid of the operator's Pod, or nothing between two Pods."""
-    found: Raw = json.loads(own.kubectl("get", "pods", "-o", "json"))
-    uids = [
-        item["metadata"]["uid"] for item in found["items"] if item["metadata"]["name"] == OPERATOR
-    ]
-    return str(uids[0]) if uids else ""
+    kill_process(lambda: own.pod_uid(OPERATOR), lambda process: process.has(b"operator"))
 
 
 def check_journal(own: Release, run: str, form: Form) -> None:

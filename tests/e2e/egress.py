@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from e2e.scenario import PUBLISHED
 from outside import places
 from support.outside_release import AUTHORITY_MAP, USABLE, authority_map
-from support.release import ROOT, CommandError, Raw, Record, Release, call, release
+from support.release import ROOT, Raw, Record, Release, call, release
 from support.runs import begin, row
 
 OUTSIDE = ROOT / "tests" / "outside" / "outside"
@@ -104,12 +103,3 @@ def published(records: Sequence[Record]) -> Sequence[Record]:
     for record in records:
         PUBLISHED.validate(record)
     return records
-
-
-def until(what: Callable[[], bool], why: str, seconds: float = 120) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + seconds
-    while not what():
-        if time.monotonic() > deadline:
-            raise CommandError(f"{why}: not within {seconds:g} s")
-        time.sleep(0.2)

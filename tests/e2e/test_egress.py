@@ -15,12 +15,12 @@ from e2e.egress import (
     objects,
     published,
     secret,
-    until,
 )
 from outside import journal, places
 from securebench.run.state.entries import LaunchLost, Opened
 from support.release import OPERATOR, Raw, Release, condition
 from support.runs import begin, rows
+from support.waiting import until
 
 pytestmark = pytest.mark.e2e
 

@@ -92,6 +92,11 @@ class Release:
         """Return the uid of a BenchmarkRun, which names its folder on the volume."""
         return str(api.benchmark_run(self.namespace, run)["metadata"]["uid"])
 
+    def pod_uid(self, name: str) -> str:
+        """Return the uid of a Pod, or an empty text while there is none."""
+        words = ("get", "pod", name, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
+        return self.kubectl(*words)
+
     def wait(self, run: str, what: Callable[[Raw], bool], seconds: float = 300) -> Raw:
         """Return a BenchmarkRun as soon as something holds for it."""
         deadline = time.monotonic() + seconds
