@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Annotated
 
@@ -41,6 +42,8 @@ def journal(
 @app.command()
 def operator() -> None:
     """Run the operator; the command of its Pod."""
+    gc.disable()  # nothing of the imports is garbage, and an operator should work soon
+
     from securebench.controller.process.handlers import run_operator
 
     run_operator()

@@ -100,7 +100,7 @@ def check_pack(
     *,
     limit: int | None = None,
     task_file: str = TASK_FILE,
-    checks_files: bool = True,
+    is_checked: bool = False,
 ) -> CheckedPack:
     """Collect everything that would stop a run before its first task, without raising.
 
@@ -109,8 +109,8 @@ def check_pack(
         tasks: Task file.
         limit: Rows behind this many are not read.
         task_file: Workspace path of the public payload.
-        checks_files: Whether to check assets and the places of files, which takes longer than all
-            the rest.
+        is_checked: Whether a pack with this content was checked before: only what compiling needs
+            is done again.
     """
     try:
         pack = load_benchmark_pack(manifest, tasks, limit=limit)
@@ -119,9 +119,11 @@ def check_pack(
     empty = _without_rows(pack, limit)
     if empty is not None:
         return CheckedPack(pack, (), (empty,))
-    compiled = compile_rows(pack, limit=limit)
+    compiled = compile_rows(pack, limit=limit, is_checked=is_checked)
+    if is_checked:
+        return CheckedPack(pack, compiled.tasks, compiled.errors)
     errors = list(compiled.errors)
-    for row, task in compiled.tasks if checks_files else ():
+    for row, task in compiled.tasks:
         errors += (
             row_error(row.context, problem, path=pack.tasks_path, line=row.line)
             for problem in task_problems(task, Path(manifest).parent, task_file=task_file)
@@ -137,16 +139,14 @@ def load_tasks(
     *,
     limit: int | None = None,
     task_file: str = TASK_FILE,
-    checks_files: bool = True,
+    is_checked: bool = False,
 ) -> LoadedPack:
     """Return a pack and its tasks when nothing stops a run; arguments as of ``check_pack``.
 
     Raises:
         ConfigErrors: One PackError per defect of manifest, rows and assets.
     """
-    checked = check_pack(
-        manifest, tasks, limit=limit, task_file=task_file, checks_files=checks_files
-    )
+    checked = check_pack(manifest, tasks, limit=limit, task_file=task_file, is_checked=is_checked)
     if checked.pack is None or checked.errors:
         raise ConfigErrors(checked.errors)
     return LoadedPack(checked.pack, tuple(task for _, task in checked.tasks))

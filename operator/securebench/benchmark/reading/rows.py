@@ -174,6 +174,7 @@ def parse_rows(
     *,
     path: str | None = None,
     limit: int | None = None,
+    is_checked: bool = False,
 ) -> ParsedRows:
     """Return the rows of a task file and all their defects.
 
@@ -182,12 +183,13 @@ def parse_rows(
         manifest: Gives the default family.
         path: Task file as the user named it; stands in the errors.
         limit: Lines from here on are not read at all; None reads all.
+        is_checked: Whether the top level of each row is known to hold.
     """
     rows: list[BenchmarkRow] = []
     errors: list[PackError] = []
     first_lines: dict[str, int] = {}
     for line in islice(lines, limit):
-        row, problems = _parse_line(line, manifest)
+        row, problems = _parse_line(line, manifest, is_checked=is_checked)
         errors += [_error(problem, path, line.number) for problem in problems]
         if row is None:
             continue
@@ -235,20 +237,23 @@ def row_from_object(
     context = _context(line)
     defects = ROW.defects(value)
     problems = [defect.said_of(context) for defect in defects]
-    task_id, family = value.get("id"), value.get("family")
+    task_id, family = value.get("id"), _family(value, manifest)
     if isinstance(task_id, str) and not is_unicode(task_id):
         problems.append(f"{context}.id must not contain half a character")
-    if family is None:
-        family = manifest.default_family
-        if family is None and (MISSPELT, "family") not in {each[1:] for each in defects}:
-            problems.append(f"{context}: family is required")
-    return (None if problems else _row(value, str(family), line)), problems
+    if family is None and (MISSPELT, "family") not in {each[1:] for each in defects}:
+        problems.append(f"{context}: family is required")
+    return (None if problems else _row(value, family, line)), problems
 
 
-def _row(value: Mapping[str, Any], family: str, line: int | None) -> BenchmarkRow:
+def _family(value: Mapping[str, object], manifest: BenchmarkManifest) -> object:
+    family = value.get("family")
+    return manifest.default_family if family is None else family
+
+
+def _row(value: Mapping[str, Any], family: object, line: int | None) -> BenchmarkRow:
     return BenchmarkRow(
         id=value["id"],
-        family=family,
+        family=str(family),
         input=value.get("input") or {},
         eval=value.get("eval") or {},
         assets=tuple(value.get("assets") or ()),
@@ -270,7 +275,7 @@ def _error(reason: str, path: str | None, line: int) -> PackError:
 
 
 def _parse_line(
-    line: RawLine, manifest: BenchmarkManifest
+    line: RawLine, manifest: BenchmarkManifest, *, is_checked: bool
 ) -> tuple[BenchmarkRow | None, list[str]]:
     try:
         value = parse_json(line.content)
@@ -278,6 +283,8 @@ def _parse_line(
         return None, [problem.reason]
     if not isinstance(value, dict):
         return None, ["benchmark row must be an object"]
+    if is_checked:
+        return _row(value, _family(value, manifest), line.number), []
     return row_from_object(value, manifest, line=line.number)
 
 

@@ -76,14 +76,14 @@ def bound_plan(
         spec: Spec of the run.
         pack: Its frozen pack.
         pinned: What its first start pinned.
-        is_new: Whether nobody has checked the pack's files yet. A run that goes on has a frozen
+        is_new: Whether nobody has checked the pack yet. A run that goes on has a frozen
             pack of the same digest, and its operator should work soon.
 
     Raises:
         InvalidInputError: Spec or pack do not hold.
     """
     harness = spec_harness(spec)
-    loaded = _load(pack, spec, harness.task_file, pinned.kept, checks_files=is_new)
+    loaded = _load(pack, spec, harness.task_file, pinned.kept, is_checked=not is_new)
     answers = _answers(spec, loaded.tasks, pinned.answers)
     plan = build_plan(
         PlanInputs(
@@ -143,14 +143,14 @@ def _load(
     task_file: str,
     kept: Collection[int],
     *,
-    checks_files: bool,
+    is_checked: bool,
 ) -> LoadedPack:
     limit = spec.task_selector.limit
     if limit is not None and kept:
         limit = max(limit, max(kept) + 1)
     try:
         return load_tasks(
-            pack.manifest, pack.tasks, limit=limit, task_file=task_file, checks_files=checks_files
+            pack.manifest, pack.tasks, limit=limit, task_file=task_file, is_checked=is_checked
         )
     except ConfigErrors as errors:
         raise ConfigErrors([_relative(error, pack.folder) for error in errors.errors]) from None

@@ -163,6 +163,7 @@ def run_operator() -> None:
     """
     settings = load_settings(os.environ)
     configure_logs(settings.log_format)
+    gc.enable()  # the command line disables it for the imports
     gc.freeze()  # a hundred thousand objects of modules, which no collection has to look at again
 
     async def work(cluster: Cluster, lead: VolumeLead) -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from securebench.benchmark.files import load
+from securebench.benchmark.pack import task as compiling
 from securebench.cluster.port import ObjectKind
 from securebench.controller.binding.prepare import prepare
 from securebench.controller.process.supervisor import run_object
@@ -106,18 +107,24 @@ async def test_the_pack_may_change_or_go_below_a_run(world):
     assert (await world.bind()).plan == first.plan
 
 
-async def test_the_files_of_a_pack_are_checked_by_the_first_start_only(world, monkeypatch):
-    checked = []
+async def test_a_pack_is_checked_by_the_first_start_only(world, monkeypatch):
+    files, rows = [], []
 
-    def problems(task, *_, **__):
-        checked.append(task.id)
+    def file_problems(task, *_, **__):
+        files.append(task.id)
         return iter(())
 
-    monkeypatch.setattr(load, "task_problems", problems)
+    def row_problems(family, *_):
+        rows.append(family)
+        return iter(())
+
+    monkeypatch.setattr(load, "task_problems", file_problems)
+    monkeypatch.setattr(compiling, "row_problems", row_problems)
     first = await world.bind()
-    assert checked == ["a", "b", "c"]
+    assert files == ["a", "b", "c"]
+    assert rows == ["multiple_choice"] * 3
     assert (await world.bind()).plan == first.plan
-    assert len(checked) == 3
+    assert (len(files), len(rows)) == (3, 3)
 
 
 async def test_fields_that_may_change_do_not_matter(world):
