@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from random import Random
 
-from chaos.kit.node_run import IMAGE, NodeRun
+from chaos.kit.node_run import NodeRun
 from securebench.core.names import ROLE_LABEL
-from securebench.run.observe.waiting import CANNOT_PULL
 from support.node import Process, kill_process, restart_daemon
 from support.release import CHART, OPERATOR, RELEASE, Raw, call, condition
 from support.waiting import until
@@ -17,7 +15,6 @@ from support.waiting import until
 Fault = Callable[[NodeRun, Random], None]
 
 ATTEMPT_ROLES = ("harness", "verifier")
-SOURCE_IMAGE = "docker.io/library/python:3.11-slim"
 CRD = "benchmarkruns.securebench.dev"
 COLUMN = {"name": "Chaos", "type": "string", "jsonPath": ".metadata.uid", "priority": 1}
 
@@ -77,30 +74,6 @@ def kill_gateway(run: NodeRun, _: Random) -> None:
 
 def _kill_in(run: NodeRun, role: str, is_meant: Callable[[Process], bool]) -> None:
     kill_process(lambda: str(run.running(role)["metadata"]["uid"]), is_meant)
-
-
-def hide_image(run: NodeRun, _: Random) -> None:
-    """Take the image's name away until the run says that it cannot be pulled."""
-    _images("rm", IMAGE)
-    try:
-        run.wait_for(lambda seen: f"{CANNOT_PULL} {IMAGE}" in condition(seen)["message"])
-    finally:
-        _images("tag", "--force", SOURCE_IMAGE, IMAGE)
-
-
-def _images(*words: str) -> None:
-    ctr = ("ctr", "-a", "/var/lib/securebench-node/containerd.sock", "-n", "k8s.io", "images")
-    call(*ctr, *words)
-
-
-@contextmanager
-def image() -> Iterator[None]:
-    """Give an image of the node the name that the runs use."""
-    _images("tag", "--force", SOURCE_IMAGE, IMAGE)
-    try:
-        yield
-    finally:
-        _images("rm", IMAGE)
 
 
 def fill_quota(run: NodeRun, _: Random) -> None:
@@ -170,7 +143,6 @@ NODE_FAULTS: dict[str, Fault] = {
     "node-gateway-killed": kill_gateway,
     "node-service-deleted": delete_service,
     "node-policies-deleted": delete_policies,
-    "node-image-missing": hide_image,
     "node-quota": fill_quota,
     "node-crd-changed": change_crd,
 }

@@ -11,7 +11,7 @@ from chaos.kit.catalogue import Kind, kinds
 from chaos.kit.node_run import END, SETTLED, TASKS, NodeRun, pack, start
 from chaos.kit.table import ROWS
 from chaos.kit.verdict import Course, Verdict, judge
-from chaos.node_faults import DAEMON_FAULTS, NODE_FAULTS, Fault, image
+from chaos.node_faults import DAEMON_FAULTS, NODE_FAULTS, Fault
 from e2e.egress import egress_release
 from support.node import is_local
 from support.release import Release
@@ -33,7 +33,7 @@ def own() -> Iterator[Release]:
     """A release whose gateways look at the fake internet, with the pack of all runs."""
     if not is_local():
         pytest.skip("these faults are brought about on the local node")
-    with image(), egress_release("sb-chaos-node") as installed:
+    with egress_release("sb-chaos-node") as installed:
         installed.create(pack()[0])
         yield installed
 
