@@ -245,11 +245,12 @@ scale: setup ## Measure a run of SCALE_TASKS tasks: decisions and export, then a
 	  --compared $(SCALE_COMPARED) --rounds $(SCALE_ROUNDS) --parallelism $(SCALE_PARALLELISM) --seconds $(SCALE_SECONDS) \
 	  --flights $(SCALE_FLIGHTS) --runs $(SCALE_RUNS) --restart $(SCALE_RESTART) $(if $(SCALE_PLOT),--plot $(SCALE_PLOT))
 
-packs: setup install load ## Every runnable pack with its own answers and with none: 1.0 and 0.0, and graded again; those of init with their own answers
+packs: setup install load ## Every runnable pack with its own answers and with none: 1.0 and 0.0, graded again, and pulled from a registry; those of init
+	@tests/cluster/packages.sh registry
 	@pytest tests/unit/benchmarks -m slow
 	@$(WITH_CLUSTER); pytest tests/cluster/test_init_packs.py -m slow
 	@$(WITH_CLUSTER); python tests/packs/packs.py --namespace $(NAMESPACE)
-	@$(WITH_CLUSTER); pytest tests/e2e/test_regrades.py -m slow
+	@$(WITH_CLUSTER); pytest tests/e2e/test_regrades.py tests/e2e/test_pack_images.py -m slow
 
 audits: setup install load ## Audit every pack of ours, which must be clean, and a bad one, which must not be
 	@images/build.sh bad-pack

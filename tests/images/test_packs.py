@@ -21,13 +21,11 @@ from securebench.run.api.models import Pack
 from support.build import FakeClock, context_of
 from support.fake_cluster import FakeCluster
 from support.pack_registry import docker_config
-from support.registry import registry
+from support.registry import HTPASSWD, PASSWORD, USER, registry
 from support.release import call
 
 PACK = Path(__file__).parents[2] / "benchmarks" / "terminal-task-smoke"
 FILES = ("--manifest", str(PACK / "manifest.yaml"), "--tasks", str(PACK / "tasks.jsonl"))
-HTPASSWD = "someone:$2y$05$xJvMxoYNa7lFKjMjT3pMPuSxJ5cerWBHXNFniY.mA1fKaH2BgZ7jC"
-PASSWORD = "right"
 
 
 def printed(*words: str, code: int = 0) -> str:
@@ -110,13 +108,13 @@ def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_without_the_right_credentials_nothing_is_pushed(guarded: str, tmp_path: Path) -> None:
     push = ("push", "--plain-http", "--image", f"{guarded}/a:1", *FILES)
     assert f"docker login {guarded}" in printed(*push, code=1)
-    wrong = docker_config(guarded, "someone", "wrong")
+    wrong = docker_config(guarded, USER, "wrong")
     (tmp_path / "docker" / "config.json").write_bytes(wrong)
     assert "the registry answers 401" in printed(*push, code=1)
 
 
 def test_the_operator_pulls_with_its_secret(guarded: str, tmp_path: Path, pack_digest: str) -> None:
-    config = docker_config(guarded, "someone", PASSWORD)
+    config = docker_config(guarded, USER, PASSWORD)
     (tmp_path / "docker" / "config.json").write_bytes(config)
     push = ("push", "--plain-http", "--image", f"{guarded}/a:1", *FILES)
     pack = Pack(image=told("image", printed(*push)))
@@ -133,7 +131,7 @@ def test_the_operator_pulls_with_its_secret(guarded: str, tmp_path: Path, pack_d
         return await fetch_pack(context, pack)
 
     with pytest.raises(PackError, match=r"answers 401; .* settings\.packRegistries\.secret"):
-        asyncio.run(pull(docker_config(guarded, "someone", "wrong")))
+        asyncio.run(pull(docker_config(guarded, USER, "wrong")))
     source = asyncio.run(pull(config))
 
     assert freeze(root, pack, source).digest == pack_digest

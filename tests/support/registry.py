@@ -11,6 +11,11 @@ import yaml
 
 from support.servers import free_port, serving
 
+USER = "someone"
+PASSWORD = "right"
+HTPASSWD = f"{USER}:$2y$05$xJvMxoYNa7lFKjMjT3pMPuSxJ5cerWBHXNFniY.mA1fKaH2BgZ7jC"
+"""The line of a registry's file of passwords for both."""
+
 
 @contextmanager
 def registry(
