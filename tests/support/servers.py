@@ -35,7 +35,7 @@ def serving(
     is_ready: Callable[[], bool],
     environment: Mapping[str, str] | None = None,
     log: IO[str] | None = None,
-) -> Iterator[None]:
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server until the end of the block, which begins when it is ready.
 
     Args:
@@ -51,7 +51,7 @@ def serving(
             assert server.poll() is None, f"{words[0]} has ended"
             assert time.monotonic() < deadline, f"{words[0]} is not ready"
             time.sleep(0.1)
-        yield
+        yield server
     finally:
         server.terminate()
         server.wait(timeout=30)

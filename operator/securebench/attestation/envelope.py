@@ -35,6 +35,9 @@ __all__ = [
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 
+MAX_SAID: Final = 300
+"""Characters of what a service's client says; some print whole answers."""
+
 _BAD_PEM = (ValueError, TypeError, UnsupportedAlgorithm)
 
 
@@ -64,14 +67,16 @@ def sealed(payload: bytes, signer: Signer | None) -> bytes:
         signer: Signs it.
 
     Raises:
-        SigningFailedError: The signer did not.
+        SigningFailedError: The signer did not, or not with the key that its public part says.
     """
     envelope = Envelope(payload, PAYLOAD_TYPE, {})
     if signer is not None:
         try:
             envelope.sign(signer)
         except Exception as error:  # each client of a service has errors of its own
-            raise SigningFailedError(f"{type(error).__name__}: {error}") from error
+            raise SigningFailedError(_said(error)) from error
+        if not _is_signed(envelope, signer.public_key):
+            raise SigningFailedError("the service signs with another key than the public one")
     return _encode(envelope)
 
 
@@ -118,8 +123,10 @@ def service_signer(uri: str, public_pem: bytes) -> Signer:
         return Signer.from_priv_key_uri(uri, key)
     except UnsupportedLibraryError as error:
         raise ConfigError(f"needs a client that is not installed: {error}") from None
+    except KeyError as error:  # the signer for AWS looks the scheme up in a table
+        raise ConfigError(f"is of a kind that its service does not sign with: {error}") from None
     except Exception as error:  # each client of a service has errors of its own
-        raise ConfigError(f"cannot be used: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"cannot be used: {_said(error)}") from error
 
 
 def pem_key(pem: bytes) -> Key:
@@ -145,6 +152,12 @@ def _is_signed(envelope: Envelope, key: Key) -> bool:
     except VerificationError:
         return False
     return True
+
+
+def _said(error: Exception) -> str:
+    """Return an error of a service's client as one line."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= MAX_SAID else f"{text[:MAX_SAID]}…"
 
 
 def _encode(envelope: Envelope) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,9 @@ from securebench.protocol.volume import (
 
 SIGN_AGAIN_SECONDS: Final = (1.0, 5.0)
 """Until a key management service that did not sign is asked again."""
+
+SIGN_SECONDS: Final = 20.0
+"""For one answer of a service. The clients have bounds of their own, of minutes for some."""
 
 
 def write_statement(store: RunStore, signer: Signer | None) -> None:
@@ -74,10 +78,21 @@ def write_statement(store: RunStore, signer: Signer | None) -> None:
 def _sealed(payload: bytes, signer: Signer | None) -> bytes:
     for seconds in SIGN_AGAIN_SECONDS:
         try:
-            return sealed(payload, signer)
+            return _sealed_in_time(payload, signer)
         except SigningFailedError:
             time.sleep(seconds)
-    return sealed(payload, signer)
+    return _sealed_in_time(payload, signer)
+
+
+def _sealed_in_time(payload: bytes, signer: Signer | None) -> bytes:
+    """Sign in a thread, which is left behind if the service does not answer."""
+    pool = ThreadPoolExecutor(1, "signing")
+    try:
+        return pool.submit(sealed, payload, signer).result(SIGN_SECONDS)
+    except TimeoutError:
+        raise SigningFailedError(f"no answer within {SIGN_SECONDS:.0f} seconds") from None
+    finally:
+        pool.shutdown(wait=False)
 
 
 def _digests(folder: Path) -> Iterator[tuple[str, str]]:

@@ -2,15 +2,27 @@
 
 import json
 import os
+import threading
+from unittest import mock
 
 import pytest
+from securesystemslib.signer import SIGNER_FOR_URI_SCHEME
 
 from securebench.controller.volume import statement
 from securebench.controller.volume.index import RunIndex
 from securebench.run.layout import run_folder
 from support.key_services import URI, service
 from support.operator_world import World, opened
-from support.sealed_runs import OPERATOR, SIGNING, check, handed_on, place_key, run_to_end, told
+from support.sealed_runs import (
+    OPERATOR,
+    SIGNING,
+    check,
+    handed_on,
+    key_pair,
+    place_key,
+    run_to_end,
+    told,
+)
 
 STATEMENT = "statement.dsse.json"
 
@@ -148,3 +160,37 @@ def test_a_key_management_service_signs_or_is_asked_again(
             "the statement on the results is not signed: the key test-kms:bench did not sign: "
             "ConnectionError: connection refused"
         )
+
+
+def unsigned_because(world):
+    message = world.condition("ResultsSealed")["message"]
+    return message.partition("the key test-kms:bench did not sign: ")[2]
+
+
+def test_a_service_that_signs_with_another_key_is_found_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(statement, "SIGN_AGAIN_SECONDS", ())
+    signing = {"uri": URI, "public_key": OPERATOR.public.decode()}
+    with service(key=key_pair(2)), opened(World, tmp_path, signing=signing) as world:
+        uid = run_to_end(world, "nightly")
+        assert unsigned_because(world) == "the service signs with another key than the public one"
+    assert signatures(tmp_path, uid) == []
+
+
+def test_a_service_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(statement, "SIGN_AGAIN_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(statement, "SIGN_SECONDS", 0.01)
+    signing = {"uri": URI, "public_key": OPERATOR.public.decode()}
+    hangs = threading.Event()
+
+    with (
+        service(),
+        mock.patch.object(
+            SIGNER_FOR_URI_SCHEME["test-kms"], "sign", side_effect=lambda _: hangs.wait()
+        ),
+        opened(World, tmp_path, signing=signing) as world,
+    ):
+        try:
+            run_to_end(world, "nightly")
+        finally:
+            hangs.set()
+        assert unsigned_because(world) == "no answer within 0 seconds"
