@@ -115,6 +115,10 @@ install: load-core ## Install or upgrade the chart on the local cluster
 
 run: setup install ## Run a real pack on the local cluster, from nothing to candidates.jsonl
 	@$(WITH_CLUSTER); securebench run --namespace $(NAMESPACE) --config $(TESTER)
+	@echo 'make run is done; what it calls FAIL are wrong answers of the agent. Next, in your shell:'
+	@echo '  eval "$$($(CURDIR)/tests/cluster/cluster env)"; export PATH="$(VENV)/bin:$$PATH"'
+	@echo '  kubectl config set-context --current --namespace $(NAMESPACE)'
+	@echo 'and then the tutorial: docs/tutorial.md'
 
 test: ## Run every tier; the closing lines of all come last
 	@.ci/stages $(STAGES)

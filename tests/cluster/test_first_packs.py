@@ -66,7 +66,8 @@ def test_the_tutorial_does_what_it_says(tutorial: Followed) -> None:
 
     assert "runs of this pack say labels.pack_audit=passed from now on" in checked
     assert "run_id=unit-conversion total=3 verification=complete verified=3 passed=2" in checked
-    assert '"passed": false' in seen
+    assert 'lb-to-g attempt 1: not passed: wrong_answer: the answer was "Answer: 3.0"' in seen
+    assert "==> producer/stdout <==\nAnswer: 3.0" in seen
     assert "lb-to-g" in (folder / "unit-conversion/report.html").read_text(encoding="utf-8")
     assert "passed=3" in compared
     assert "lb-to-g  0/1     1/1" in compared

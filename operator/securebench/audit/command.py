@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +17,15 @@ from securebench.audit.images.archive import catalogue
 from securebench.audit.report import Report, write_report
 from securebench.audit.rules.verdicts import Records
 from securebench.audit.subject import Subject, load_subject
-from securebench.audit.trials import TESTER_FILE, TrialKind, run_trial
+from securebench.audit.trials import TrialKind, run_trial
 from securebench.benchmark.files.pack_digest import pack_digest
 from securebench.benchmark.lint.pack_lint import LintFinding, lint_harness
-from securebench.client.submit.tester_config import TesterConfig, load_tester_config
+from securebench.client.output import print_note
+from securebench.client.submit.tester_config import (
+    TESTER_FILE,
+    TesterConfig,
+    load_tester_config,
+)
 from securebench.client.volume.connection import ClusterTarget, open_connection
 from securebench.core.clock import SystemClock, rfc3339
 from securebench.core.errors import SecureBenchError
@@ -28,6 +34,9 @@ from securebench.core.unsafe_text import printable
 from securebench.protocol.audit_result import AuditResult, PackAudit
 from securebench.protocol.extraction import ExtractionMode
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
+
+_HANDED_IN: Mapping[TrialKind, str] = {"oracle": "its reference answers", "nop": "nothing"}
+"""What the runs of an audit hand in."""
 
 PLAIN_WIDTH = 160
 """Columns of the table where stdout is no terminal."""
@@ -84,6 +93,8 @@ def _show(report: Report) -> None:
     if not console.is_terminal:
         console.width = PLAIN_WIDTH
     console.print(report.table())
+    if report.idle_rules():
+        console.print(f"not about this pack: {', '.join(report.idle_rules())}", soft_wrap=True)
     for remedy in report.remedies():
         console.print(printable(remedy), soft_wrap=True)
 
@@ -167,6 +178,7 @@ def _runner(target: ClusterTarget, versions: set[str]) -> RunPack:
     """Return what runs a pack and collects the versions of the verifiers that judged it."""
 
     def run_pack(folder: Path, kind: TrialKind, limit: int | None) -> Records:
+        print_note(f"running the pack with {_HANDED_IN[kind]}, as harness {kind}")
         records = asyncio.run(run_trial(target, folder, kind, limit=limit)).records
         versions.update(str(record.get("verifier_version")) for record in records)
         return records

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 PACK = "pack"
 """Object of a finding that concerns no single task."""
@@ -94,6 +95,10 @@ def findings(rule: str, problems: Iterable[FindingProblem], summary: str) -> tup
     return found or (Finding(rule, FindingOutcome.PASSED, PACK, summary),)
 
 
+NO_TASK: Final = "the pack has no task that this rule is about"
+"""Message of a rule that has passed because it has nothing to look at."""
+
+
 def summary(count: int, text: str) -> str:
     """Return what a rule inspected.
 
@@ -101,7 +106,7 @@ def summary(count: int, text: str) -> str:
         count: Tasks.
         text: What is in order with so many tasks, with ``{}`` for their number.
     """
-    return text.format(count) if count else "the pack has no task that this rule is about"
+    return text.format(count) if count else NO_TASK
 
 
 def not_checked(rule: str, message: str, remedy: str) -> tuple[Finding, ...]:

@@ -12,7 +12,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
-from securebench.audit.findings import Finding, FindingOutcome, Rule
+from securebench.audit.findings import NO_TASK, Finding, FindingOutcome, Rule
 from securebench.audit.rules.families import answer_rules
 from securebench.core.unsafe_text import printable
 from securebench.protocol.audit_result import PackAudit
@@ -86,11 +86,13 @@ class Report:
         return f"pack={self.pack_id} {counts} report={path.resolve()}"
 
     def table(self) -> Table:
-        """Return the findings as a table."""
+        """Return the findings as a table, without rules that have nothing to look at."""
         table = Table(box=SIMPLE)
         for column in ("rule", "outcome", "object", "finding"):
             table.add_column(column, overflow="fold", no_wrap=column in {"rule", "outcome"})
         for finding in self.findings:
+            if finding.message == NO_TASK:
+                continue
             table.add_row(
                 finding.rule,
                 Text(finding.outcome.value, style=_STYLES[finding.outcome]),
@@ -98,6 +100,10 @@ class Report:
                 Text(printable(finding.message)),
             )
         return table
+
+    def idle_rules(self) -> tuple[str, ...]:
+        """Return the rules that have nothing to look at in this pack."""
+        return tuple(finding.rule for finding in self.findings if finding.message == NO_TASK)
 
     def remedies(self) -> tuple[str, ...]:
         """Return what has to be done, one line for each thing, with the rules that ask for it."""

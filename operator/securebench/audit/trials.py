@@ -13,6 +13,7 @@ from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.client.session.facade import open_session
 from securebench.client.submit.prepare import prepare
 from securebench.client.submit.tester_config import (
+    TESTER_FILE,
     BenchmarkSection,
     HarnessSection,
     RunSection,
@@ -26,9 +27,6 @@ from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import CANDIDATES
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 from securebench.run.records.reading import Record
-
-TESTER_FILE = "tester.yaml"
-"""Of a pack's own folder; its harness and output folder are not used here."""
 
 TrialKind = Literal["oracle", "nop"]
 

@@ -35,7 +35,10 @@ OperatorPod = Annotated[
     ),
 ]
 OptionalConfig = Annotated[
-    Path | None, typer.Option("--config", help="Tester YAML that names the pack.")
+    Path | None,
+    typer.Option(
+        "--config", help="Tester YAML that names the pack, or the folder with tester.yaml."
+    ),
 ]
 Manifest = Annotated[Path | None, typer.Option("--manifest", help="Manifest of the pack.")]
 Tasks = Annotated[Path | None, typer.Option("--tasks", help="Task file of the pack.")]
@@ -59,7 +62,9 @@ OptionalTask = Annotated[
     ),
 ]
 Output = Annotated[OutputForm, typer.Option("--output", "-o", help="Form of what is printed.")]
-Config = Annotated[Path, typer.Option("--config", help="Tester YAML.")]
+Config = Annotated[
+    Path, typer.Option("--config", help="Tester YAML, or the folder with tester.yaml.")
+]
 EnvFile = Annotated[Path, typer.Option("--env-file", help="Dotenv file.")]
 Limit = Annotated[int | None, typer.Option("--limit", help="Only the first N rows.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Keep finished records, run the rest.")]

@@ -37,9 +37,20 @@ app.add_typer(imports, name="import")
 def init_command(
     folder: Annotated[Path, typer.Argument(help="Folder to make; it may exist if it is empty.")],
     *,
-    family: Annotated[str, typer.Option("--family", help="Kind of task, such as short_answer.")],
+    family: Annotated[
+        str,
+        typer.Option(
+            "--family",
+            help="Kind of task: multiple_choice, short_answer, free_response, code_completion,"
+            " repo_patch or terminal_task.",
+        ),
+    ],
     agent: Annotated[
-        str, typer.Option("--agent", help="Harness type, such as command or codex.")
+        str,
+        typer.Option(
+            "--agent",
+            help="Harness type: command, codex, claude_code, mini_swe_agent or opencode.",
+        ),
     ] = "command",
 ) -> None:
     """Make a pack that runs at once, with reference answers and editor support."""
@@ -49,7 +60,10 @@ def init_command(
 
 
 @app.command("lint")
-def pack_lint(
+def pack_lint(  # noqa: PLR0913 - flags
+    folder: Annotated[
+        Path | None, typer.Argument(help="Tester YAML, or the folder with tester.yaml.")
+    ] = None,
     config: OptionalConfig = None,
     manifest: Manifest = None,
     tasks: Tasks = None,
@@ -64,7 +78,7 @@ def pack_lint(
     from securebench.client.packs import lint
     from securebench.client.packs.source import PackFiles
 
-    files, as_json = PackFiles(config, manifest, tasks), output is TextOrJson.JSON
+    files, as_json = PackFiles(config or folder, manifest, tasks), output is TextOrJson.JSON
     if watch:
         end_with(lambda: lint.watch(files, as_json=as_json))
     end_with(lambda: lint.lint(files, strict=strict, as_json=as_json))

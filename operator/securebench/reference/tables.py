@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 from securebench.core.json_schema import Schema
@@ -18,24 +18,28 @@ class FieldRow(NamedTuple):
     name: str
     schema: Schema
     is_required: bool
+    other: str = ""
+    """Of two forms the first key of the one that does not have this key."""
 
 
-def field_rows(schema: Schema, place: str = "") -> Iterator[FieldRow]:
+def field_rows(schema: Schema, place: str = "", other: str = "") -> Iterator[FieldRow]:
     """Yield the keys of an object and of objects in it, in the order of the schema.
 
     Args:
         schema: Schema of an object; of two forms the keys of both.
         place: Path of the object; empty for the root.
+        other: Of two forms the first key of the other one; empty for the only form.
     """
     required = cast("Collection[str]", schema.get("required", ()))
     for name, below in object_at(schema, "properties").items():
         here = f"{place}.{name}" if place else name
         own = object_in(below)
-        yield FieldRow(here, own, name in required)
+        yield FieldRow(here, own, name in required, other)
         yield from field_rows(*_below(own, here))
-    for form in ("then", "else"):
+    for form, opposite in (("then", "else"), ("else", "then")):
         if form in schema:
-            yield from field_rows(object_at(schema, form), place)
+            needed = cast("Sequence[str]", object_at(schema, opposite).get("required", ()))
+            yield from field_rows(object_at(schema, form), place, next(iter(needed), ""))
 
 
 def field_table(rows: Collection[FieldRow], lanes: Mapping[str, str] | None = None) -> str:
@@ -50,6 +54,8 @@ def field_table(rows: Collection[FieldRow], lanes: Mapping[str, str] | None = No
     for row in rows:
         lane = [] if lanes is None else [lanes.get(row.name.split(".")[0].split("[")[0], "")]
         about = text_at(row.schema, "markdownDescription")
+        if row.other and not row.is_required:
+            about = f"Not with `{row.other}`. {about}"
         lines.append(
             [f"`{row.name}`", *lane, _kind(row.schema), _default(row), about, _example(row)]
         )
@@ -77,7 +83,7 @@ def _kind(schema: Schema) -> str:
 
 def _default(row: FieldRow) -> str:
     if row.is_required:
-        return "**required**"
+        return f"**required** without `{row.other}`" if row.other else "**required**"
     return f"`{json.dumps(row.schema['default'])}`" if "default" in row.schema else NOTHING
 
 

@@ -51,6 +51,8 @@ def test_a_clean_pack_ends_with_0_and_the_line_of_the_contract(tmp_path):
     assert done.stdout.splitlines()[-1] == (
         f"securebench audit: pack=small passed=6 failed=0 not_checked=6 report={path}"
     )
+    assert "not about this pack: allow-paths, history\n" in done.stdout
+    assert "no task that this rule is about" not in done.stdout
     report = json.loads(path.read_text())
     assert list(report) == ["schema_version", "pack", "time", "counts", "findings"]
     assert re.fullmatch("sha256:[0-9a-f]{64}", report["pack"]["digest"])

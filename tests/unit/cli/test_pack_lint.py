@@ -61,6 +61,29 @@ def test_a_warning_says_what_to_do(shell: Shell) -> None:
     assert want in result.stdout
 
 
+def test_reference_answers_that_an_audit_would_refuse_are_warnings(shell: Shell) -> None:
+    answers = shell.folder / "pack/oracle/answers.jsonl"
+    answers.parent.mkdir()
+    answers.write_text('{"id": "a", "candidate": "x"}\n{"id": "bb", "candidate": "x"}\n')
+    result = shell("pack", "lint", "--config", str(shell.yaml))
+    assert result.code == 0
+    assert [line for line in result.stdout.splitlines() if "answers.jsonl" in line] == [
+        f"securebench: warning: {answers}:2: the pack has no task 'bb'",
+        f"securebench: warning: {answers}: there is no answer for task 'b'",
+        f"securebench: warning: {answers}: there is no answer for task 'c'",
+    ]
+
+
+def test_a_folder_stands_for_its_tester_yaml(shell: Shell) -> None:
+    shell.yaml.rename(shell.folder / "tester.yaml")
+    want = shell("pack", "lint", "--config", str(shell.folder / "tester.yaml"))
+    assert "errors=0" in want.last
+    assert shell("pack", "lint", "--config", str(shell.folder)) == want
+    assert shell("pack", "lint", str(shell.folder)) == want
+    missing = shell("pack", "lint", str(shell.folder / "pack"))
+    assert f"{shell.folder / 'pack/tester.yaml'}: cannot be read: No such file" in missing.stdout
+
+
 @pytest.fixture
 def watched(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     """Return what a watch says: the errors of each check, while steps go on between the looks."""

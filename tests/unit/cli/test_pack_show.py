@@ -92,6 +92,16 @@ def test_the_text_stands_side_by_side(shell: Shell) -> None:
     assert right.strip() == 'accepted_answers [hidden]: ["x"]'
 
 
+def test_a_long_path_is_not_cut(
+    shell: Shell, terminal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = shell("pack", "show", "--config", str(terminal), "--task", "count-errors").stdout
+    right = "".join(line.split("│")[2].strip() for line in said.splitlines() if "│" in line)
+    assert "securebench/evaluation_inputs/check-count.sh" in right
+    assert "hands in: workspace " in said
+
+
 def test_hostile_text_stays_text(shell: Shell) -> None:
     tasks = shell.folder / "pack/tasks.jsonl"
     row = {"id": "e\x1b[31m", "input": {"question": "[red]\x1b]0;x\x07\u202e"}}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from securebench.agents.harness_config import CommandHarness, HarnessConfig
 from securebench.agents.registry import harness_config
-from securebench.benchmark.files.load import check_pack
+from securebench.benchmark.files.load import CheckedPack, check_pack, read_answers
 from securebench.benchmark.lint.graders import lint_graders
 from securebench.benchmark.lint.pack_lint import LintFinding, Severity, lint_harness, lint_pack
 from securebench.benchmark.pack.lane_plan import TASK_FILE
+from securebench.benchmark.pack.oracle import ANSWERS_FILE, reference_answers
 from securebench.client.output import print_json, print_line
 from securebench.client.packs.source import PackFiles, PackSource, pack_source
 from securebench.client.packs.watch import each_version
@@ -54,6 +56,7 @@ def _source_findings(source: PackSource) -> list[LintFinding]:
     task_file = harness.task_file if harness is not None else TASK_FILE
     checked = check_pack(source.manifest, source.tasks, task_file=task_file)
     findings += (*lint_pack(checked), *lint_graders(checked))
+    findings += _answer_findings(source.manifest.parent, checked)
     if source.config is not None:
         command = harness if isinstance(harness, CommandHarness) else None
         findings += lint_harness(
@@ -66,6 +69,26 @@ def _source_findings(source: PackSource) -> list[LintFinding]:
     return findings
 
 
+def _answer_findings(folder: Path, checked: CheckedPack) -> list[LintFinding]:
+    """Return what is wrong with the reference answers: it stops audits, and runs of the oracle."""
+    tasks = [item.task for item in checked.tasks]
+    try:
+        content = read_answers(folder)
+        if content is not None:
+            reference_answers(
+                content,
+                tasks,
+                {task.id for task in tasks},
+                is_whole=not checked.errors,
+                path=str(folder / ANSWERS_FILE),
+            )
+    except ConfigErrors as broken:
+        return _as_findings(broken.errors, Severity.WARNING)
+    except InvalidInputError as error:
+        return _as_findings([error], Severity.WARNING)
+    return []
+
+
 def _harness(config: TesterConfig | None) -> tuple[HarnessConfig | None, list[LintFinding]]:
     if config is None:
         return None, []
@@ -75,11 +98,13 @@ def _harness(config: TesterConfig | None) -> tuple[HarnessConfig | None, list[Li
         return None, _as_findings(config.placed(broken).errors)
 
 
-def _as_findings(errors: Iterable[InvalidInputError]) -> list[LintFinding]:
+def _as_findings(
+    errors: Iterable[InvalidInputError], severity: Severity = Severity.ERROR
+) -> list[LintFinding]:
     return [
-        LintFinding(Severity.ERROR, error.path, error.line, error.reason)
+        LintFinding(severity, error.path, error.line, error.reason)
         if isinstance(error, PlacedError)
-        else LintFinding(Severity.ERROR, None, None, error.reason)
+        else LintFinding(severity, None, None, error.reason)
         for error in errors
     ]
 

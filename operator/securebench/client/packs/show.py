@@ -122,7 +122,9 @@ def _print_summary(summary: _Summary) -> None:
 
 def _print_task(visible: TaskVisibility, harness: str) -> None:
     console = Console(file=sys.stdout, highlight=False, emoji=False, markup=False)
-    table = Table("the agent sees", "only the verifier sees", expand=True, show_lines=True)
+    table = Table(expand=True, show_lines=True)
+    for side in ("the agent sees", "only the verifier sees"):
+        table.add_column(side, overflow="fold")
     table.title = Text(f"{printable(visible['id'])} ({printable(visible['family'])})")
     table.title_justify = "left"
     secret = [("evaluation_inputs", visible["evaluation_inputs"]), ("hidden", visible["hidden"])]
@@ -145,7 +147,8 @@ def _agent_facts(visible: TaskVisibility, harness: str) -> Iterator[str]:
     yield f"time: {_seconds(visible['agent_seconds'])}"
     yield f"network: {', '.join(visible['network']) or 'none'}"
     path = f" {candidate['path']}" if candidate["path"] else ""
-    yield f"hands in: {candidate['kind']} from {candidate['from']}{path}"
+    source = "" if candidate["from"] == candidate["kind"] else f" from {candidate['from']}"
+    yield f"hands in: {candidate['kind']}{source}{path}"
 
 
 def _verifier_facts(visible: TaskVisibility) -> str:

@@ -31,6 +31,9 @@ from securebench.run.api.models import MAX_ATTEMPTS, MAX_BUDGET_TOKENS
 
 SCHEMA_VERSION = "0.2"
 
+TESTER_FILE: Final = "tester.yaml"
+"""Name of the file where a folder is named."""
+
 _VARIABLE: Final[Schema] = {
     "type": "string",
     "pattern": r"^(?=[^=]*$)[^=]*[^=\s]",
@@ -172,10 +175,14 @@ class TesterConfig:
 def load_tester_config(path: str | Path) -> TesterConfig:
     """Read a tester YAML and resolve its paths relative to its folder.
 
+    Args:
+        path: The file, or the folder with ``tester.yaml``.
+
     Raises:
         ConfigErrors: Lists all defects in file order, each with file and line.
     """
     source = Path(path)
+    source = source / TESTER_FILE if source.is_dir() else source
     document = _read(source)
     try:
         config = parse_tester_config(document.value, base_dir=source.parent)

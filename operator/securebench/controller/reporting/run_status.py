@@ -208,7 +208,9 @@ def _score(counts: Tally, estimates: Estimates) -> Score:
 
 
 def _decimals(interval: Interval) -> dict[str, str]:
-    return {name: f"{share:.4f}" for name, share in interval._asdict().items()}
+    """Return an estimate as texts; its ends have six decimals, so that readers may round them."""
+    value, low, high = interval
+    return {"value": f"{value:.4f}", "low": f"{low:.6f}", "high": f"{high:.6f}"}
 
 
 def _usage(plan: RunPlan, history: RunHistory, tokens_used: int) -> StatusUsage | None:

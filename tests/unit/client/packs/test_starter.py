@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import tomllib
+from importlib.resources import files
 from pathlib import Path
 
 import jsonschema
@@ -29,6 +30,16 @@ TEXT_FAMILIES = [name for name in FAMILIES if text_verifier(name) is not None]
 def init(*words: str) -> tuple[int, list[str]]:
     done = CliRunner().invoke(app, ["init", *words])
     return done.exit_code, done.stdout.splitlines()
+
+
+def test_help_names_every_family_and_agent() -> None:
+    done = CliRunner().invoke(app, ["init", "--help"], env={"COLUMNS": "400"})
+    listed = set(re.findall(r"\w+", done.stdout))
+    assert {*(each for each in FAMILIES if each in _templates()), *agents()} <= listed
+
+
+def _templates() -> set[str]:
+    return {each.name for each in files("securebench.client.packs").joinpath("templates").iterdir()}
 
 
 def tree(folder: Path) -> dict[str, str]:
