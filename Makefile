@@ -46,7 +46,8 @@ STAGES := setup lint type site unit property chaos-short wiring cluster supervis
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
 	wiring supervise cluster-tests threats threats-short e2e chaos chaos-short bench bench-parts soak packs audits kills failover fuzz \
-	generate clean outside run-agents provider-failures agents-at-once gitops kms scale browser site sbom push bundle registry-named image-tests sbom-tests screenshots
+	generate clean outside run-agents provider-failures agents-at-once gitops kms scale browser site sbom push bundle registry-named image-tests sbom-tests \
+	screenshots dashboard
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -172,6 +173,13 @@ browser: setup ## Reports in headless Chromium
 screenshots: setup install ## Run a pack with two agents and draw docs/images: live view, report, comparison
 	@tests/cluster/packages.sh browser
 	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m browser.screenshots --namespace $(NAMESPACE)
+
+# Seconds of metrics that make dashboard draws.
+DASHBOARD_SECONDS ?= 900
+
+dashboard: setup cluster ## Draw the panels of the Grafana dashboard from the metrics of runs that go on meanwhile, such as those of make soak
+	@tests/cluster/packages.sh monitoring
+	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m browser.panels --namespace $(NAMESPACE) --seconds $(DASHBOARD_SECONDS)
 
 contract: setup load-core ## The same tests against the fake and the real API server
 	@$(WITH_TOOLS); $(call tier,tests/contract)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from support.monitoring import (
     alert_expressions,
     alert_groups,
     dashboard_expressions,
+    forwarded,
     named_series,
     prometheus,
 )
@@ -64,26 +63,12 @@ def test_a_start_writes_no_status_of_runs_that_have_ended(own: Release) -> None:
     assert float(found[1]) == 1, "one write for the change, none for the start"
 
 
-@contextmanager
-def forwarded(own: Release, port: int) -> Iterator[str]:
-    """Forward a port of the operator's Pod; yield host and port on this machine."""
-    words = ["kubectl", "-n", own.namespace, "port-forward", f"pod/{OPERATOR}", f":{port}"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as forward:
-        try:
-            assert forward.stdout is not None
-            found = re.match(r"Forwarding from (127\.0\.0\.1:\d+) ", forward.stdout.readline())
-            assert found is not None
-            yield found[1]
-        finally:
-            forward.terminate()
-
-
 def test_prometheus_scrapes_a_run_and_knows_what_dashboard_and_alerts_ask(
     own: Release, tmp_path: Path
 ) -> None:
     groups = alert_groups(own.namespace)
     with (
-        forwarded(own, 9090) as target,
+        forwarded(own.namespace, OPERATOR, 9090) as target,
         prometheus(tmp_path, target, own.namespace, groups) as server,
     ):
         server.wait("up", 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import time
 import urllib.parse
 import urllib.request
@@ -66,10 +67,15 @@ def served_series() -> set[str]:
     return {REQUESTS}.union(*(metric.series for metric in served()))
 
 
+def dashboard_panels() -> list[dict[str, Any]]:
+    """Return the panels of the dashboard, as Grafana has them."""
+    panels: list[dict[str, Any]] = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    return panels
+
+
 def dashboard_expressions() -> list[str]:
     """Return what the panels of the dashboard ask for."""
-    panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
-    return [target["expr"] for panel in panels for target in panel["targets"]]
+    return [target["expr"] for panel in dashboard_panels() for target in panel["targets"]]
 
 
 def alert_groups(namespace: str) -> list[dict[str, Any]]:
@@ -120,6 +126,20 @@ class Prometheus:
         while (value := self.value(expression)) is None or value < at_least:
             assert time.monotonic() < deadline, f"{expression} is {value}, not {at_least}"
             time.sleep(0.25)
+
+
+@contextmanager
+def forwarded(namespace: str, pod: str, port: int) -> Iterator[str]:
+    """Forward a port of a Pod; yield host and port on this machine."""
+    words = ["kubectl", "-n", namespace, "port-forward", f"pod/{pod}", f":{port}"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as forward:
+        try:
+            assert forward.stdout is not None
+            found = re.match(r"Forwarding from (127\.0\.0\.1:\d+) ", forward.stdout.readline())
+            assert found is not None
+            yield found[1]
+        finally:
+            forward.terminate()
 
 
 @contextmanager
