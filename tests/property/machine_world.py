@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 from unittest import mock
@@ -168,15 +168,35 @@ class MortalCluster(FakeCluster):
         return await super().patch(kind, name, body)
 
 
+LOOPS = ("loop", "runtime.loop_tasks", "suites")
+
+
 class ErrorLog(logging.Handler):
-    """Remembers what only a defect of ours can make the supervisor say."""
+    """Remembers what only a defect of ours can make the operator say."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(self.format(record))
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, OperatorDied):
+            self.lines.append(self.format(record))
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen to the loops of runs and suites, and keep what they say from everybody else."""
+        loggers = [logging.getLogger(f"securebench.controller.{name}") for name in LOOPS]
+        before = [logger.propagate for logger in loggers]
+        for logger in loggers:
+            logger.addHandler(self)
+            logger.propagate = False
+        try:
+            yield
+        finally:
+            for logger, propagate in zip(loggers, before, strict=True):
+                logger.removeHandler(self)
+                logger.propagate = propagate
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import Any
 
 from securebench.agents.registry import harness_config, harness_digest
 from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
-from securebench.cluster.port import ObjectKind
+from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.suites.suite_supervisor import SuiteSupervisor
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.core.clock import rfc3339
@@ -64,9 +64,16 @@ class SuiteWorld(World):
         )
         self.tell_suite(name)
 
-    def tell_suite(self, name: str = "nightly", kind: str = "MODIFIED") -> None:
-        """Deliver the event of a suite, then those of runs."""
-        body = self.cluster.objects(ObjectKind.BENCHMARK_SUITE)[name]
+    def suite_uid(self, name: str = "nightly") -> str:
+        """Return the uid of a suite."""
+        suite: Any = self.cluster.objects(ObjectKind.BENCHMARK_SUITE)[name]
+        return str(suite["metadata"]["uid"])
+
+    def tell_suite(
+        self, name: str = "nightly", kind: str = "MODIFIED", body: Raw | None = None
+    ) -> None:
+        """Deliver the event of a suite, by default as it is now, then those of runs."""
+        body = body or self.cluster.objects(ObjectKind.BENCHMARK_SUITE)[name]
 
         async def tell() -> None:
             self.suites.observe_suite(kind, body)

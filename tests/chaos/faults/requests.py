@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from chaos.kit.cluster import answer
-from chaos.kit.registry import ANY, LAUNCHES, fault
+from chaos.kit.registry import ANY, LAUNCHES, Act, fault
 from chaos.kit.scene import Scene
 from securebench.cluster.port import ObjectKind, QuotaExceeded
 from securebench.core.errors import ClusterError, TransientClusterError
@@ -16,11 +16,18 @@ SLOW_SECONDS = 20.0
 POD = ObjectKind.POD
 
 
-def fail(verb: str, error: ClusterError, *, times: int = 1, took_effect: bool = False) -> object:
+def fail(
+    verb: str,
+    error: ClusterError,
+    *,
+    times: int = 1,
+    took_effect: bool = False,
+    kind: ObjectKind | None = None,
+) -> Act:
     """Return an injector that makes the next requests of a verb fail."""
+    kind = kind or (ObjectKind.BENCHMARK_RUN if verb == "patch_status" else POD)
 
     def act(scene: Scene, _: PodView) -> None:
-        kind = ObjectKind.BENCHMARK_RUN if verb == "patch_status" else POD
         for _ in range(times):
             scene.cluster.fail_next(verb, error, before=not took_effect, kind=kind)
         scene.must_feel.append(lambda: not scene.cluster.is_to_fail)
@@ -51,7 +58,7 @@ for kind, verb, error, times, took_effect in (
     ("status-answer-lost", "patch_status", CUT, 3, True),
 ):
     moments = BEFORE_LAST if verb == "create" else ANY
-    fault(kind, moments)(fail(verb, error, times=times, took_effect=took_effect))  # type: ignore[arg-type]
+    fault(kind, moments)(fail(verb, error, times=times, took_effect=took_effect))
 
 
 @fault("list-500")

@@ -12,6 +12,7 @@ import yaml
 from pydantic import TypeAdapter
 
 CATALOGUE = Path(__file__).parents[1] / "catalogue.yaml"
+SUITES = "Suites"
 TIERS = ("memory", "proxy", "node", "daemons")
 GROUPS: Mapping[str, str] = {
     "api": "API server",
@@ -22,6 +23,7 @@ GROUPS: Mapping[str, str] = {
     "pods": "Pods",
     "network": "Network",
     "node": "Node",
+    "suite": SUITES,
 }
 
 
@@ -34,7 +36,7 @@ class Kind:
         tier: Where it is brought about, one of ``TIERS``.
         group: One of ``GROUPS``.
         fault: What is done.
-        effect: What becomes of the run.
+        effect: What becomes of the run, or of the suite.
         lost: Reasons for which launches may be lost and repeated.
         egress: Whether it needs a run with a gateway.
     """
@@ -47,6 +49,11 @@ class Kind:
     lost: tuple[str, ...] = ()
     egress: bool = False
 
+    @property
+    def is_of_suites(self) -> bool:
+        """Whether it disturbs a suite."""
+        return self.group == "suite"
+
 
 @cache
 def catalogue() -> Mapping[str, Kind]:
@@ -57,8 +64,13 @@ def catalogue() -> Mapping[str, Kind]:
 
 
 def kinds(tier: str) -> list[Kind]:
-    """Return the kinds of one tier."""
-    return [kind for kind in catalogue().values() if kind.tier == tier]
+    """Return the kinds of one tier that disturb a run."""
+    return [kind for kind in catalogue().values() if kind.tier == tier and not kind.is_of_suites]
+
+
+def suite_kinds() -> list[Kind]:
+    """Return the kinds that disturb a suite."""
+    return [kind for kind in catalogue().values() if kind.is_of_suites]
 
 
 def markdown() -> str:
@@ -66,10 +78,11 @@ def markdown() -> str:
     lines: list[str] = []
     ordered = sorted(catalogue().values(), key=lambda kind: list(GROUPS).index(kind.group))
     for group, members in groupby(ordered, key=lambda kind: kind.group):
+        subject = "suite" if GROUPS[group] == SUITES else "run"
         lines += [
             f"## {GROUPS[group]}",
             "",
-            "| fault | what becomes of the run | launches lost as |",
+            f"| fault | what becomes of the {subject} | launches lost as |",
         ]
         lines += ["| --- | --- | --- |"]
         for kind in members:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Collection
 from dataclasses import dataclass
 from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
 from property.machine_world import Fate, MortalCluster
 from securebench.cluster.port import ObjectKind, Raw, WatchEvent
@@ -45,6 +47,7 @@ class Weather:
         slow_seconds: How long each request takes.
         slow_until: Until then.
         mangle: What watches show in place of an event.
+        mangled_kinds: Kinds whose watches do so.
         mangled: Events that were changed so far.
     """
 
@@ -53,6 +56,7 @@ class Weather:
     slow_seconds: float = 0.0
     slow_until: float = 0.0
     mangle: Mangle | None = None
+    mangled_kinds: Collection[ObjectKind] = tuple(ObjectKind)
     mangled: int = 0
 
 
@@ -62,6 +66,7 @@ class ChaosCluster(MortalCluster):
     def __init__(self, fate: Fate, clock: FakeClock) -> None:
         super().__init__(fate, clock)
         self.weather = Weather()
+        self._times = Counter[str]()
 
     @property
     def is_to_fail(self) -> bool:
@@ -102,12 +107,24 @@ class ChaosCluster(MortalCluster):
         """Yield changes as the weather has them."""
         await self._suffer()
         async for event in super().watch(kind, selector, resource_version):
-            if self.weather.mangle is None:
+            if self.weather.mangle is None or kind not in self.weather.mangled_kinds:
                 yield event
                 continue
             self.weather.mangled += 1
             for other in self.weather.mangle(event):
                 yield other
+
+    def _stamped(self, kind: ObjectKind, manifest: Raw) -> Any:
+        """Give uids that do not depend on the order in which objects are created."""
+        item: Any = super()._stamped(kind, manifest)
+        name = f"{kind}/{item['metadata']['name']}"
+        self._times[name] += 1
+        item["metadata"]["uid"] = str(uuid5(NAMESPACE_OID, f"{name}/{self._times[name]}"))
+        return item
+
+    def _take_failure(self, verb: str, kind: ObjectKind) -> Any:
+        """Fail requests of the operator alone."""
+        return None if self.fate.is_outside else super()._take_failure(verb, kind)
 
     async def _suffer(self) -> None:
         if self.fate.is_outside:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from unittest import mock
 
 from chaos.kit.cluster import ChaosCluster
@@ -22,6 +21,7 @@ from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.leadership.elector import Elector
 from securebench.controller.leadership.fenced_cluster import FencedCluster
 from securebench.controller.process.supervisor import Supervisor
+from securebench.controller.runtime.context import Context
 from securebench.controller.settings.parts import LeaseTimes
 from securebench.core.clock import Clock
 from securebench.core.errors import LeaseOverdueError, TransientClusterError
@@ -59,10 +59,11 @@ DOMAINS: dict[str, object] = {
 
 
 class Moment(NamedTuple):
-    """A stage that a Pod reaches.
+    """A stage that a Pod reaches, or a suite.
 
     Attributes:
-        role: ``harness``, ``verifier``, ``canary``, ``control`` or ``gateway``.
+        role: ``harness``, ``verifier``, ``canary``, ``control`` or ``gateway``; of suites see
+            ``suite_scene``.
         stage: ``created``, ``started``, ``ended`` or ``gone``.
     """
 
@@ -118,7 +119,7 @@ class Injection:
 
     moment: Moment
     count: int
-    act: Callable[[Scene, PodView], object]
+    act: Callable[[Any, Any], object]
     is_done: bool = False
 
 
@@ -146,7 +147,7 @@ class Scene:
         self.held: dict[str, tuple[Raw, float]] = {}
         self.endings: dict[str, Raw] = {}
         self.plans: list[tuple[float, Callable[[], None]]] = []
-        self.rivals: list[Supervisor] = []
+        self.rivals: list[Any] = []
         self.electing: list[asyncio.Task[Any]] = []
         self.silent: set[str] = set()
         self.must_feel: list[Callable[[], bool]] = []
@@ -167,8 +168,7 @@ class Scene:
             isolation={"require": "Verified"},
             **(DOMAINS if self._egress else {}),
         )
-        self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
-        self.runner.get_loop().set_exception_handler(lambda *_: None)
+        self.open_runner()
         with self.fate.outside():
             made: Any = self.runner.run(self.cluster.create(ObjectKind.BENCHMARK_RUN, body))
         self.uid = str(made["metadata"]["uid"])
@@ -176,12 +176,17 @@ class Scene:
         self.kubelet = Kubelet(self.root, self.uid, list(SCRIPTS), way_out)
         self.start()
 
+    def open_runner(self) -> None:
+        """Make the loop in which the operator works."""
+        self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
+        self.runner.get_loop().set_exception_handler(lambda *_: None)
+
     # The operator
 
     def start(self) -> None:
         """Start an operator's process, which leads from now on."""
         self.fate.fuse, self.fate.is_dead = None, False
-        self.supervisor = self._supervisor()
+        self.supervisor = Supervisor(self.new_context())
         self.observe(None)
 
     def depose(self) -> None:
@@ -209,7 +214,8 @@ class Scene:
         self.runner.run(begin())
         return first, second
 
-    def _supervisor(self) -> Supervisor:
+    def new_context(self) -> Context:
+        """Return what an operator works with that leads from now on."""
         self.link = Link()
         cluster = FencedCluster(self.cluster, self.link.require)
         with self.fate.outside():
@@ -217,7 +223,7 @@ class Scene:
                 cluster, self.clock, self.root, gateway={"start_seconds": 600}, relist_seconds=300
             )
         lead = replace(context.lead, require=self.link.require_lease)
-        return Supervisor(replace(context, targets=(TARGET,), clock=self.skewed, lead=lead))
+        return replace(context, targets=(TARGET,), clock=self.skewed, lead=lead)
 
     def observe(self, kind: str | None) -> None:
         """Tell the operator of an event of the run."""
@@ -244,7 +250,7 @@ class Scene:
         """Let time pass; an operator that died meanwhile is started again."""
         self.runner.run(asyncio.sleep(seconds))
         if self.fate.is_dead:
-            self.runner.run(self.supervisor.close())
+            self.stop()
             self.start()
 
     # The cluster
@@ -287,8 +293,8 @@ class Scene:
     def play(self) -> bool:
         """Move Pods on until nobody works any more; return whether that came."""
         for _ in range(STEPS):
-            self._carry_out_plans()
-            self._see_new_pods()
+            self.carry_out_plans()
+            self.see_new_pods()
             if not self.supervisor.active:
                 return True
             movable = [view for view in self.pods() if self.is_movable(view)]
@@ -297,17 +303,23 @@ class Scene:
             self.let(self.random.choice([0.001, 0.2, 1.0]) if movable else 2.0)
         return False
 
-    def _carry_out_plans(self) -> None:
+    def carry_out_plans(self) -> None:
+        """Do what is due."""
         due = [plan for plan in self.plans if plan[0] <= self.clock.now()]
         self.plans = [plan for plan in self.plans if plan not in due]
         for _, act in due:
             act()
 
-    def _see_new_pods(self) -> None:
+    def see_new_pods(self) -> None:
+        """Note the Pods that were created."""
         for view in self.pods():
             if view.name not in self._stages:
                 self._stages[view.name] = "created"
                 self._reach(view, "created")
+
+    def kubelet_of(self, _: PodView) -> Kubelet:
+        """Return what moves a Pod on."""
+        return self.kubelet
 
     def is_movable(self, view: PodView) -> bool:
         """Whether the kubelet may go on with a Pod."""
@@ -325,19 +337,22 @@ class Scene:
             self._reach(view, "gone")
         elif self._stages.get(view.name, "created") == "created":
             self._stages[view.name] = "started"
-            self.report(view, self.kubelet.started(view))
+            self.report(view, self.kubelet_of(view).started(view))
             self._reach(view, "started")
         else:
             self._stages[view.name] = "ended"
             with self.fate.outside():
-                ending = self.kubelet.ended(view)
+                ending = self.kubelet_of(view).ended(view)
             self.endings[view.name] = ending
             self._reach(view, "ended")
             if view.name in self.cluster.objects(ObjectKind.POD):
                 self.report(view, self.endings[view.name])
 
     def _reach(self, view: PodView, stage: str) -> None:
-        moment = Moment(view.role.value if view.role else "", stage)
+        self.reach(Moment(view.role.value if view.role else "", stage), view)
+
+    def reach(self, moment: Moment, view: PodView | None = None) -> None:
+        """Bring about the faults that come at a moment; ``view`` is the Pod that reached it."""
         self.reached[moment] += 1
         for injection in self.injections:
             is_time = injection.moment == moment and self.reached[moment] >= injection.count
@@ -349,21 +364,28 @@ class Scene:
         self.fate.is_dead = True
         for task in self.electing:
             task.cancel()
-        for supervisor in (self.supervisor, *self.rivals):
-            self.runner.run(supervisor.close())
+        self.stop()
+        for rival in self.rivals:
+            self.runner.run(rival.close())
         self.runner.close()
 
 
 @contextmanager
 def scene(root: Path, seed: int, *, egress: bool = False) -> Iterator[Scene]:
-    """Open a scene that works in the test's own thread."""
-    logger = logging.getLogger("securebench.controller.loop")
-    made = Scene(root, seed, egress=egress)
-    logger.addHandler(made.errors)
-    before, logger.propagate = logger.propagate, False
+    """Open a scene of one run that works in the test's own thread."""
+    with opened(Scene(root, seed, egress=egress)) as made:
+        yield made
+
+
+S = TypeVar("S", bound=Scene)
+
+
+@contextmanager
+def opened(made: S) -> Iterator[S]:
+    """Begin a scene, and close it in the end."""
     made.volume.install()
     try:
-        with mock.patch.object(asyncio, "to_thread", inline):
+        with made.errors.listening(), mock.patch.object(asyncio, "to_thread", inline):
             made.begin()
             try:
                 yield made
@@ -371,8 +393,6 @@ def scene(root: Path, seed: int, *, egress: bool = False) -> Iterator[Scene]:
                 made.close()
     finally:
         made.volume.remove()
-        logger.removeHandler(made.errors)
-        logger.propagate = before
 
 
 def records(root: Path, uid: str) -> Sequence[dict[str, Any]]:

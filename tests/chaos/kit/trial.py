@@ -80,16 +80,21 @@ def _records(played: Scene) -> Sequence[Record]:
         return ()
 
 
-def _troubles(played: Scene, *, has_ended: bool) -> Iterator[str]:
-    """Yield what is wrong with a run besides its records."""
-    if not has_ended:
-        yield "the run does not end"
+def unfelt(played: Scene) -> Iterator[str]:
+    """Yield which faults did not come, or met nobody."""
     for injection in played.injections:
         if not injection.is_done:
             yield f"not injected: {injection.moment} for the {injection.count}th time"
     for is_felt in played.must_feel:
         if not is_felt():
             yield "the fault was not felt"
+
+
+def _troubles(played: Scene, *, has_ended: bool) -> Iterator[str]:
+    """Yield what is wrong with a run besides its records."""
+    if not has_ended:
+        yield "the run does not end"
+    yield from unfelt(played)
     yield from played.errors.lines
     left = [view.name for view in played.pods() if view.deleting_since is None]
     if left:

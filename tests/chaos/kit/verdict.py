@@ -92,7 +92,8 @@ def judge(run: Course, quiet: Course, allowed: Collection[str]) -> Verdict:
         if lost.reason not in allowed and not lost.is_shared
     ]
     problems += [] if len(finished) == len(want) else [f"{len(finished)} attempts finished"]
-    problems += [] if isinstance(entries[-1], RunEnded) else ["the journal has no end"]
+    ends = sum(isinstance(entry, RunEnded) for entry in entries)
+    problems += [] if ends == 1 else [f"the journal has {ends} ends"]
     if not unequal and run.conclusive != quiet.conclusive:
         problems.append(f"{run.conclusive} launches with a result, not {quiet.conclusive}")
     return Verdict(

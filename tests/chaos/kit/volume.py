@@ -13,6 +13,7 @@ from typing import IO, Any, cast
 from unittest import mock
 
 from property.machine_world import Fate
+from securebench.controller.volume import result_file
 from securebench.controller.volume.journal import Journal, encode_all
 from securebench.run.state.entries import Entry
 from support.journal_entries import append_bytes
@@ -25,6 +26,7 @@ class Volume:
 
     Attributes:
         trouble: An errno with which changes fail; 0 for none.
+        read_trouble: An errno with which files cannot be opened for reading; 0 for none.
         room_bytes: How much may still be written, or None without a bound.
         piece_bytes: What one call of write takes at most, or None for all.
         is_syncing: Whether fsync works.
@@ -43,7 +45,7 @@ class Volume:
 
     def heal(self) -> None:
         """Make everything work again."""
-        self.trouble = 0
+        self.trouble = self.read_trouble = 0
         self.room_bytes: int | None = None
         self.piece_bytes: int | None = None
         self.is_syncing = self.is_truncating = True
@@ -57,6 +59,7 @@ class Volume:
             mock.patch.object(Path, "replace", self._replace(Path.replace)),
             mock.patch.object(shutil, "rmtree", self._guarded(shutil.rmtree)),
             mock.patch.object(os, "fsync", self._fsync),
+            mock.patch.object(result_file, "open_root", self._open_root(result_file.open_root)),
             mock.patch.object(Journal, "append", self._append(Journal.append)),
         ]
         for patch in patches:
@@ -68,9 +71,12 @@ class Volume:
 
     def check(self) -> None:
         """Raise the trouble that a change meets."""
-        if self.trouble and not self._fate.is_outside:
+        self._fail_with(self.trouble)
+
+    def _fail_with(self, trouble: int) -> None:
+        if trouble and not self._fate.is_outside:
             self.hits += 1
-            raise OSError(self.trouble, os.strerror(self.trouble))
+            raise OSError(trouble, os.strerror(trouble))
 
     def take(self, size: int) -> int:
         """Return how many bytes of a write reach the disk.
@@ -96,7 +102,10 @@ class Volume:
         def opened(
             path: Path, mode: str = "r", buffering: int = -1, *more: Any, **named: Any
         ) -> Any:
-            if not (WRITING & set(mode)) or "b" not in mode or not path.is_relative_to(self._root):
+            if not path.is_relative_to(self._root):
+                return real(path, mode, buffering, *more, **named)
+            if not (WRITING & set(mode)) or "b" not in mode:
+                self._fail_with(self.read_trouble)
                 return real(path, mode, buffering, *more, **named)
             self.check()
             raw = _File(path, mode.replace("b", ""))
@@ -104,6 +113,13 @@ class Volume:
             return raw if buffering == 0 else cast("IO[bytes]", io.BufferedWriter(raw))
 
         return opened
+
+    def _open_root(self, real: Any) -> Any:
+        def open_root(path: Path) -> Any:
+            self._fail_with(self.read_trouble)
+            return real(path)
+
+        return open_root
 
     def _guarded(self, real: Any) -> Any:
         def guarded(path: Any, *more: Any, **named: Any) -> Any:

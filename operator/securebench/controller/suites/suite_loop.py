@@ -10,13 +10,14 @@ from securebench.cluster.port import AlreadyExists, ObjectKind
 from securebench.controller.admission.policy_from_settings import limits, overlays
 from securebench.controller.reporting.outages import OUTAGES, outage_reason
 from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.loop_tasks import is_gone
 from securebench.controller.runtime.retry_queue import RetryQueue
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.suites.gate_evaluator import GateEvaluator
 from securebench.controller.suites.pack_reader import PackReader
 from securebench.controller.suites.run_observer import RunObserver
 from securebench.controller.suites.suite_metrics import SUITE_ROUNDS, CellsByState
-from securebench.controller.suites.suite_object import SuiteObject
+from securebench.controller.suites.suite_object import SuiteObject, suite_object
 from securebench.controller.suites.suite_publisher import SuitePublisher
 from securebench.controller.volume.suite_store import SuiteStore
 from securebench.core.clock import seconds_since_epoch
@@ -72,12 +73,9 @@ class SuiteLoop:
         """Name of the suite."""
         return self._suite.name
 
-    def update(self, suite: SuiteObject) -> None:
-        """Take a newer state of the suite."""
-        is_news = (suite.generation, suite.rerun) != (self._suite.generation, self._suite.rerun)
-        self._suite = suite
-        if is_news:
-            self._read_packs_at = self._looked_at = None
+    def note(self, suite: SuiteObject) -> None:
+        """Start another pass if an event shows another spec or annotation, be it old or new."""
+        if _asks_for(suite) != _asks_for(self._suite):
             self._wake.set()
 
     def wake(self) -> None:
@@ -85,7 +83,7 @@ class SuiteLoop:
         self._wake.set()
 
     async def run(self) -> None:
-        """Work on the suite until the task is cancelled."""
+        """Work on the suite until it is gone or the task is cancelled."""
         try:
             await self._run()
         finally:
@@ -103,29 +101,47 @@ class SuiteLoop:
         retries = RetryQueue[str](self._clock.monotonic, RETRY_SECONDS, RETRY_LIMIT_SECONDS)
         while True:
             self._wake.clear()
-            suite, due = self._suite, None
+            due, uid = None, self._suite.uid
             try:
-                due = (await self._reconcile(suite)).wake_at
-                retries.forget(suite.uid)
+                if not await self._observe_suite():
+                    await self.forget()
+                    return
+                due = (await self._reconcile(self._suite)).wake_at
+                retries.forget(uid)
             except InvalidInputError as error:
-                retries.forget(suite.uid)
-                await self._refuse(suite, SuiteReason.INVALID_SPEC, str(error))
+                retries.forget(uid)
+                await self._refuse(SuiteReason.INVALID_SPEC, str(error))
             except OUTAGES as error:
                 reason, message, _ = outage_reason(error)
-                logger.warning("suite %s is held up: %s", suite.name, message)
-                retries.retry(suite.uid)
-                await self._refuse(suite, SuiteReason(reason), f"{message}; tried again")
+                logger.warning("suite %s is held up: %s", self.name, message)
+                retries.retry(uid)
+                await self._refuse(SuiteReason(reason), f"{message}; tried again")
             await self._wake.wait([due], [retries.next_after(self._clock.monotonic())])
 
     async def report_failure(self, error: Exception) -> None:
         """Publish that a defect of the operator ended the loop, which starts again."""
-        await self._refuse(self._suite, SuiteReason.INTERNAL, f"{type(error).__name__}: {error}")
+        await self._refuse(SuiteReason.INTERNAL, f"{type(error).__name__}: {error}")
 
-    async def _refuse(self, suite: SuiteObject, reason: SuiteReason, message: str) -> None:
+    async def _refuse(self, reason: SuiteReason, message: str) -> None:
         try:
-            await self._publisher.refuse(suite, reason, message)
+            await self._publisher.refuse(self._suite, reason, message)
         except ClusterError as error:
-            logger.warning("status of suite %s was not written: %s", suite.name, error)
+            logger.warning("status of suite %s was not written: %s", self.name, error)
+
+    async def _observe_suite(self) -> bool:
+        """Read the suite anew; return whether it is there.
+
+        Events may be late, or lost while a watch is broken: that the suite was edited, deleted, or
+        replaced by another one of its name.
+        """
+        raw = await self._cluster.get(ObjectKind.BENCHMARK_SUITE, self.name)
+        suite = suite_object(raw) if raw is not None and not is_gone(None, raw) else None
+        if suite is None or suite.uid != self._suite.uid:
+            return False
+        if _asks_for(suite) != _asks_for(self._suite):
+            self._read_packs_at = self._looked_at = None
+        self._suite = suite
+        return True
 
     async def _reconcile(self, suite: SuiteObject) -> SuiteDecision:
         """Do one pass: observe, decide, write the state, act, publish."""
@@ -217,3 +233,8 @@ class SuiteLoop:
             await self._cluster.create(ObjectKind.BENCHMARK_RUN, run_manifest(suite, planned))
         except AlreadyExists:
             self._runs.note_name_conflict(planned.name)
+
+
+def _asks_for(suite: SuiteObject) -> tuple[int, str]:
+    """Return what changes when somebody edits the spec or the annotation for a manual run."""
+    return suite.generation, suite.rerun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from securebench.cluster.port import ObjectKind, Raw
+from securebench.cluster.port import ObjectKind
 from securebench.controller.reporting.events import EventRecorder
 from securebench.controller.reporting.run_status import is_already_stored
 from securebench.controller.runtime.context import Context
@@ -38,7 +38,6 @@ class SuitePublisher:
         self._clock = context.clock
         self._events = EventRecorder(context.cluster, suite, context.clock, context.process)
         self._conditions = suite.conditions
-        self._stored: Raw = suite.status
 
     async def publish(self, suite: SuiteObject, findings: SuiteFindings) -> None:
         """Write what a pass has found.
@@ -69,12 +68,10 @@ class SuitePublisher:
     ) -> None:
         shown = {key: value for key, value in patch.items() if value is not None}
         gone = {key for key, value in patch.items() if value is None}
-        if not is_already_stored(self._stored, shown) or gone & set(self._stored):
+        if not is_already_stored(suite.status, shown) or gone & set(suite.status):
             await self._cluster.patch_status(
                 ObjectKind.BENCHMARK_SUITE, suite.name, {"status": patch}
             )
-            kept = {key: value for key, value in self._stored.items() if key not in gone}
-            self._stored = {**kept, **shown}
         before, self._conditions = self._conditions, status.conditions
         count_verdict(_new_verdict(before, status.conditions))
         await self._events.post(changes(before, status.conditions))

@@ -9,7 +9,7 @@ from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
 from securebench.controller.runtime.loop_tasks import PAUSE_SECONDS
 from securebench.controller.suites.run_observer import RunObserver
 from securebench.controller.suites.suite_loop import RETRY_LIMIT_SECONDS, SuiteLoop
-from securebench.controller.volume.suite_store import SuiteStore
+from securebench.controller.volume.suite_store import SuiteStore, suite_folders
 from securebench.core.errors import TransientClusterError
 from securebench.run.decide.refusals import REMEDY
 from support.build import question, write_pack
@@ -278,3 +278,42 @@ def test_a_damaged_index_is_waited_out(world: SuiteWorld) -> None:
     index.write_text("")
     world.settle(RETRY_LIMIT_SECONDS)
     assert len(world.going()) == 4
+
+
+def test_a_suite_that_went_without_an_event_ends_its_loop_and_is_forgotten(
+    world: SuiteWorld,
+) -> None:
+    world.apply_suite()
+    assert world.suites.active == 1
+    world.cluster.remove(ObjectKind.BENCHMARK_SUITE, "nightly")
+    world.wait(40)
+    assert world.suites.active == 0
+    assert suite_folders(world.root) == []
+
+
+def test_a_suite_that_took_the_name_without_an_event_has_the_only_loop(world: SuiteWorld) -> None:
+    world.apply_suite()
+    world.cluster.remove(ObjectKind.BENCHMARK_SUITE, "nightly")
+    world.apply_suite(suspend=True)
+    world.wait(40)
+    assert world.suites.active == 1
+    assert suite_folders(world.root) == [world.suite_uid()]
+    assert world.said("Suspended")[0] == "True"
+
+
+def test_a_late_event_brings_no_earlier_spec_back(world: SuiteWorld) -> None:
+    world.apply_suite(suspend=True)
+    late = world.cluster.objects(ObjectKind.BENCHMARK_SUITE)["nightly"]
+    world.apply_suite(maxConcurrentRuns=1)
+    assert world.said("Suspended")[0] == "False"
+    world.tell_suite(body=late)
+    world.wait(40)
+    assert world.said("Suspended")[0] == "False"
+
+
+def test_a_status_that_somebody_cleared_is_written_again(world: SuiteWorld) -> None:
+    world.apply_suite(suspend=True)
+    before = world.suite_status()
+    world.cluster.edit(ObjectKind.BENCHMARK_SUITE, "nightly", {"status": dict.fromkeys(before)})
+    world.wait(40)
+    assert world.suite_status() == before
