@@ -46,8 +46,8 @@ STAGES := setup lint type site unit property chaos-short wiring cluster supervis
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
 	wiring supervise cluster-tests threats threats-short e2e chaos chaos-short bench bench-parts soak packs audits kills failover fuzz \
-	generate clean outside run-agents provider-failures agents-at-once gitops kms scale browser site sbom push bundle registry-named image-tests sbom-tests \
-	screenshots dashboard
+	generate clean outside run-agents provider-failures agents-at-once suites gitops kms scale browser site sbom push bundle registry-named image-tests \
+	sbom-tests screenshots dashboard
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -284,6 +284,9 @@ AGENT_CALLS ?= 28
 
 agents-at-once: setup load overlays outside ## AGENTS real agents at once that wait for their model: memory beside each, what the gateway adds to a call
 	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m outside.agents_at_once --agents $(AGENTS) --calls $(AGENT_CALLS)
+
+suites: setup load overlays outside ## A suite of real agents with a token budget that is too small, and a suite that a look stops: what each says
+	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m outside.suites
 
 gitops: setup load-core ## A suite in git, applied by Flux and judged by Argo CD (both from Go modules): commit, runs, health
 	@tests/gitops/build.sh

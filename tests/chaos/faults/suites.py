@@ -35,6 +35,9 @@ BEFORE_CREATES = (APPLIED, REMEMBERED)
 GOING = (CREATED, STARTED, ENDED)
 """Stages at which the first round is under way, or the second one."""
 
+SEEN_SECONDS = 1.0
+"""Within which the operator has seen an edit."""
+
 for kind, verb, of, error, times, took_effect, moments in (
     ("create-429", "create", RUN, answer(429, retry_after="7"), 3, False, BEFORE_CREATES),
     ("create-500", "create", RUN, answer(500), 3, False, BEFORE_CREATES),
@@ -134,8 +137,20 @@ def edited(scene: SuiteScene, _: Any) -> None:
 
 @fault("suite-suspended", STAGES)
 def suspended(scene: SuiteScene, _: Any) -> None:
+    """Suspend the suite for a while, in which no run is created."""
+    there: list[set[str]] = []
+
+    def note() -> None:
+        there.append(scene.runs_so_far())
+
+    def resume() -> None:
+        note()
+        scene.edit(suspend=False)
+
     scene.edit(suspend=True)
-    scene.later(150.0, lambda: scene.edit(suspend=False))
+    scene.later(SEEN_SECONDS, note)
+    scene.later(150.0, resume)
+    scene.must_feel.append(lambda: there[0] == there[1])
 
 
 @fault("suite-status-wiped", (*GOING, JUDGED))

@@ -158,6 +158,10 @@ class SuiteScene(Scene):
         self._create(ObjectKind.BENCHMARK_SUITE, body)
         self.reach(APPLIED)
 
+    def runs_so_far(self) -> set[str]:
+        """Return the names of all runs that were created so far."""
+        return set(self._runs) | set(self.cluster.objects(RUN))
+
     def annotate(self, value: str) -> None:
         """Ask for all cells again."""
         annotations = {RERUN_ANNOTATION: value}
