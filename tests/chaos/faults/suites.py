@@ -135,7 +135,7 @@ def edited(scene: SuiteScene, _: Any) -> None:
     scene.later(20.0, lambda: scene.edit(maxConcurrentRuns=1, template={"parallelism": 2}))
 
 
-@fault("suite-suspended", STAGES)
+@fault("suite-suspended", (APPLIED, CREATED))
 def suspended(scene: SuiteScene, _: Any) -> None:
     """Suspend the suite for a while, in which no run is created."""
     there: list[set[str]] = []
