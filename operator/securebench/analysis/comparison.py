@@ -237,6 +237,13 @@ def _reasons(results: ResultSet) -> dict[str, str]:
     return found
 
 
+_CONDITIONS: Mapping[str, str] = {
+    "audit": "audit (a run of the harness oracle or nop)",
+    "pack_audit": "pack_audit (whether the pack passed securebench audit)",
+}
+"""Labels of records whose names do not say enough."""
+
+
 def _warnings(
     baseline: ResultSet, candidate: ResultSet, compared: Collection[str]
 ) -> Iterator[str]:
@@ -253,7 +260,8 @@ def _warnings(
     for name in sorted({*old.labels, *new.labels}):
         before, after = old.labels.get(name, Counter()), new.labels.get(name, Counter())
         if set(before) != set(after):
-            yield f"Their conditions differ: {name} was {_listed(before)}, then {_listed(after)}."
+            what = _CONDITIONS.get(name, name)
+            yield f"Their conditions differ: {what} was {_listed(before)}, then {_listed(after)}."
 
 
 def _other_digests(

@@ -91,6 +91,7 @@ WARNINGS = {
         {"digests": {"policy": POLICY, "images": {"verifier": "image@sha256:2"}}},
         "of 1 tasks the checks ran in different images",
     ),
+    "an audit": ({"labels": {"audit": True}}, "audit (a run of the harness oracle or nop) was"),
     "other isolation": ({"labels": {"isolation": "declared"}}, "isolation was verified, then"),
 }
 

@@ -76,6 +76,8 @@ async def operator(installation: Installation) -> Diagnosis:
     ready = next((each for each in conditions if each.get("type") == "Ready"), {})
     if ready.get("status") != ConditionStatus.TRUE:
         why = text_at(ready, "message") or "its probes fail"
+        said = _last_words(pod)
+        why = f"{why}; it ended with: {said}" if said else why
         hint = f"kubectl -n {installation.cluster.namespace} describe pod {name}, and its logs"
         return Diagnosis("operator", Health.FAIL, f"{name} is not ready: {why}", hint)
     result = await installation.execute_in(name)(("securebench", "--version"), None)
@@ -134,6 +136,17 @@ async def images(installation: Installation) -> Diagnosis:
     others = f", and {len(waiting) - 1} other images" if len(waiting) > 1 else ""
     found = f"{pod_name} cannot pull {image}: {why}{others}"
     return Diagnosis("images", Health.FAIL, found, hint)
+
+
+def _last_words(pod: Raw) -> str:
+    """Return the last line that a container of the Pod printed before it ended in an error."""
+    for container in cast("list[Raw]", object_at(pod, "status").get("containerStatuses") or []):
+        for state in ("state", "lastState"):
+            ended = object_at(object_at(container, state), "terminated")
+            lines = text_at(ended, "message").strip().splitlines()
+            if lines:
+                return lines[-1].removeprefix("securebench: error: ")
+    return ""
 
 
 def isolation(run: Raw) -> Diagnosis | None:

@@ -70,6 +70,13 @@ def operator_not_ready(ward: Any) -> None:
     ward.pod["status"]["conditions"] = [condition]
 
 
+def operator_that_refuses_its_settings(ward: Any) -> None:
+    operator_not_ready(ward)
+    message = "Traceback\nsecurebench: error: settings.gateway.providers.0.host: no address\n"
+    last = {"terminated": {"exitCode": 1, "message": message}}
+    ward.pod["status"]["containerStatuses"] = [{"name": "operator", "lastState": last}]
+
+
 def old_operator(ward: Any) -> None:
     ward.said = "securebench 0.0.9\n"
 
@@ -123,6 +130,11 @@ TROUBLES: dict[Callable[[Any], None], tuple[str, str, str]] = {
         "operator",
         "FAIL",
         "securebench-0 is not ready: containers with unready status; kubectl -n bench describe",
+    ),
+    operator_that_refuses_its_settings: (
+        "operator",
+        "FAIL",
+        "unready status; it ended with: settings.gateway.providers.0.host: no address; kubectl -n",
     ),
     old_operator: ("operator", "WARN", "of version 0.0.9; this command line is of"),
     volume_is_full: ("storage", "FAIL", "No space left on device"),
