@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from securebench.cli.main import app
 from securebench.client.packs.starter import init
 from support.cli_shell import Outcome, Shell
 
@@ -92,11 +94,9 @@ def test_the_text_stands_side_by_side(shell: Shell) -> None:
     assert right.strip() == 'accepted_answers [hidden]: ["x"]'
 
 
-def test_a_long_path_is_not_cut(
-    shell: Shell, terminal: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    said = shell("pack", "show", "--config", str(terminal), "--task", "count-errors").stdout
+def test_a_long_path_is_not_cut(terminal: Path) -> None:
+    words = ["pack", "show", "--config", str(terminal), "--task", "count-errors"]
+    said = CliRunner().invoke(app, words, env={"COLUMNS": "80"}).stdout
     right = "".join(line.split("│")[2].strip() for line in said.splitlines() if "│" in line)
     assert "securebench/evaluation_inputs/check-count.sh" in right
     assert "hands in: workspace " in said
