@@ -97,8 +97,9 @@ def undisturbed_suite(*, is_scheduled: bool) -> SuiteCourse:
         assert quiet.play()
         assert [*_troubles(quiet)] == []
         found = course_of(quiet)
-    reasons = [said["GatesPassed"][1] for said in found.said]
-    assert reasons == ["GatesPassed", "GatesFailed"]
+    first, second = (said["GatesPassed"] for said in found.said)
+    assert (first[1], second[1]) == ("GatesPassed", "GatesFailed")
+    assert "notWorse: smoke/b is worse" in second[2]
     return found
 
 
