@@ -73,7 +73,6 @@ for kind, act, moments in (
     ("watch-cut", watches.cut, STAGES),
     ("watch-ended", watches.ended, STAGES),
     ("watch-410", watches.expired, STAGES),
-    ("events-lost", watches.lost, GOING),
     ("events-doubled", partial(of_one_kind, watches.doubled), GOING),
     ("events-stale", partial(of_one_kind, watches.stale), GOING),
     ("clock-forward", partial(clocks.jump, 3600.0), (*STAGES, TICK)),
@@ -87,15 +86,22 @@ for kind, act, moments in (
     ("operator-restarted", operators.restarted, STAGES),
     ("operator-away", operators.away, GOING),
     ("second-operator", operators.doubled, GOING),
-    ("lease-overdue", operators.overdue, GOING),
+    ("lease-overdue", operators.overdue, (CREATED, STARTED)),
 ):
     fault(f"suite-{kind}", moments)(act)
+
+
+@fault("suite-events-lost", GOING)
+def lost(scene: SuiteScene, _: Any) -> None:
+    """Hide changes of the suite, or of its runs; kopf itself shows that a run is there."""
+    scene.cluster.weather.mangled_kinds = [scene.random.choice([RUN, SUITES])]
+    watches.mangle(scene, lambda event: [event] if event.type == "ADDED" else [])
 
 
 @fault("suite-volume-full", (STATED, REMEMBERED))
 def full(scene: SuiteScene, view: Any) -> None:
     volumes.full(scene, view)
-    scene.volume.room_bytes = scene.random.randint(0, 200)
+    scene.volume.room_bytes = 0
 
 
 @fault("suite-volume-unreadable", (JUDGED, COMPARED))
