@@ -104,7 +104,6 @@ class SuiteLoop:
             due, uid = None, self._suite.uid
             try:
                 if not await self._observe_suite():
-                    await self.forget()
                     return
                 due = (await self._reconcile(self._suite)).wake_at
                 retries.forget(uid)

@@ -94,26 +94,27 @@ class SuiteSupervisor:
         loop = loops.pop(suite.uid, None) or SuiteLoop(self._context, suite)
         if loops:
             self._loops[suite.name] = loops
-        task = asyncio.create_task(_remove_state(loop, suite), name=f"removal of {suite.name}")
+        task = asyncio.create_task(_remove_state(loop), name=f"removal of {suite.name}")
         self._removals.add(task)
         task.add_done_callback(self._removals.discard)
 
 
 async def _work(loop: SuiteLoop) -> None:
-    """Run a loop; one that fails by a defect of ours says so before it starts again."""
+    """Run a loop until its suite is gone; a defect of ours says so before it starts again."""
     try:
         await loop.run()
     except Exception as error:
         await loop.report_failure(error)
         raise
+    await _remove_state(loop)
 
 
-async def _remove_state(loop: SuiteLoop, suite: SuiteObject) -> None:
+async def _remove_state(loop: SuiteLoop) -> None:
     try:
         await loop.forget()
     except OSError as error:
         logger.warning(
             "suite %s: its folder on the volume stays until the operator starts again: %s",
-            suite.name,
+            loop.name,
             error,
         )
