@@ -24,6 +24,7 @@ def registry(
     *,
     certificate: Path | None = None,
     address: str = "127.0.0.1",
+    network: Path | None = None,
 ) -> Iterator[str]:
     """Run a registry that keeps its data in a folder, and return its host.
 
@@ -31,10 +32,13 @@ def registry(
         folder: For its files.
         auth: Part of its configuration; without it, everyone may push.
         certificate: File with certificate and key; without it there is no TLS.
-        address: Of this machine, on which it listens.
+        address: On which it listens.
+        network: Network namespace that has this address; None: that of this process.
     """
     host = f"{address}:{free_port()}"
-    with serving(command(folder, host, auth, certificate), lambda: _listens(host)):
+    words = command(folder, host, auth, certificate)
+    inside = () if network is None else ("nsenter", f"--net={network}")
+    with serving((*inside, *words), lambda: _listens(host)):
         yield host
 
 
