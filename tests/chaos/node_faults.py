@@ -62,10 +62,6 @@ def kill_courier(run: NodeRun, _: Random) -> None:
     _kill_in(run, "harness", lambda process: process.has(b"courier"))
 
 
-def kill_sandbox(run: NodeRun, random: Random) -> None:
-    _kill_in(run, random.choice(ATTEMPT_ROLES), lambda process: process.has(b"/pause"))
-
-
 def kill_gateway(run: NodeRun, _: Random) -> None:
     """Kill the gateway's process while agents read through it."""
     run.running("harness")
@@ -139,7 +135,6 @@ NODE_FAULTS: dict[str, Fault] = {
     "node-pod-removed": remove_pod,
     "node-pod-evicted": evict_pod,
     "node-courier-killed": kill_courier,
-    "node-sandbox-killed": kill_sandbox,
     "node-gateway-killed": kill_gateway,
     "node-service-deleted": delete_service,
     "node-policies-deleted": delete_policies,
