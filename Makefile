@@ -46,7 +46,7 @@ STAGES := setup lint type site unit property chaos-short wiring cluster supervis
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
 	wiring supervise cluster-tests threats threats-short e2e chaos chaos-short bench bench-parts soak packs audits kills failover fuzz \
-	generate clean outside run-agents provider-failures agents-at-once suites gitops kms scale browser site sbom push bundle registry-named image-tests \
+	generate clean outside run-agents provider-failures agents-at-once suites gitops kueue kms scale browser site sbom push bundle registry-named image-tests \
 	sbom-tests screenshots dashboard
 
 help: ## List the targets
@@ -136,7 +136,7 @@ lint: setup ## Format, lint, import contracts, spelling, YAML, shell and Go
 	@ruff check --output-format concise .
 	@ruff format --check .
 	@lint-imports
-	@codespell --ignore-words-list notin,caf,comand,abd,ue,te,regraded --skip 'tests/e2e/scenarios/*,tests/unit/docs/schemas/*,tests/fuzz/corpus/*,images/supervise/internal/*/testdata/*,tests/gitops/*/go.sum,tests/kms/service/go.sum,benchmarks/*/tasks.jsonl,benchmarks/*/oracle/*,tests/packs/bad-pack/*' operator tests docs images charts benchmarks Makefile *.md
+	@codespell --ignore-words-list notin,caf,comand,abd,ue,te,regraded --skip 'tests/e2e/scenarios/*,tests/unit/docs/schemas/*,tests/fuzz/corpus/*,images/supervise/internal/*/testdata/*,tests/gitops/*/go.sum,tests/kms/service/go.sum,tests/kueue/*/go.sum,benchmarks/*/tasks.jsonl,benchmarks/*/oracle/*,tests/packs/bad-pack/*' operator tests docs images charts benchmarks Makefile *.md
 	@yamllint --strict .
 	@shellcheck -x $$(git ls-files --cached --others --exclude-standard -- '*.sh' ':!benchmarks' ':!tests/e2e/scenarios' ':!tests/packs' tests/cluster/cluster tests/outside/outside .ci/run .ci/stages)
 	@test -z "$$(gofmt -l images/supervise tests/gitops)" || { gofmt -d images/supervise tests/gitops; exit 1; }
@@ -295,6 +295,10 @@ gitops: setup load-core ## A suite in git, applied by Flux and judged by Argo CD
 kms: setup ## Statements signed by a key management service (AWS's API, from a Go module), which is lost, hangs and has another key
 	@tests/kms/build.sh
 	@PYTHONPATH=$(PYTHONPATH):$(CACHE)/kms/python pytest tests/kms -m slow
+
+kueue: setup load-core ## Runs in a queue of Kueue (its controller from its Go module): waiting, quota, preemption, deletion
+	@tests/kueue/build.sh
+	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m kueue
 
 failover: setup load ## Take the operator that works away 10 times in a run with two of them; print the seconds
 	@$(WITH_CLUSTER); pytest tests/cluster/test_failover.py -m slow -s

@@ -8,38 +8,23 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/../cluster/env.sh"
 # shellcheck source=tests/cluster/lib.sh
 . "$HERE/../cluster/lib.sh"
+# shellcheck source=tests/cluster/go-modules.sh
+. "$HERE/../cluster/go-modules.sh"
 
-ENGINES=$SECUREBENCH_CACHE/gitops
+BUILT=$SECUREBENCH_CACHE/gitops
 FLUX=(github.com/fluxcd/source-controller github.com/fluxcd/kustomize-controller)
-export GOTOOLCHAIN=local CGO_ENABLED=0
-
-go_build() { go build -trimpath -ldflags "-s -w" -o "$ENGINES/bin/" "$@"; }
 
 build_flux() {
   local module
   go_build "${FLUX[@]}"
-  rm -rf "$ENGINES/crds"; mkdir -p "$ENGINES/crds"
+  rm -rf "$BUILT/crds"; mkdir -p "$BUILT/crds"
   for module in "${FLUX[@]}"; do
-    cp "$(go list -m -f '{{.Dir}}' "$module")"/config/crd/bases/*.yaml "$ENGINES/crds"
+    cp "$(module_folder "$module")"/config/crd/bases/*.yaml "$BUILT/crds"
   done
-  chmod -R u+w "$ENGINES/crds"
+  chmod -R u+w "$BUILT/crds"
 }
 
 build_argocd() { go_build .; }
 
-# build PART: unless it was built from the same files.
-build() {
-  local part=$1 stamp
-  cd "$HERE/$part"
-  stamp=$ENGINES/.built-$part-$(cat -- * | sha256sum | cut -c1-12)
-  if [ -f "$stamp" ]; then return; fi
-  say "building $part (some minutes the first time)"
-  "build_$part"
-  rm -f "$ENGINES/.built-$part"-*
-  touch "$stamp"
-}
-
-command -v go >/dev/null || die "Go 1.26 or newer is needed in PATH"
-mkdir -p "$ENGINES/bin"
-build flux
-build argocd
+build_part flux
+build_part argocd

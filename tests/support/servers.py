@@ -35,6 +35,7 @@ def serving(
     is_ready: Callable[[], bool],
     environment: Mapping[str, str] | None = None,
     log: IO[str] | None = None,
+    seconds: float = START_SECONDS,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server until the end of the block, which begins when it is ready.
 
@@ -43,10 +44,11 @@ def serving(
         is_ready: Asked until it says so.
         environment: Of the server; None for that of this process.
         log: Gets what the server writes; None for the outputs of this process.
+        seconds: Until it has to be ready.
     """
     server = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + seconds
         while not is_ready():
             assert server.poll() is None, f"{words[0]} has ended"
             assert time.monotonic() < deadline, f"{words[0]} is not ready"
@@ -54,4 +56,8 @@ def serving(
         yield server
     finally:
         server.terminate()
-        server.wait(timeout=30)
+        try:
+            server.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            raise

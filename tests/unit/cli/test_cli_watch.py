@@ -223,7 +223,7 @@ def test_why_shows_hostile_texts_as_text(shell: Shell, begun: str, text: str) ->
 def test_every_reason_that_asks_for_something_has_advice() -> None:
     waits = {
         *(Reason.SUSPENDED, Reason.CANCELLING, Reason.QUOTA_EXCEEDED, Reason.FORBIDDEN),
-        *(Reason.UNSCHEDULABLE, Reason.QUEUED, Reason.INPUT_MISSING),
+        *(Reason.UNSCHEDULABLE, Reason.SCHEDULING_GATED, Reason.QUEUED, Reason.INPUT_MISSING),
         *(Reason.STORAGE_UNAVAILABLE, Reason.INTERNAL),
     }
     assert set(ADVICE) == waits | set(END_STATES) - {Reason.COMPLETED}

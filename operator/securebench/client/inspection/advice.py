@@ -35,6 +35,8 @@ ADVICE: Mapping[Reason, str] = MappingProxyType(
         " administrator",
         Reason.UNSCHEDULABLE: "no node has room: lower resources or parallelism, or wait for a"
         " node",
+        Reason.SCHEDULING_GATED: "wait for the queue; kubectl describe workloads shows why Kueue"
+        " admits no Pod: no quota, or no such queue",
         Reason.QUEUED: "wait for other runs of this operator to end",
         Reason.INPUT_MISSING: "create the missing pack, Secret or earlier run; the run goes on by"
         " itself",

@@ -10,6 +10,7 @@ from support.operator_world import World, opened
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 GATE = {"name": "kueue.x-k8s.io/admission"}
+PREEMPTED = "Preempted to accommodate a workload due to prioritization in the ClusterQueue"
 GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
 
 
@@ -50,8 +51,8 @@ class QueueWorld(World):
         condition = {
             "type": "TerminationTarget",
             "status": "True",
-            "reason": "WorkloadEvicted",
-            "message": "Preempted to accommodate a workload in the ClusterQueue",
+            "reason": "WorkloadEvictedDueToPreempted",
+            "message": PREEMPTED,
         }
         status = pod_status("Running", running("courier"), running("harness"))
         self.cluster.set_pod_status(name, status | {"conditions": [condition]})
@@ -121,7 +122,7 @@ def test_a_pod_that_the_queue_takes_back_is_launched_again(kueue):
     kueue.preempt(first)
     lost = [note for reason, note in kueue.events() if reason == "LaunchLost"]
     assert len(lost) == 1
-    assert "WorkloadEvicted: Preempted to accommodate a workload in the ClusterQueue" in lost[0]
+    assert f"WorkloadEvictedDueToPreempted: {PREEMPTED}" in lost[0]
     kueue.wait(30)
     kueue.work(uid)
     assert kueue.condition()["reason"] == "Completed"
