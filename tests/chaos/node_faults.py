@@ -148,7 +148,6 @@ DAEMON_FAULTS: dict[str, Fault] = {
     "daemon-cilium": restart("cilium-agent", 5),
     "daemon-kube-proxy": restart("kube-proxy", 5),
     "daemon-scheduler": restart("kube-scheduler", 20),
-    "daemon-controller-manager": restart("kube-controller-manager", 20),
-    "daemon-etcd": restart("etcd", 10),
+    "daemon-controller-manager": restart("kube-controller-manager", 5),
     "daemon-api-server": restart("kube-apiserver", 60),
 }
