@@ -253,6 +253,8 @@ SCALE_RESTART ?= 10000,1000
 scale: setup ## Measure a run of SCALE_TASKS tasks: decisions and export, then against the API server with simulated nodes (SCALE_PLOT=file.svg)
 	@PYTHONPATH=$(PYTHONPATH):tests python -m scale.decisions --tasks $(SCALE_TASKS) --records $(SCALE_RECORDS)
 	@PYTHONPATH=$(PYTHONPATH):tests python -m scale.statements --records $(SCALE_RECORDS)
+	@tests/cluster/packages.sh browser
+	@PYTHONPATH=$(PYTHONPATH):tests python -m scale.report --records $(SCALE_RECORDS)
 	@$(WITH_TOOLS); PYTHONPATH=$(PYTHONPATH):tests python -m scale.cluster --steps $(SCALE_STEPS) --sizes $(SCALE_SIZES) \
 	  --compared $(SCALE_COMPARED) --rounds $(SCALE_ROUNDS) --parallelism $(SCALE_PARALLELISM) --seconds $(SCALE_SECONDS) \
 	  --flights $(SCALE_FLIGHTS) --runs $(SCALE_RUNS) --restart $(SCALE_RESTART) $(if $(SCALE_PLOT),--plot $(SCALE_PLOT))
