@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from support import waiting
 from support.interrupts import interruptible
 
 SOURCES = Path(__file__).parents[2] / "operator"
@@ -28,11 +28,8 @@ _STARTED = re.compile(r"securebench: (?:started|joined) BenchmarkRun (\S+)")
 
 
 def until(reached: Callable[[], object], what: str, seconds: float = SECONDS) -> None:
-    """Wait for something."""
-    late = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < late, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.2)
+    """Wait for something, as long as a command may take."""
+    waiting.until(reached, what, seconds)
 
 
 class Outcome(NamedTuple):

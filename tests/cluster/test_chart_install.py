@@ -6,9 +6,8 @@ import json
 import os
 import shutil
 import subprocess
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +18,7 @@ import yaml
 
 from cluster.shell import kubeconfig
 from support.documented import Reader
+from support.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -105,13 +105,6 @@ def slow_copy(folder: Path, name: str, seconds: int) -> Path:
     command[-1] = f"import time\ntime.sleep({seconds})\n{command[-1]}"
     path.write_text(yaml.safe_dump(run), encoding="utf-8")
     return folder
-
-
-def until(reached: Callable[[], bool], what: str, seconds: float = 120) -> None:
-    late = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < late, f"not within {seconds:.0f} s: {what}"
-        time.sleep(1)
 
 
 def verdicts(records: list[dict[str, Any]]) -> list[tuple[Any, ...]]:

@@ -7,16 +7,18 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/../cluster/env.sh"
 # shellcheck source=tests/cluster/lib.sh
 . "$HERE/../cluster/lib.sh"
+# shellcheck source=tests/cluster/go-modules.sh
+. "$HERE/../cluster/go-modules.sh"
 
-KMS=$SECUREBENCH_CACHE/kms
-stamp=$KMS/.built-$(cat "$HERE"/service/* "$HERE/requirements.lock" | sha256sum | cut -c1-12)
-if [ -f "$stamp" ]; then exit 0; fi
-command -v go >/dev/null || die "Go 1.26 or newer is needed in PATH"
-say "building local-kms and installing its client"
-rm -rf "$KMS"
-mkdir -p "$KMS/bin"
-cd "$HERE/service"
-GOTOOLCHAIN=local CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$KMS/bin/" github.com/nsmithuk/local-kms
-python3 -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
-  --target "$KMS/python" -r "$HERE/requirements.lock"
-touch "$stamp"
+BUILT=$SECUREBENCH_CACHE/kms
+
+build_service() { go_build github.com/nsmithuk/local-kms; }
+
+build_client() {
+  rm -rf "$BUILT/python"
+  python3 -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+    --target "$BUILT/python" -r requirements.lock
+}
+
+build_part service
+build_part client

@@ -66,7 +66,7 @@ def bound_plan(
     pack: FrozenPack,
     pinned: PinnedInputs,
     *,
-    is_new: bool = True,
+    is_checked: bool = False,
 ) -> tuple[RunPlan, Answers]:
     """Return the plan of a run, and what an oracle hands in.
 
@@ -76,14 +76,14 @@ def bound_plan(
         spec: Spec of the run.
         pack: Its frozen pack.
         pinned: What its first start pinned.
-        is_new: Whether nobody has checked the pack yet. A run that goes on has a frozen
-            pack of the same digest, and its operator should work soon.
+        is_checked: Whether the pack was checked before. A run that goes on has a frozen pack of the
+            same digest, and its operator should work soon.
 
     Raises:
         InvalidInputError: Spec or pack do not hold.
     """
     harness = spec_harness(spec)
-    loaded = _load(pack, spec, harness.task_file, pinned.kept, is_checked=not is_new)
+    loaded = _load(pack, spec, harness.task_file, pinned.kept, is_checked=is_checked)
     answers = _answers(spec, loaded.tasks, pinned.answers)
     plan = build_plan(
         PlanInputs(

@@ -39,7 +39,7 @@ def restore_run(
     resumed_uid = str(binding["resumed_uid"])
     records = kept_entries(context.settings.data_root, resumed_uid) if resumed_uid else ()
     pinned = pinned_inputs(binding, read_answers(store), kept_tasks(records))
-    plan, answers = bound_plan(context, run, spec, pack, pinned, is_new=False)
+    plan, answers = bound_plan(context, run, spec, pack, pinned, is_checked=True)
     plan_mismatch = ""
     if plan.digest != binding["plan_digest"]:
         plan = _as_bound(plan, entry, binding)

@@ -37,8 +37,9 @@ class LaunchSelection(NamedTuple):
 
 def no_launches(cache: DecisionCache) -> LaunchSelection:
     """Select nothing, for a run that would not start a launch whatever the limits are."""
+    parked = _parked_images(cache)
     pulls = FirstPullLimit(Headroom(), cache.live.starting.values())
-    return LaunchSelection((), None, _usage(cache, 0, 0, pulls, ""))
+    return LaunchSelection((), None, _usage(_pod_counts(cache, parked), parked, 0, 0, pulls, ""))
 
 
 def select_launches(
@@ -64,15 +65,15 @@ def select_launches(
     ready, due_at = form_batches(waiting, now, may_grow=may_grow)
     shared = [pod for pod in ready if pod[0].role in roles]
     free = max(parallelism - len(cache.live) - (due_at is not None), 0)
-    grant = headroom.grant(
-        _pod_counts(cache), min(free, cache.startable.count(roles) + len(shared))
-    )
+    parked = _parked_images(cache)
+    have = _pod_counts(cache, parked)
+    grant = headroom.grant(have, min(free, cache.startable.count(roles) + len(shared)))
     pulls = FirstPullLimit(headroom, cache.live.starting.values())
     pods = _select_pods(cache, plan, roles, shared, grant.count, pulls)
     is_short = len(pods) < grant.count
     message = grant.message or (pulls.message if is_short else "")
     wanted = 0 if is_short else grant.wanted
-    return LaunchSelection(pods, due_at, _usage(cache, len(pods), wanted, pulls, message))
+    return LaunchSelection(pods, due_at, _usage(have, parked, len(pods), wanted, pulls, message))
 
 
 def _select_pods(
@@ -105,15 +106,20 @@ def _parked_images(cache: DecisionCache) -> Collection[str]:
     return [starting[name] for name in {*pods.unschedulable, *pods.queued} if name in starting]
 
 
-def _pod_counts(cache: DecisionCache) -> PodCounts:
+def _pod_counts(cache: DecisionCache, parked: Collection[str]) -> PodCounts:
     starting = len(cache.live.starting)
-    return PodCounts(len(cache.live), starting, starting - len(_parked_images(cache)))
+    return PodCounts(len(cache.live), starting, starting - len(parked))
 
 
 def _usage(
-    cache: DecisionCache, begun: int, wanted: int, pulls: FirstPullLimit, message: str
+    have: PodCounts,
+    parked: Collection[str],
+    begun: int,
+    wanted: int,
+    pulls: FirstPullLimit,
+    message: str,
 ) -> CapacityUse:
-    have, pulling = _pod_counts(cache), pulls.counts - Counter(_parked_images(cache))
+    pulling = pulls.counts - Counter(parked)
     return CapacityUse(
         pods=have.pods + begun,
         starting=have.shared + begun,
