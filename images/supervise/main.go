@@ -89,7 +89,7 @@ func supervised(args []string, log string, work job) int {
 	case result := <-done:
 		return conclude(target, result)
 	case <-time.After(process.StopAllowance):
-		return conclude(target, outcome.Failure(outcome.CodeStopped, outcome.ErrStopped))
+		return conclude(target, outcome.Failure(process.StopCode(), outcome.ErrStopped))
 	}
 }
 

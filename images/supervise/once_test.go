@@ -62,7 +62,7 @@ func TestStopOfTheKubeletIsNone(t *testing.T) {
 			if err := running.command.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
-			if got := f.finish(running); got.code != outcome.CodeStopped && got.code != outcome.CodeDone {
+			if got := f.finish(running); got.code != outcome.CodeHalted && got.code != outcome.CodeDone {
 				t.Errorf("code %d, %+v", got.code, got.message)
 			}
 		})

@@ -40,7 +40,7 @@ func TestStopEndsTheWaitForASidecar(t *testing.T) {
 	running := f.start(f.phases(shell("touch begun")).command())
 	time.Sleep(100 * time.Millisecond)
 	_ = running.command.Process.Signal(os.Interrupt)
-	if got := f.finish(running); got.code != outcome.CodeStopped {
+	if got := f.finish(running); got.code != outcome.CodeHalted {
 		t.Errorf("%+v", got.message)
 	}
 	told := make(chan struct{})

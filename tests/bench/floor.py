@@ -49,11 +49,13 @@ SHAPES = {
     "one": Shape(verifier_sidecars=None),
     "two": Shape(),
     "sidecar": Shape(1),
+    "sidecar+isolated": Shape(1, is_isolated=True),
     "terminal": Shape(1, 1),
     "terminal+isolated": Shape(1, 1, is_isolated=True),
     "code": Shape(1, 2),
+    "code+isolated": Shape(1, 2, is_isolated=True),
 }
-"""By name; the last three have as many containers as the Pods of their families."""
+"""By name; from the third on with as many containers as the Pods of text, terminal and code."""
 
 
 class FloorRun(NamedTuple):

@@ -52,7 +52,7 @@ TEXT = Kind(
     "short_answer",
     "echo hi",
     {"input": {"question": "What is said?"}, "eval": {"accepted_answers": ["hi"]}},
-    ("two", "sidecar"),
+    ("two", "sidecar", "sidecar+isolated"),
 )
 KINDS = {
     "text": TEXT,
@@ -73,7 +73,7 @@ KINDS = {
             "input": {"prompt": "Write the identity.", "language": "python"},
             "eval": {"tests": {"source": "inline", "code": "assert same(1) == 1\n"}},
         },
-        ("code",),
+        ("code", "code+isolated"),
     ),
 }
 

@@ -58,6 +58,11 @@ def _evict(run: NodeRun, pod: str) -> None:
     call("kubectl", "create", "--raw", path, "-f", "-", stdin=json.dumps(body).encode())
 
 
+def kill_sandbox(run: NodeRun, random: Random) -> None:
+    """Kill the process that holds the namespaces of a running Pod."""
+    _kill_in(run, random.choice(ATTEMPT_ROLES), lambda process: process.words == (b"/pause",))
+
+
 def kill_courier(run: NodeRun, _: Random) -> None:
     _kill_in(run, "harness", lambda process: process.has(b"courier"))
 
@@ -134,6 +139,7 @@ NODE_FAULTS: dict[str, Fault] = {
     "node-pod-deleted": delete_pod,
     "node-pod-removed": remove_pod,
     "node-pod-evicted": evict_pod,
+    "node-sandbox-killed": kill_sandbox,
     "node-courier-killed": kill_courier,
     "node-gateway-killed": kill_gateway,
     "node-service-deleted": delete_service,

@@ -136,6 +136,14 @@ def sandbox_never(scene: Scene, view: PodView) -> None:
     without_sandbox(scene, view, 1000)
 
 
+@fault("sandbox-killed", RUNNING)
+def sandbox_killed(scene: Scene, view: PodView) -> None:
+    """Stop the containers of a Pod as a kubelet does whose sandbox is gone: without a word."""
+    halted = 96 if view.role is Role.HARNESS else 137
+    containers = (ended("courier", 0, message=""), ended(_main(view), halted))
+    scene.report(view, pod_status("Failed", *containers))
+
+
 @fault("unschedulable", WAITING)
 def unschedulable(scene: Scene, view: PodView) -> None:
     scene.hold(view, pod_status("Pending", conditions=[UNSCHEDULABLE]), 120)

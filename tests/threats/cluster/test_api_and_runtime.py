@@ -15,6 +15,7 @@ from threats.kit.arena import FALSE_CLASS, RUNC_CLASS, Arena
 from threats.kit.batch import Batch, Trial, Weakening
 from threats.kit.network import NO_PROBES, open_policy
 from threats.kit.outcomes import not_applicable
+from threats.kit.signals import FORGE
 
 CONNECT = """\
 import json, os, socket, ssl
@@ -137,6 +138,7 @@ def in_class(name: str, **batch: Any) -> Trial:
 
 
 SANDBOXED, NOT_SANDBOXED = in_class("gvisor"), in_class(RUNC_CLASS)
+SANDBOXED_FORGERY = SANDBOXED.batch.task("forge", agent=FORGE, grading=CHECK_ANSWER)
 FALSE = {
     require: in_class(FALSE_CLASS, require=require, ended="False")
     for require in ("Verified", "Declared")
@@ -161,7 +163,7 @@ def sandboxed(arena: Arena) -> Trial:
     names = call("kubectl", "get", "runtimeclass", "-o", "name").decode().split()
     if "runtimeclass.node.k8s.io/gvisor" not in names:
         not_applicable(f"the cluster has no runtime class gvisor, only {names}")
-    arena.start([SANDBOXED])
+    arena.start([SANDBOXED, SANDBOXED_FORGERY])
     return SANDBOXED
 
 
@@ -187,6 +189,14 @@ def has_started(arena: Arena, trial: Trial) -> bool:
     begun = [entry for entry in place.release.entries(run) if isinstance(entry, LaunchBegun)]
     assert bool(begun) == bool(roles - {"canary", "control"})
     return bool(begun)
+
+
+def test_a_076_attack_in_a_sandbox(arena: Arena, sandboxed: Trial) -> None:
+    assert_passed(arena, sandboxed)
+    record = arena.record(SANDBOXED_FORGERY)
+
+    assert (record["outcome"], record["failure_reason"]) == ("agent", "supervisor_killed")
+    assert record["launches"] == 1
 
 
 def test_a_168_attack_in_a_sandbox(arena: Arena, sandboxed: Trial) -> None:

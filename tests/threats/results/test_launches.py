@@ -15,6 +15,7 @@ from support.release import Raw
 from threats.honest import APP, TERMINAL, WRITE_ANSWER, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Trial
+from threats.kit.signals import FORGE
 
 CHECK_ANSWER = {"checker": {"command": 'test "$(cat answer.txt)" = 42'}}
 SLOW_CHECK = {"checker": {"command": 'sleep 6; test "$(cat answer.txt)" = 42'}}
@@ -128,6 +129,7 @@ OF_A_PROCESS = {"agent", "resource", "scored"}
 """Where only processes of the agent died, what it left is judged."""
 BREAKS = {
     "kill": (KILL, BY_ITSELF),
+    "forge": (FORGE, BY_ITSELF),
     "kill-parent": (KILL_PARENT, OF_A_PROCESS),
     "memory": (HOG, OF_A_PROCESS),
     "disk": (FILL, BY_ITSELF),

@@ -16,9 +16,11 @@ WANT_CONTAINERS = {
     "one": [("h", 0)],
     "two": [("h", 0), ("v", 0)],
     "sidecar": [("h", 1), ("v", 0)],
+    "sidecar+isolated": [("h", 1), ("v", 0)],
     "terminal": [("h", 1), ("v", 1)],
     "terminal+isolated": [("h", 1), ("v", 1)],
     "code": [("h", 1), ("v", 2)],
+    "code+isolated": [("h", 1), ("v", 2)],
 }
 
 

@@ -44,7 +44,7 @@ func phaseCode(end Ending, number int, last, verdict bool) int {
 	failed := end.ExitCode != 0 || end.Signal != 0 || end.Fault != ""
 	switch {
 	case end.Stopped:
-		return outcome.CodeStopped
+		return StopCode()
 	case end.TimedOut && (last || verdict):
 		return outcome.CodeTimeout
 	case failed && !last:

@@ -45,7 +45,7 @@ func Precheck(spec specs.Run, prechecks []specs.Phase, streams *os.File, stop <-
 			result.Code, result.Error = outcome.CodeOwnFault, err.Error()
 			return &result, kept
 		case end.Stopped:
-			result.Code = outcome.CodeStopped
+			result.Code = StopCode()
 			return &result, kept
 		case !end.TimedOut && (end.ExitCode != 0 || end.Fault != ""):
 			return unfit(result, kept)

@@ -8,6 +8,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"securebench.dev/supervise/internal/outcome"
 )
 
 const (
@@ -19,10 +21,8 @@ const (
 )
 
 // stopSignals end the run. An image may declare another stop signal than SIGTERM; these are
-// the ones in use (SIGRTMIN+3 is that of systemd).
-//
-// Go cannot say who sent a signal, so a command can send one of these to end its own run. The
-// operator believes an interruption only of a Pod that was deleted, evicted or out of time.
+// the ones in use (SIGRTMIN+3 is that of systemd). A command can send one of these to end its own
+// run, so it counts who sent the first one.
 var stopSignals = []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGWINCH, unix.Signal(37)}
 
 // Shield hardens the process: nothing below gains privileges, nobody of the same user may trace
@@ -69,6 +69,7 @@ func makeThreads(count int) {
 // a process sends is taken and dropped, also those that stand for faults: by default the Go
 // runtime would end the program.
 func WatchStop() <-chan struct{} {
+	noteSenders(stopSignals)
 	ignored := make(chan os.Signal, 1)
 	signal.Notify(ignored)
 	go func() {
@@ -84,4 +85,13 @@ func WatchStop() <-chan struct{} {
 		close(stop)
 	}()
 	return stop
+}
+
+// StopCode is the exit code of what was told to stop. Commands run as our user and may send the signal
+// too, so only one from outside excuses a launch.
+func StopCode() int {
+	if wasStoppedFromOutside() {
+		return outcome.CodeHalted
+	}
+	return outcome.CodeStopped
 }

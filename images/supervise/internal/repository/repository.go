@@ -329,7 +329,7 @@ func failedStep(err error, phase string, step int) error {
 	failed := &StepError{code: outcome.CodePhase + step, phase: phase, end: ended.end, text: ended.text}
 	switch {
 	case ended.end.Stopped:
-		failed.code = outcome.CodeStopped
+		failed.code = process.StopCode()
 	case ended.end.TimedOut:
 		failed.code = outcome.CodeTimeout
 	}

@@ -91,12 +91,12 @@ func runStaged(spec specs.Run, stop <-chan struct{}) outcome.Message {
 	kills, used := process.CountMemoryKills(process.MemoryEvents), process.MeasureUsage(process.MemoryPeaks, process.CpuStats)
 	result, kept := work(spec, folders.streams, stop)
 	result.MemoryKills, result.Usage = kills(), used()
-	if result.Code != outcome.CodeStopped {
+	if !outcome.IsStopped(result.Code) {
 		for _, folder := range folders.open {
 			untrusted.OpenModes(folder, 0)
 		}
 	}
-	if result.Code != outcome.CodeStopped && !network.AllClosed(spec.Probes) {
+	if !outcome.IsStopped(result.Code) && !network.AllClosed(spec.Probes) {
 		result.Code, result.Error = outcome.CodeNetwork, errOpen.Error()
 	}
 	process.WriteStreams(folders.streams, kept, &result)
@@ -151,13 +151,13 @@ func stage(spec specs.Run, stop <-chan struct{}) (int, error) {
 	if !network.WaitClosed(spec.Probes, specs.Duration(spec.ProbeTimeoutSeconds), stop) {
 		select {
 		case <-stop:
-			return outcome.CodeStopped, outcome.ErrStopped
+			return process.StopCode(), outcome.ErrStopped
 		default:
 		}
 		return outcome.CodeNetwork, errOpen
 	}
 	if !network.WaitOpen(spec.Awaits, stop) {
-		return outcome.CodeStopped, outcome.ErrStopped
+		return process.StopCode(), outcome.ErrStopped
 	}
 	return outcome.CodeDone, nil
 }
@@ -222,7 +222,7 @@ func workAndDiff(spec specs.Run, streams *os.File, stop <-chan struct{}) (outcom
 		return outcome.Failure(outcome.CodeStaging, fmt.Errorf("repository: %w", err)), [2]*process.Capture{{}, {}}
 	}
 	result, kept := process.RunPhases(spec, streams, stop)
-	if !result.TimedOut && result.Code != outcome.CodeStopped {
+	if !result.TimedOut && !outcome.IsStopped(result.Code) {
 		result.Diff = before.Write(streams)
 		result.Commit = before.Commit
 	}

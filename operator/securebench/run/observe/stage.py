@@ -63,6 +63,9 @@ that they hide: an answer, and no trouble on the way to one. Source: decision 00
 
 SIDECAR_RESTARTS = 3
 OOM_REASON = "OOMKilled"
+DEADLINE_REASON = "DeadlineExceeded"
+KILLED = frozenset({137, 143})
+"""Exit codes after SIGKILL and SIGTERM; nothing in a text verifier's container sends them."""
 ENDED_BY_ITSELF = "Error"
 """The kubelet's reason for a non-zero exit that it saw; what it did not see has other reasons."""
 
@@ -72,6 +75,11 @@ NETWORK_WORDS = (
     "another policy opens the Pod"
 )
 """supervise looks before its command and after it."""
+
+HALTED_WORDS = (
+    "the node stopped the container, and the Pod does not say why: its sandbox was killed, or "
+    "somebody stopped the container by hand"
+)
 
 
 class Code(IntEnum):
@@ -86,6 +94,7 @@ class Code(IntEnum):
     NETWORK_OPEN = 93
     TAMPERED = 94
     UNFIT = 95
+    HALTED = 96
     TIMED_OUT = 124
 
 
@@ -251,6 +260,8 @@ def _text_end(view: PodView, end: Terminated) -> Interrupted | Ended:
         return Ended(0)
     if end.reason == OOM_REASON or view.disrupted or view.deleting_since is not None:
         return replace(_interruption(view, end), is_suspect=_ended_alone(view, end))
+    if end.exit_code in KILLED and view.reason != DEADLINE_REASON:
+        return _interruption(view, end)
     return Ended(
         end.exit_code,
         VERIFIER_ERROR,
@@ -270,6 +281,8 @@ def _supervised_end(view: PodView, end: Terminated) -> Interrupted | Ended:
         return Interrupted(EGRESS_SETUP_FAILED, NETWORK_WORDS)
     if code == Code.OWN_FAULT:
         return Interrupted(MATERIALIZATION_FAILED, f"supervise failed: {_words(end)}")
+    if code == Code.HALTED:
+        return _disk_limit(view, code) or _interruption(view, end)
     return _limit(view, end) or _killed_from_inside(view, end) or _interruption(view, end)
 
 
@@ -322,6 +335,8 @@ def _disk_limit(view: PodView, code: int) -> Ended | None:
 
 
 def _interruption(view: PodView, end: Terminated | None) -> Interrupted:
+    if end is not None and end.reason == ENDED_BY_ITSELF and _ended_alone(view, end):
+        return Interrupted(POD_LOST, HALTED_WORDS)
     ended = end.reason if end is not None else ""
     cause = view.reason or view.taken_back or ended or "no reason given"
     if "NodeLost" in cause or "NodeShutdown" in cause or "TerminationByKubelet" in cause:

@@ -3,6 +3,7 @@
 import pytest
 
 from securebench.run.observe.stage import (
+    HALTED_WORDS,
     NETWORK_WORDS,
     Ended,
     InProgress,
@@ -59,6 +60,11 @@ HARNESS_CASES = {
         Interrupted("materialization_failed", "staging failed: exit code 90, "),
     ),
     "told to stop from inside": (harness_done(91), killed_from_inside(91)),
+    "told to stop by the node": (harness_done(96), Interrupted("pod_lost", HALTED_WORDS)),
+    "told to stop by the node after a child ran out of memory": (
+        pod_status("Failed", SEALED, ended("harness", 96, "OOMKilled")),
+        Interrupted("pod_lost", "Pod sb-3f2a9c1e5b7d-0-1h1 ended before a result: OOMKilled"),
+    ),
     "own fault": (
         harness_done(92),
         Interrupted("materialization_failed", "supervise failed: exit code 92, "),
@@ -169,6 +175,10 @@ HARNESS_CASES = {
     ),
     "deadline ended the harness": (
         pod_status("Failed", SEALED, ended("harness", 91), reason="DeadlineExceeded"),
+        Interrupted("pod_lost", "Pod sb-3f2a9c1e5b7d-0-1h1 ended before a result: Deadline"),
+    ),
+    "deadline ended the harness, as a later supervise says it": (
+        pod_status("Failed", SEALED, ended("harness", 96), reason="DeadlineExceeded"),
         Interrupted("pod_lost", "Pod sb-3f2a9c1e5b7d-0-1h1 ended before a result: Deadline"),
     ),
     "deadline before the harness": (
@@ -286,6 +296,8 @@ CHECK_CASES = {
     "base commit": (64, Ended(64)),
     "staging": (90, Interrupted("materialization_failed", "staging failed: ")),
     "killed": (137, killed_from_inside(137)),
+    "told to stop from inside": (91, killed_from_inside(91)),
+    "told to stop by the node": (96, Interrupted("pod_lost", HALTED_WORDS)),
 }
 
 
@@ -348,6 +360,18 @@ TEXT_CASES = {
     "a trusted helper out of memory": (
         pod_status("Failed", ended("verifier", 137, "OOMKilled")),
         Interrupted("pod_lost", "Pod sb-3f2a9c1e5b7d-0-1v1 ended before a result: OOMKilled"),
+    ),
+    "killed on the node": (
+        pod_status("Failed", ended("verifier", 137)),
+        Interrupted("pod_lost", HALTED_WORDS),
+    ),
+    "killed by a node that goes": (
+        pod_status("Failed", ended("verifier", 137), reason="NodeShutdown"),
+        Interrupted("node_lost", "the node gave the Pod up: NodeShutdown"),
+    ),
+    "killed at its deadline": (
+        pod_status("Failed", ended("verifier", 137), reason="DeadlineExceeded"),
+        Ended(137, "verifier_error", "the text verifier ended with exit code 137"),
     ),
     "disrupted": (
         pod_status("Failed", ended("verifier", 143), conditions=[DISRUPTED]),

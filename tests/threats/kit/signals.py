@@ -1,0 +1,11 @@
+"""Agents that end the supervise of their container."""
+
+FORGE = """\
+import ctypes, os, struct, time
+number = {"x86_64": 129, "aarch64": 138}[os.uname().machine]
+from_outside = struct.pack("iiii", 15, 0, 0, 0).ljust(128, b"\\0")
+ctypes.CDLL(None).syscall(number, 1, 15, from_outside)
+os.kill(1, 15)
+time.sleep(30)
+"""
+"""Tells PID 1 to stop with the siginfo of a kubelet's signal, which the kernel refuses."""
