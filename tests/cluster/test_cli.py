@@ -15,8 +15,9 @@ import pytest
 
 from cluster.proxy import proxy
 from cluster.shell import Command, Shell, api_server, kubeconfig, until, write_pack, wrong
+from securebench.core.names import ROLE_LABEL
 from securebench.run.state.entries import LaunchBegun
-from support.release import DATA, OPERATOR, Release
+from support.release import DATA, OPERATOR, CommandError, Release
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
 
@@ -32,6 +33,8 @@ UNSTARTABLE = {
 
 THREE = {"a": {}, "b": {}, "c": {}}
 SLOWLY = "sleep 3; echo A"
+HELD = "until [ -e /tmp/go ]; do sleep 0.1; done; echo A"
+"""An agent that waits for ``let_go``."""
 RUN = ("run", "--config", "tester.yaml")
 ONE_BY_ONE = (*RUN, "--parallelism", "1")
 
@@ -228,9 +231,28 @@ def test_a_limited_quiet_run(begun: dict[str, Begun]) -> None:
     assert [one["task_id"] for one in records(shell.folder / "out")] == ["a"]
 
 
+def let_go(place: Release, run: str) -> None:
+    """Let an agent of a run that holds on go on, as soon as there is one."""
+
+    def is_told() -> bool:
+        for pod in place.pods(run):
+            if pod["metadata"]["labels"][ROLE_LABEL] != "harness":
+                continue
+            try:
+                place.kubectl(
+                    "exec", pod["metadata"]["name"], "-c", "harness", "--", "touch", "/tmp/go"
+                )
+            except CommandError:  # it does not run yet, or has ended
+                continue
+            return True
+        return False
+
+    until(is_told, f"no agent of {run} holds on")
+
+
 def test_an_interrupted_command_comes_back(user: Callable[..., Shell], place: Release) -> None:
     shell = user()
-    write_pack(shell.folder, "slow", SLOWLY, tasks={"a": {}, "b": {}})
+    write_pack(shell.folder, "slow", HELD, tasks={"a": {}, "b": {}})
     command = shell.start(*ONE_BY_ONE)
     name, interrupted = command.run, command.send(signal.SIGINT)
     assert (interrupted.code, interrupted.stdout) == (130, "")
@@ -241,10 +263,12 @@ def test_an_interrupted_command_comes_back(user: Callable[..., Shell], place: Re
     )
     again = shell.start(*ONE_BY_ONE)
     assert again.run == name
+    let_go(place, name)
     again.wait_for("PASS ")
     assert again.send(signal.SIGKILL).code == -signal.SIGKILL
     last = shell.start(*ONE_BY_ONE)
     assert last.run == name
+    let_go(place, name)
     assert "securebench: resume completed=" in last.end().stderr
     counts = "total=2 verification=complete verified=2 passed=2"
     assert last.end()[:2] == (0, last_line("slow", counts, shell.folder / "out"))
