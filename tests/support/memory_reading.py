@@ -25,10 +25,10 @@ from securebench.controller.volume.published import _publish_records
 from securebench.controller.volume.store import RunStore, file_digest
 from securebench.controller.volume.texts import read_texts
 from securebench.core.digests import PREFIX
+from securebench.protocol.exit_codes import Code
 from securebench.protocol.extraction import TEXT_FILE
 from securebench.protocol.volume import CANDIDATES, RECORD
 from securebench.run.api.outcomes import Outcome
-from securebench.run.observe.stage import Code
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.plan.model import TaskLimits
 from securebench.run.records.record import candidate_record

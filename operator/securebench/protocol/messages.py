@@ -15,9 +15,6 @@ MAX_MESSAGE_BYTES = 4096
 FRAMEWORK_FOLDER = "securebench"
 """Below every workspace; ours alone, never part of a candidate."""
 
-STORAGE_FAILED = 74
-"""Exit code of a courier that a disk failed, not what it found (EX_IOERR); its message says how."""
-
 OPEN = "open"
 CLOSED = "closed"
 """States of a probe's targets."""

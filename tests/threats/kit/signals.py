@@ -8,4 +8,4 @@ ctypes.CDLL(None).syscall(number, 1, 15, from_outside)
 os.kill(1, 15)
 time.sleep(30)
 """
-"""Tells PID 1 to stop with the siginfo of a kubelet's signal, which the kernel refuses."""
+"""Tells PID 1 to stop with a kubelet's siginfo, which the kernel refuses, and then plainly."""

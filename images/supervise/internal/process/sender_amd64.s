@@ -1,10 +1,11 @@
+#include "go_asm.h"
 #include "textflag.h"
 
 // Called by the kernel: DI the number, SI the siginfo, DX the context. They reach the runtime's
 // handler as they came. R10, R11 and AX belong to the callee.
 TEXT ·noteSender(SB), NOSPLIT|NOFRAME, $0
-	MOVL 8(SI), R10 // si_code
-	ORL  16(SI), R10 // si_pid; both are 0 for one from outside
+	MOVL const_siCode(SI), R10
+	ORL  const_siPid(SI), R10 // both are 0 for one from outside
 	SETNE R11
 	MOVBLZX R11, R11
 	INCL R11 // senderOutside or senderInside

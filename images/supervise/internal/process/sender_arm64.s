@@ -1,10 +1,11 @@
+#include "go_asm.h"
 #include "textflag.h"
 
 // Called by the kernel: R0 the number, R1 the siginfo, R2 the context. They reach the runtime's
 // handler as they came. R9 to R12 belong to the callee.
 TEXT ·noteSender(SB), NOSPLIT|NOFRAME, $0
-	MOVWU 8(R1), R9 // si_code
-	MOVWU 16(R1), R10 // si_pid; both are 0 for one from outside
+	MOVWU const_siCode(R1), R9
+	MOVWU const_siPid(R1), R10 // both are 0 for one from outside
 	ORR   R10, R9
 	CMPW  $0, R9
 	CSET  NE, R9

@@ -28,6 +28,7 @@ from securebench.core.reasons import (
     VERIFIER_ERROR,
 )
 from securebench.core.sizes import MIB
+from securebench.protocol.exit_codes import Code
 from securebench.protocol.extraction import TEXT_FILE
 from securebench.run.decide.attempt.machine import Capture
 from securebench.run.layout import (
@@ -40,7 +41,7 @@ from securebench.run.layout import (
 )
 from securebench.run.observe.evidence import launch_evidence
 from securebench.run.observe.pods import PodView
-from securebench.run.observe.stage import MAIN, Code, memory_kills
+from securebench.run.observe.stage import MAIN, memory_kills
 from securebench.run.observe.termination import (
     BadMessageError,
     collected_streams,

@@ -17,10 +17,10 @@ from securebench.core.errors import DigestMismatchError
 from securebench.core.reasons import EVALUATOR_TAMPERED, VERIFIER_ERROR, FailurePhase
 from securebench.core.sizes import KIB
 from securebench.files.durable import replace_file
+from securebench.protocol.exit_codes import Code
 from securebench.protocol.extraction import CHANGED_FILE, TEXT_FILE
 from securebench.run.api.outcomes import Outcome
 from securebench.run.observe.patch_steps import STEP_OF_CODE, PatchStep
-from securebench.run.observe.stage import Code
 from securebench.run.pods.verify.repository_check import APPLIED, DECLARED
 from securebench.run.state.attempts import SealedPatch, VerifierResult
 

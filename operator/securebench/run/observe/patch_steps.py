@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from securebench.protocol.exit_codes import Code
 from securebench.run.api.outcomes import Outcome
-from securebench.run.observe.stage import Code
 
 
 class PatchStep(Enum):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from enum import IntEnum
 
 from securebench.core.reasons import (
     DISK_LIMIT_EXCEEDED,
@@ -22,7 +21,7 @@ from securebench.core.reasons import (
     SUPERVISOR_KILLED,
     VERIFIER_ERROR,
 )
-from securebench.protocol.messages import STORAGE_FAILED
+from securebench.protocol.exit_codes import PHASES, STORAGE_FAILED, VERDICTS, Code
 from securebench.run.layout import (
     CANDIDATE_CONTAINER,
     CHECK,
@@ -80,26 +79,6 @@ HALTED_WORDS = (
     "the node stopped the container, and the Pod does not say why: its sandbox was killed, or "
     "somebody stopped the container by hand"
 )
-
-
-class Code(IntEnum):
-    """Exit codes that supervise alone produces (docs/reference/protocol.md)."""
-
-    DONE = 0
-    FAILED = 1
-    PHASE_FAILED = 64
-    STAGING_FAILED = 90
-    TERMINATED = 91
-    OWN_FAULT = 92
-    NETWORK_OPEN = 93
-    TAMPERED = 94
-    UNFIT = 95
-    HALTED = 96
-    TIMED_OUT = 124
-
-
-VERDICTS = frozenset({Code.DONE, Code.FAILED, Code.TAMPERED, Code.UNFIT, Code.TIMED_OUT})
-PHASES = range(Code.PHASE_FAILED, Code.STAGING_FAILED)
 
 
 @dataclass(frozen=True, slots=True)

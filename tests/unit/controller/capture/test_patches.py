@@ -7,8 +7,8 @@ import pytest
 
 from securebench.controller.capture.patches import CHANGED_BYTES, failed_step, seal_patch
 from securebench.core.errors import DigestMismatchError
+from securebench.protocol.exit_codes import PHASES, Code
 from securebench.run.observe.patch_steps import PatchStep
-from securebench.run.observe.stage import PHASES, Code
 from securebench.run.state.attempts import CommandReport
 from support.build import verification
 from support.manifest_samples import patch_task
