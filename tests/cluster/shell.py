@@ -21,7 +21,7 @@ from support.interrupts import interruptible
 
 SOURCES = Path(__file__).parents[2] / "operator"
 IMAGE = "python:3.11-slim"
-SECONDS = 240
+SECONDS = 480
 """Longest that a command may take on a busy machine."""
 
 _STARTED = re.compile(r"securebench: (?:started|joined) BenchmarkRun (\S+)")

@@ -20,7 +20,7 @@ from cluster.shell import kubeconfig
 from support.documented import Reader
 from support.waiting import until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "securebench"
@@ -31,7 +31,6 @@ OWN_KINDS = (
     "statefulsets,pods,services,configmaps,serviceaccounts,roles,rolebindings,networkpolicies"
 )
 EVERYTHING = f"{OWN_KINDS},benchmarkruns,persistentvolumeclaims,secrets"
-RUN_SECONDS = 240
 
 
 def tool(*arguments: str, timeout: float = 60) -> str:
@@ -120,7 +119,7 @@ def test_a_release_runs_a_pack_and_is_upgraded_under_a_run() -> None:
 
 def follow_installation(release: Release, folder: Path) -> None:
     """Follow the page from the first command to the last; a run goes on during an upgrade."""
-    page = Reader("installation.md", ROOT, filled_in=reader_of(release), seconds=400)
+    page = Reader("installation.md", ROOT, filled_in=reader_of(release))
     page.run_next()
     objects = {*release.names(EVERYTHING)}
     assert "its task was run, verified and passed" in page.run_next()
@@ -175,7 +174,7 @@ def follow_signing(release: Release, folder: Path) -> Reader:
 def follow_waiting(release: Release, run: str) -> None:
     """Wait for a run as the page on GitOps does."""
     own = {"kubectl wait": f"kubectl -n {release.namespace} wait", "brun/NAME": f"brun/{run}"}
-    Reader("how-to/gitops.md", ROOT, filled_in=own, seconds=RUN_SECONDS).run_all()
+    Reader("how-to/gitops.md", ROOT, filled_in=own).run_all()
 
 
 def follow_operations(release: Release, run: str) -> None:
@@ -212,7 +211,7 @@ def follow_readme(release: Release) -> None:
         "-n bench": f"-n {release.namespace}",
         "--set image.registry=REGISTRY/PROJECT": " ".join(f"--set {value}" for value in values),
     }
-    page = Reader("../README.md", ROOT, filled_in=own, seconds=400)
+    page = Reader("../README.md", ROOT, filled_in=own)
     page.skip("make run")
     page.skip('eval "$(tests/cluster/cluster env)"')
     (table,) = page.run_all()

@@ -19,7 +19,7 @@ from securebench.core.names import ROLE_LABEL
 from securebench.run.state.entries import LaunchBegun
 from support.release import DATA, OPERATOR, CommandError, Release
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.cluster
 
 CANARY = "canary-value-of-the-tester"
 HOSTILE = "\x1b]0;owned\x07\x1b[2J"

@@ -16,7 +16,7 @@ from securebench.client.packs.starter import init
 from support.documented import Reader, write_files
 from support.release import ROOT, Record, Release
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.cluster
 
 Followed = tuple[Path, Future[list[str]]]
 """Where the reader is, and what the commands print."""
@@ -39,7 +39,7 @@ def slugs(place: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """Begin to follow the page on repository tasks, whose image the node has."""
     folder = tmp_path_factory.mktemp("slugs")
     shutil.copytree(ROOT / "docs/examples/slugs", folder, dirs_exist_ok=True)
-    page = Reader("reference/repository-tasks.md", folder, variables(place, folder), seconds=400)
+    page = Reader("reference/repository-tasks.md", folder, variables(place, folder))
     page.skip("docker build")
     with ThreadPoolExecutor() as reader:
         yield folder, reader.submit(page.run_all)

@@ -14,7 +14,7 @@ from cluster.shell import Command, Outcome, Shell, until, write_pack
 from support.release import CommandError, Raw, Release, benchmark_run, condition
 from support.runs import begin, rows
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.cluster
 
 RUN = ("run", "--config", "tester.yaml")
 BY_TASK = [

@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+BLOCK_SECONDS = 600
+"""For the commands of one block, on a slow machine with other tests beside them."""
+
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<path>\S+) -->\n)?"
     r"^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=indent)```$",
@@ -61,14 +64,12 @@ class Reader:
         folder: Where the reader is.
         variables: Of the reader's environment.
         filled_in: What the reader writes in the place of a text of the page. Each must occur.
-        seconds: For each block.
     """
 
     page: str
     folder: Path
     variables: Mapping[str, str] = field(default_factory=dict)
     filled_in: Mapping[str, str] = field(default_factory=dict)
-    seconds: float = 240
     left: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,7 +79,7 @@ class Reader:
 
     def run_next(self) -> str:
         """Run the next block and return what it printed."""
-        return run_block(self._filled(self.left.pop(0)), self.folder, self.variables, self.seconds)
+        return run_block(self._filled(self.left.pop(0)), self.folder, self.variables)
 
     def skip(self, words: str) -> None:
         """Leave out the next block, which begins with these words."""
@@ -95,13 +96,18 @@ class Reader:
         return block
 
 
-def run_block(text: str, folder: Path, variables: Mapping[str, str], seconds: float) -> str:
+def run_block(text: str, folder: Path, variables: Mapping[str, str]) -> str:
     """Run commands as a reader's shell would, but stop at the first that fails."""
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", text],
-        cwd=folder, env={**os.environ, **variables}, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-        timeout=seconds,
-    )  # fmt: skip
-    assert done.returncode == 0, f"{text}\n{done.stdout}"
-    return done.stdout
+    try:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", text],
+            cwd=folder, env={**os.environ, **variables}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+            timeout=BLOCK_SECONDS,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as late:
+        printed = (late.output or b"").decode()
+        raise AssertionError(f"{text}\nnot done after {BLOCK_SECONDS} s:\n{printed}") from None
+    printed = done.stdout.decode()
+    assert done.returncode == 0, f"{text}\n{printed}"
+    return printed

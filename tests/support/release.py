@@ -97,7 +97,7 @@ class Release:
         words = ("get", "pod", name, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
         return self.kubectl(*words)
 
-    def wait(self, run: str, what: Callable[[Raw], bool], seconds: float = 300) -> Raw:
+    def wait(self, run: str, what: Callable[[Raw], bool], seconds: float = 600) -> Raw:
         """Return a BenchmarkRun as soon as something holds for it."""
         deadline = time.monotonic() + seconds
         while True:
@@ -108,7 +108,7 @@ class Release:
                 raise CommandError(f"{run} after {seconds} s:\n{self._story(seen)}")
             time.sleep(0.25)
 
-    def wait_ended(self, run: str, seconds: float = 420) -> Raw:
+    def wait_ended(self, run: str, seconds: float = 600) -> Raw:
         """Return a BenchmarkRun that has ended."""
         return self.wait(run, lambda seen: condition(seen)["status"] != "Unknown", seconds)
 

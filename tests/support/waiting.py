@@ -8,7 +8,7 @@ from collections.abc import Callable
 STEP_SECONDS = 0.2
 
 
-def until(what: Callable[[], object], why: str, seconds: float = 120) -> None:
+def until(what: Callable[[], object], why: str, seconds: float = 300) -> None:
     """Wait until something holds.
 
     Args:
