@@ -21,6 +21,7 @@ from rich.console import Console
 from bench import cpu, steps
 from bench.floor import SHAPES, Floor
 from bench.product import IMAGE, KINDS, Kind, Product, kubectl, requests_between
+from bench.quiet import rested
 from bench.report import (
     OURS,
     Rounds,
@@ -105,12 +106,15 @@ class Bench:
         """Return the seconds of short runs from ``apply`` to ``Succeeded``."""
         found = []
         for _ in range(count):
+            await rested()
             run = await self._product.run(KINDS["text"], QUICK, QUICK)
             await self._product.remove(run)
             found.append(run.seconds)
         return found
 
     async def _measured(self, work: Awaitable[T]) -> tuple[T, Measured]:
+        if not await rested():
+            say("sandboxes of earlier Pods do not go away; what follows may pay for them")
         before, first = self._product.metrics(), cpu.read(self._counter)
         result = await work
         last, after = cpu.read(self._counter), self._product.metrics()
