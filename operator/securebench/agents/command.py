@@ -12,7 +12,6 @@ from securebench.agents.harness_config import (
     EXTRACTIONS,
     NOP,
     ORACLE,
-    ORACLE_FOLDER,
     PROVIDER_KEYS,
     AuditHarness,
     CommandHarness,
@@ -27,7 +26,7 @@ from securebench.benchmark.pack import oracle
 from securebench.benchmark.reading.shape import Shape
 from securebench.core.errors import ConfigErrors
 from securebench.core.json_schema import ANYTHING, COMMAND, Schema, object_of
-from securebench.protocol.extraction import ExtractionMode
+from securebench.protocol.extraction import ORACLE_FOLDER, ExtractionMode
 
 _ANSWER: Final = (
     f"if [ -f {ORACLE_FOLDER}/{oracle.COMMAND} ];"

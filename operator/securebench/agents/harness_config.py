@@ -31,8 +31,6 @@ LATEST: Final = "latest"
 """Alias for a CLI version that the administrator chooses."""
 EXTRACTIONS: Final = (ExtractionMode.STDOUT, ExtractionMode.GIT_DIFF)
 """Extraction modes of a command on a repo_patch task; the first is the default (decision 0027)."""
-ORACLE_FOLDER = "/opt/securebench/oracle"
-"""Mounted in an oracle's harness container; holds the task's reference answer as one file."""
 AUDIT_KEYS: Final[Mapping[str, Schema]] = {
     "task_file": ANYTHING,
     "timeout_seconds": nullable(POSITIVE),

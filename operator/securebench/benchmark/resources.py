@@ -24,6 +24,10 @@ class Lane(StrEnum):
     HIDDEN = "hidden"
 
 
+ORACLE = "oracle"
+"""Folder beside the lanes, in runs of an oracle only; mounted by its harness Pods alone."""
+
+
 class Component(StrEnum):
     """Who asks for a view."""
 

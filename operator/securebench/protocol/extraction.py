@@ -17,6 +17,9 @@ CHANGED_FILE = "changed.json"
 
 STREAMS = ("stdout", "stderr")
 
+ORACLE_FOLDER = "/opt/securebench/oracle"
+"""Mounted in an oracle's harness container; holds the task's reference answer as one file."""
+
 
 class ExtractionMode(StrEnum):
     """Where a candidate comes from (contract 13.1)."""

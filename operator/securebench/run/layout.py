@@ -5,10 +5,10 @@ Source: docs/reference/protocol.md.
 
 from __future__ import annotations
 
-from securebench.agents.harness_config import ORACLE_FOLDER
-from securebench.benchmark.pack import lane_plan
+from securebench.benchmark import resources
 from securebench.benchmark.resources import Lane
 from securebench.core.digests import PREFIX
+from securebench.protocol.extraction import ORACLE_FOLDER
 from securebench.run.plan.keys import LaunchKey, Role, short_uid
 
 USER_ID = 65532
@@ -71,7 +71,7 @@ GATEWAY_AUTHORITIES_FILE = "ca.crt"
 LANE_PUBLIC = Lane.PUBLIC.value
 LANE_EVALUATION_INPUTS = Lane.EVALUATION_INPUTS.value
 LANE_HIDDEN = Lane.HIDDEN.value
-LANE_ORACLE = lane_plan.ORACLE
+LANE_ORACLE = resources.ORACLE
 """Not a lane of a task, but it lies beside them."""
 
 PACKS = "packs"

@@ -5,13 +5,13 @@ import subprocess
 import pytest
 
 from securebench.agents.harness_config import (
-    ORACLE_FOLDER,
     AuditHarness,
     CommandHarness,
     ProviderHarness,
 )
 from securebench.agents.registry import harness_config
 from securebench.core.errors import ConfigErrors
+from securebench.protocol.extraction import ORACLE_FOLDER
 
 
 def messages(kind, config):

@@ -16,8 +16,7 @@ from securebench.client.submit.tester_config import load_tester_config, with_tes
 from securebench.client.volume import connection
 from securebench.client.volume.connection import ClusterTarget
 from securebench.cluster.port import ObjectKind
-from securebench.controller.settings.parts import Bounds
-from securebench.controller.settings.settings import Settings
+from securebench.controller.settings.volume_settings import Bounds, VolumeSettings
 from securebench.core.errors import (
     ClusterError,
     ConfigError,
@@ -367,7 +366,7 @@ def test_an_error_is_said_once_in_each_place(tmp_path: Path) -> None:
             stdout=both,
             stderr=both,
             check=True,
-            env={"PYTHONPATH": str(Path(output.__file__).parents[3])},
+            env={"PYTHONPATH": str(Path(output.__file__).parents[2])},
         )
         both.seek(0)
         assert both.read() == line
@@ -435,8 +434,10 @@ def test_agent_output(
 def test_operator_io_takes_root_and_bounds_from_the_settings(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = Settings.model_construct(data_root=shell.namespace.root, bounds=Bounds(pack_files=1))
-    monkeypatch.setattr("securebench.controller.exec.operator_io.load_settings", lambda _: settings)
+    settings = VolumeSettings(data_root=shell.namespace.root, bounds=Bounds(pack_files=1))
+    monkeypatch.setattr(
+        "securebench.controller.exec.operator_io.load_volume_settings", lambda: settings
+    )
     found = shell("operator-io", "--", "find-run", "--help")
     assert (found.code, found.stdout) == (0, "[]\n")
     assert json.loads(found.stderr) == {"ok": True, "runs": 0}
@@ -473,7 +474,7 @@ def test_the_module_is_the_program_and_loads_no_cluster_library() -> None:
 
 
 def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    root = Path(output.__file__).parents[3]
+    root = Path(output.__file__).parents[2]
     return subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from securebench.benchmark.files.assets import asset_source
-from securebench.benchmark.pack.lane_plan import ORACLE, TASK_FILE, LaneSet, lane_plan
-from securebench.benchmark.resources import Lane
+from securebench.benchmark.pack.lane_plan import TASK_FILE, LaneSet, lane_plan
+from securebench.benchmark.resources import ORACLE, Lane
 from securebench.core.errors import InvariantViolationError, StorageError
 from securebench.core.sizes import MIB
 from securebench.files.durable import FILE_MODE, fsync_folder, make_folder

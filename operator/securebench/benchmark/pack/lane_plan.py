@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 TASK_FILE = "task.json"
 """Default of ``harness.config.task_file``."""
 
-ORACLE = "oracle"
-"""Folder beside the lanes, in runs of an oracle only; mounted by its harness Pods alone."""
-
 KINDS = frozenset({"text", "json"})
 
 

@@ -15,9 +15,9 @@ from securebench.controller.admission.pack_source import (
     KeyedSource,
     PackSource,
 )
-from securebench.controller.admission.policy_from_settings import pack_limits
 from securebench.controller.admission.secret_rules import is_usable, no_secret
 from securebench.controller.runtime.context import Context
+from securebench.controller.settings.volume_settings import pack_limits
 from securebench.core.errors import InvariantViolationError, PackError, PackMissingError
 from securebench.run.api.models import KeyedPack, Pack
 

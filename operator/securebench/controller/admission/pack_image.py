@@ -19,10 +19,10 @@ from securebench.controller.admission.pack_source import (
     image_folder,
     unused_folders,
 )
-from securebench.controller.admission.policy_from_settings import pack_limits
 from securebench.controller.runtime.context import Context
 from securebench.controller.settings.pack_registries import PackRegistries
 from securebench.controller.settings.settings import Settings
+from securebench.controller.settings.volume_settings import pack_limits
 from securebench.core.errors import (
     ConfigError,
     RegistryUnavailableError,

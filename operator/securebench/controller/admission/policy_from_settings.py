@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from securebench.agents.harness_config import LATEST
-from securebench.benchmark.files.bundle import BundleLimits
 from securebench.controller.settings.overlays import Overlay
 from securebench.controller.settings.parts import AccessMode, PodTemplateRules, TolerationRule
 from securebench.controller.settings.settings import Settings
@@ -120,11 +119,6 @@ def cluster_providers(settings: Settings) -> tuple[ClusterProvider, ...]:
 def _versions(overlay: Overlay) -> Mapping[str, str]:
     latest = {LATEST: overlay.latest} if overlay.latest else {}
     return {**overlay.images, **latest}
-
-
-def pack_limits(settings: Settings) -> BundleLimits:
-    """Return the bounds of a pack that is pushed, pulled or copied."""
-    return BundleLimits(settings.bounds.pack_files, settings.bounds.pack_bytes)
 
 
 def limits(settings: Settings) -> TaskLimits:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
-from securebench.controller.admission.policy_from_settings import pack_limits
 from securebench.controller.exec.exec_io import Streams, serve
 from securebench.controller.exec.exec_packs import Volume
-from securebench.controller.settings.settings import load_settings
+from securebench.controller.settings.volume_settings import load_volume_settings, pack_limits
 
 
 def operator_io(arguments: Sequence[str]) -> int:
     """Answer one call of a tester; see ``securebench.controller.exec.exec_io``."""
-    settings = load_settings(os.environ)
+    settings = load_volume_settings()
     volume = Volume(settings.data_root, pack_limits(settings))
     streams = Streams(sys.stdin.buffer, sys.stdout.buffer, sys.stderr.buffer)
     return serve(arguments, volume=volume, streams=streams)

@@ -14,7 +14,7 @@ from pathlib import Path
 from securebench.benchmark.files.bundle import BundleLimits
 from securebench.controller.exec.exec_io import Streams, serve
 from securebench.controller.exec.exec_packs import Volume
-from securebench.controller.settings.settings import DATA_ROOT
+from securebench.controller.settings.volume_settings import DATA_ROOT
 from securebench.controller.volume.published import READY
 from securebench.run.layout import RUNS
 

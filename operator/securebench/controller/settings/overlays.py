@@ -12,7 +12,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from securebench.agents.harness_config import LATEST
 from securebench.agents.registry import cli_agents
-from securebench.controller.settings.parts import SettingsPart
+from securebench.controller.settings.base import SettingsPart
 
 
 class Overlay(SettingsPart):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from securebench.controller.settings.parts import SettingsPart
+from securebench.controller.settings.base import SettingsPart
 from securebench.core.image_reference import HOST_PATTERN, REPOSITORY_PATTERN
 
 Host = Annotated[str, Field(pattern=f"^({HOST_PATTERN})$", max_length=253)]

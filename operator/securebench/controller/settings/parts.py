@@ -6,18 +6,14 @@ from enum import StrEnum
 from ipaddress import ip_address
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, Field, model_validator
 
 from securebench.agents.allowed_domains import domain_problem, normalize_domain
+from securebench.controller.settings.base import Port, Positive, PositiveFloat, SettingsPart
 from securebench.core.rates import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS, MAX_UNSCHEDULABLE
-from securebench.core.sizes import GIB
-from securebench.protocol.bounds import RECORD_BYTES
-from securebench.protocol.bounds import CandidateBounds as CaptureBounds
 from securebench.protocol.gateway import GatewayLimits
 from securebench.run.api.field_types import TaintEffect, TolerationOperator, quantity
 
-_CAPTURE = CaptureBounds()
 _GATEWAY = GatewayLimits()
 
 
@@ -37,11 +33,6 @@ def _quantity(value: str) -> str:
     if quantity(value) <= 0:
         raise ValueError("must be above zero")
     return value
-
-
-Positive = Annotated[int, Field(ge=1)]
-Port = Annotated[int, Field(ge=1, le=65535)]
-PositiveFloat = Annotated[float, Field(gt=0)]
 
 
 class ImagePullPolicy(StrEnum):
@@ -72,40 +63,6 @@ class LogFormat(StrEnum):
 
     TEXT = "Text"
     JSON = "Json"
-
-
-class SettingsPart(BaseModel):
-    """What every part of the settings is: read by its names in the chart's values, and closed."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        validate_by_name=True,
-        validate_by_alias=True,
-        extra="forbid",
-        frozen=True,
-        use_attribute_docstrings=True,
-    )
-
-
-class Bounds(SettingsPart):
-    """Contract 15.7: what a task may leave behind, and what a record keeps."""
-
-    text_bytes: Positive = _CAPTURE.text_bytes
-    """Bytes of a candidate text or code; 1 MiB. Beyond it: candidate_too_large."""
-    patch_bytes: Positive = _CAPTURE.patch_bytes
-    """Bytes of a candidate patch; 10 MiB. Beyond it: candidate_too_large."""
-    workspace_bytes: Positive = _CAPTURE.workspace_bytes
-    """Bytes of a captured workspace; 1 GiB. Beyond it: candidate_too_large."""
-    workspace_files: Positive = _CAPTURE.workspace_files
-    """Entries of a captured workspace; 100,000. Beyond it: candidate_too_large."""
-    stream_bytes: Positive = _CAPTURE.stream_bytes
-    """Bytes kept of each stdout and stderr; 1 MiB. The middle is left out beyond it."""
-    record_bytes: Positive = RECORD_BYTES
-    """Bytes of one line of candidates.jsonl; 16 MiB. Beyond it the record is cut."""
-    pack_bytes: Positive = GIB
-    """Bytes of a pack, uploaded or copied for a run; 1 GiB, so that none can fill the volume."""
-    pack_files: Positive = 100_000
-    """Files of a pack, uploaded or copied for a run; 100,000, so that none uses up the inodes."""
 
 
 class Creation(SettingsPart):

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Self
+from typing import Annotated
 
-import yaml
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
+from securebench.controller.settings.base import Positive, PositiveFloat
 from securebench.controller.settings.overlays import ByAgent, Overlay, no_overlays
 from securebench.controller.settings.pack_registries import PackRegistries
 from securebench.controller.settings.parts import (
     AccessMode,
-    Bounds,
     Canary,
     Creation,
     Gateway,
@@ -26,23 +25,19 @@ from securebench.controller.settings.parts import (
     LeaseTimes,
     LogFormat,
     PodTemplateRules,
-    Positive,
-    PositiveFloat,
     Retention,
-    SettingsPart,
     Signing,
     UserNamespaces,
 )
+from securebench.controller.settings.volume_settings import (
+    SETTINGS_PATH,
+    VolumeSettings,
+    settings_text,
+)
 from securebench.core.errors import ConfigError
-
-DATA_ROOT = Path("/var/lib/securebench")
-"""Where Pods of ours mount the results volume."""
 
 SIGNING_ROOT = Path("/var/run/securebench/signing")
 """Where the chart mounts the Secret with the signing key."""
-
-SETTINGS_PATH = Path("/etc/securebench/settings.yaml")
-"""Where the chart mounts the file."""
 
 QUEUE_NAME = r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?)?$"
 """Names of Kueue's LocalQueues, as a label can hold them; or none."""
@@ -59,7 +54,7 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
 """Settings that describe the operator's own Pod; the downward API sets their variables."""
 
 
-class Settings(SettingsPart):
+class Settings(VolumeSettings, extra="forbid"):
     """All settings of one operator."""
 
     namespace: Annotated[str, Field(min_length=1)]
@@ -80,8 +75,6 @@ class Settings(SettingsPart):
     """For our containers in Pods of runs; those of task images have IfNotPresent."""
     image_pull_secrets: tuple[str, ...] = ()
     """Secrets of the namespace for pulling images, of all Pods of runs; none."""
-    data_root: Path = DATA_ROOT
-    """Mount point of the results volume in the operator."""
     signing_root: Path = SIGNING_ROOT
     """Mount point of the signing key's Secret in the operator."""
     volume_claim: Annotated[str, Field(min_length=1)]
@@ -118,8 +111,6 @@ class Settings(SettingsPart):
     log_format: LogFormat = LogFormat.TEXT
     """Text, or Json for a log store: one object a line with time, level, logger, message and, in
     what is about a run, run and run_uid."""
-    bounds: Bounds = Bounds()
-    """Contract 15.7."""
     creation: Creation = Creation()
     """How fast Pods are created."""
     pod_template: PodTemplateRules = PodTemplateRules()
@@ -141,26 +132,6 @@ class Settings(SettingsPart):
     overlays: Annotated[Mapping[str, Overlay], ByAgent()] = Field(default_factory=no_overlays)
     """Images of the command line tools of agents, by harness type."""
 
-    @classmethod
-    def from_text(cls, text: str, place: Mapping[str, str]) -> Self:
-        """Read settings from YAML.
-
-        Args:
-            text: The file's content.
-            place: The keys of ``VARIABLES`` with what the Pod's environment says.
-
-        Raises:
-            ConfigError: With one line for each problem.
-        """
-        try:
-            raw = TypeAdapter(dict[str, object]).validate_python(yaml.safe_load(text))
-            return cls.model_validate({**raw, **place})
-        except yaml.YAMLError as error:
-            raise ConfigError(f"settings: not YAML: {error}") from None
-        except ValidationError as error:
-            lines = [f"settings.{_place(item['loc'])}: {item['msg']}" for item in error.errors()]
-            raise ConfigError("\n".join(lines)) from None
-
 
 def load_settings(environment: Mapping[str, str], path: Path = SETTINGS_PATH) -> Settings:
     """Read the operator's settings.
@@ -176,12 +147,4 @@ def load_settings(environment: Mapping[str, str], path: Path = SETTINGS_PATH) ->
     missing = [VARIABLES[field] for field, value in place.items() if not value]
     if missing:
         raise ConfigError(f"not set in the environment: {', '.join(missing)}")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read the settings file {path}: {error.strerror}") from None
-    return Settings.from_text(text, place)
-
-
-def _place(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in location)
+    return Settings.from_text(settings_text(path), place)

@@ -10,14 +10,21 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from securebench.controller.settings import overlays, pack_registries, parts, settings
+from securebench.controller.settings import (
+    base,
+    overlays,
+    pack_registries,
+    parts,
+    settings,
+    volume_settings,
+)
 from securebench.controller.settings.settings import Settings
 
 DEFINED = Path(settings.__file__).parent
 SOURCES = DEFINED.parents[1]
 PARTS = {
     name: item
-    for module in (overlays, pack_registries, parts, settings)
+    for module in (base, volume_settings, overlays, pack_registries, parts, settings)
     for name, item in vars(module).items()
     if isinstance(item, type) and issubclass(item, BaseModel) and item.__module__ == module.__name__
 }
