@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 from securebench.cluster.port import Cluster, ObjectKind, Raw
 from securebench.controller.admission.pack_image import pull_image
+from securebench.controller.admission.pack_limits import pack_limits
 from securebench.controller.admission.pack_source import (
     FolderSource,
     ImageSource,
@@ -17,7 +18,6 @@ from securebench.controller.admission.pack_source import (
 )
 from securebench.controller.admission.secret_rules import is_usable, no_secret
 from securebench.controller.runtime.context import Context
-from securebench.controller.settings.volume_settings import pack_limits
 from securebench.core.errors import InvariantViolationError, PackError, PackMissingError
 from securebench.run.api.models import KeyedPack, Pack
 

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 from securebench.agents.allowed_domains import is_listed
 from securebench.cluster.port import ObjectKind
+from securebench.controller.admission.pack_limits import pack_limits
 from securebench.controller.admission.pack_source import (
     IMAGE_PACK,
     IMAGES,
@@ -22,7 +23,6 @@ from securebench.controller.admission.pack_source import (
 from securebench.controller.runtime.context import Context
 from securebench.controller.settings.pack_registries import PackRegistries
 from securebench.controller.settings.settings import Settings
-from securebench.controller.settings.volume_settings import pack_limits
 from securebench.core.errors import (
     ConfigError,
     RegistryUnavailableError,

@@ -12,7 +12,6 @@ from typing import Self
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from securebench.benchmark.files.bundle import BundleLimits
 from securebench.controller.settings.base import Positive, SettingsPart
 from securebench.core.errors import ConfigError
 from securebench.core.sizes import GIB
@@ -75,11 +74,6 @@ class VolumeSettings(SettingsPart, extra="ignore"):
         except ValidationError as error:
             lines = [f"settings.{_place(item['loc'])}: {item['msg']}" for item in error.errors()]
             raise ConfigError("\n".join(lines)) from None
-
-
-def pack_limits(settings: VolumeSettings) -> BundleLimits:
-    """Return the bounds of a pack that is pushed, pulled or copied."""
-    return BundleLimits(settings.bounds.pack_files, settings.bounds.pack_bytes)
 
 
 def load_volume_settings(path: Path = SETTINGS_PATH) -> VolumeSettings:

@@ -11,6 +11,7 @@ from securebench.controller.admission.policy_from_settings import cluster_provid
 from securebench.controller.settings.overlays import Overlay
 from securebench.controller.settings.parts import AccessMode, PodTemplateRules
 from securebench.controller.settings.settings import VARIABLES, Settings, load_settings
+from securebench.controller.settings.volume_settings import load_volume_settings
 from securebench.core.errors import ConfigError
 from securebench.protocol.gateway import GatewayLimits
 from securebench.run.plan.egress_plan import ClusterProvider
@@ -99,6 +100,24 @@ def test_load_reads_the_file_and_the_environment(tmp_path: Path) -> None:
     path.write_text(TEXT, encoding="utf-8")
     settings = load_settings(ENVIRONMENT, path)
     assert (settings.pod_image, settings.node_name) == ("pod:1", PLACE["node_name"])
+
+
+def test_those_who_need_the_volume_alone_read_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(TEXT + "dataRoot: /data\nbounds: {packFiles: 7}\n", encoding="utf-8")
+    settings = load_volume_settings(path)
+    assert (settings.data_root, settings.bounds.pack_files) == (Path("/data"), 7)
+    whole = load_settings(ENVIRONMENT, path)
+    assert (whole.data_root, whole.bounds) == (settings.data_root, settings.bounds)
+
+
+def test_what_is_wrong_about_the_volume_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("bounds: {packFiles: 0}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"settings\.bounds\.packFiles: Input should be greater"):
+        load_volume_settings(path)
+    with pytest.raises(ConfigError, match="cannot read the settings file"):
+        load_volume_settings(tmp_path / "none")
 
 
 def test_a_sandboxed_class_must_be_allowed() -> None:
