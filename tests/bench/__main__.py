@@ -106,15 +106,14 @@ class Bench:
         """Return the seconds of short runs from ``apply`` to ``Succeeded``."""
         found = []
         for _ in range(count):
-            await rested()
+            await rest()
             run = await self._product.run(KINDS["text"], QUICK, QUICK)
             await self._product.remove(run)
             found.append(run.seconds)
         return found
 
     async def _measured(self, work: Awaitable[T]) -> tuple[T, Measured]:
-        if not await rested():
-            say("sandboxes of earlier Pods do not go away; what follows may pay for them")
+        await rest()
         before, first = self._product.metrics(), cpu.read(self._counter)
         result = await work
         last, after = cpu.read(self._counter), self._product.metrics()
@@ -123,10 +122,17 @@ class Bench:
         return result, Measured(spent, requests_between(before, after))
 
 
+async def rest() -> None:
+    """Wait until the node is rid of earlier Pods, and tell where it does not get rid of them."""
+    if not await rested():
+        say("sandboxes of earlier Pods do not go away; what follows may pay for them")
+
+
 async def where_time_goes(
     cluster: ApiCluster, product: Product, name: str, tasks: int
 ) -> dict[str, list[tuple[str, Spread]]]:
     """Return the steps of a run and of its tasks, one task after the other."""
+    await rest()
     async with steps.watching(cluster) as seen:
         run = await product.run(KINDS[name], tasks, 1)
     journal = product.journal(run)
