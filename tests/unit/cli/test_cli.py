@@ -366,7 +366,7 @@ def test_an_error_is_said_once_in_each_place(tmp_path: Path) -> None:
             stdout=both,
             stderr=both,
             check=True,
-            env={"PYTHONPATH": str(Path(output.__file__).parents[2])},
+            env=ENVIRONMENT,
         )
         both.seek(0)
         assert both.read() == line
@@ -474,14 +474,17 @@ def test_the_module_is_the_program_and_loads_no_large_library() -> None:
     assert _python("-m", "securebench.cli", "nonsense").returncode == 2
 
 
+ENVIRONMENT = {"PYTHONPATH": str(Path(output.__file__).parents[2])}
+"""Of a Python that finds the package where these tests do, and knows nothing else."""
+
+
 def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    root = Path(output.__file__).parents[2]
     return subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
         text=True,
         check=False,
-        env={"PYTHONPATH": str(root)},
+        env=ENVIRONMENT,
     )
 
 

@@ -61,7 +61,7 @@ class VolumeSettings(SettingsPart, extra="ignore"):
 
         Args:
             text: The file's content.
-            place: The keys of ``VARIABLES`` with what the Pod's environment says.
+            place: Fields that the Pod's environment sets, whatever the file says of them.
 
         Raises:
             ConfigError: With one line for each problem.
