@@ -64,7 +64,7 @@ def inject(run: NodeRun, fault: Fault, random: Random) -> int:
     """Bring a fault about again and again; return how often."""
     for number in range(INJECTIONS):
         settled = SETTLED + number * APART
-        until(lambda: run.done() >= settled, f"{run.name} does not go on", 300)  # noqa: B023 - at once
+        until(lambda: run.done() >= settled, f"{run.name} does not go on")  # noqa: B023 - at once
         assert run.done() < TASKS, f"{run.name} was over before the fault"
         fault(run, random)
     return INJECTIONS

@@ -9,27 +9,20 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
-from support import waiting
 from support.interrupts import interruptible
+from support.waiting import SECONDS, until
 
 SOURCES = Path(__file__).parents[2] / "operator"
 IMAGE = "python:3.11-slim"
-SECONDS = 480
-"""Longest that a command may take on a busy machine."""
 
 _STARTED = re.compile(r"securebench: (?:started|joined) BenchmarkRun (\S+)")
-
-
-def until(reached: Callable[[], object], what: str, seconds: float = SECONDS) -> None:
-    """Wait for something, as long as a command may take."""
-    waiting.until(reached, what, seconds)
 
 
 class Outcome(NamedTuple):

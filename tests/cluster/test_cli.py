@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from cluster.proxy import proxy
-from cluster.shell import Command, Shell, api_server, kubeconfig, until, write_pack, wrong
+from cluster.shell import Command, Shell, api_server, kubeconfig, write_pack, wrong
 from securebench.core.names import ROLE_LABEL
 from securebench.run.state.entries import LaunchBegun
 from support.release import DATA, OPERATOR, CommandError, Release
+from support.waiting import until
 
 pytestmark = pytest.mark.cluster
 

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cluster.shell import Command, Outcome, Shell, until, write_pack
+from cluster.shell import Command, Outcome, Shell, write_pack
 from support.release import CommandError, Raw, Release, benchmark_run, condition
 from support.runs import begin, rows
+from support.waiting import until
 
 pytestmark = pytest.mark.cluster
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cluster.shell import kubeconfig, until
+from cluster.shell import kubeconfig
 from securebench.core.names import SUITE_CELL_ANNOTATION, SUITE_LABEL
 from support.documented import Reader
 from support.release import ROOT, Raw, Release, condition
+from support.waiting import until
 
 pytestmark = pytest.mark.e2e
 

@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable
 
 STEP_SECONDS = 0.2
+SECONDS = 480
+"""Longest that anything may take on a busy machine, unless a test says otherwise."""
 
 
-def until(what: Callable[[], object], why: str, seconds: float = 300) -> None:
+def until(what: Callable[[], object], why: str, seconds: float = SECONDS) -> None:
     """Wait until something holds.
 
     Args:

@@ -38,7 +38,6 @@ LISTED = "allowed.test"
 EXPOSED = canary()
 EXPOSED_SECRET = "exposed-token"
 USABLE = {"securebench.dev/usable-by-runs": "true"}
-RUN_SECONDS = 420
 KEY_BEGIN = 12
 """Characters of the key that the agent's own search knows, in two parts."""
 
@@ -151,7 +150,7 @@ class Kept:
             self.read_logs()
             return bool(condition(seen)["status"] != "Unknown")
 
-        ended = condition(self.release.wait(run, is_over, RUN_SECONDS))
+        ended = condition(self.release.wait(run, is_over))
         assert ended["status"] == "True", ended
 
     def record(self, run: str, task: str) -> Record:

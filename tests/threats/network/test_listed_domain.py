@@ -28,7 +28,6 @@ WITH_DOMAIN: Raw = {"isolation": {"require": "Verified"}, "parallelism": 4}
 HOST = f"{MARK}.p.{places.ANSWERS}"
 HONEST_HOST = f"{MARK}-honest.p.{places.ANSWERS}"
 """Names below the listed domain; both lead to the web server, which answers for other names too."""
-RUN_SECONDS = 420
 PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}
 
 PROXY = """\
@@ -126,7 +125,7 @@ def start(release: Release, batch: Batch, trials: list[Trial]) -> None:
 
 
 def ended(release: Release, batch: Batch) -> Ran:
-    run = release.wait_ended(batch.name, RUN_SECONDS)
+    run = release.wait_ended(batch.name)
     found = release.records(batch.name) if condition(run)["status"] == "True" else []
     return Ran(release, batch.name, run, {record["task_id"]: record for record in found})
 
