@@ -52,8 +52,8 @@ func (c *Capture) Add(data []byte) {
 	}
 }
 
-// last returns the last bytes in their order.
-func (c *Capture) last() []byte {
+// Last returns the last bytes in their order.
+func (c *Capture) Last() []byte {
 	return append(append([]byte{}, c.tail[c.next:]...), c.tail[:c.next]...)
 }
 

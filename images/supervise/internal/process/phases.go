@@ -135,7 +135,7 @@ func WriteStreams(folder *os.File, kept [2]*Capture, result *outcome.Message) {
 	for index, name := range outcome.StreamNames {
 		problem = errors.Join(problem,
 			untrusted.ReplaceFileAt(folder, name, kept[index].Head),
-			untrusted.ReplaceFileAt(folder, name+".tail", kept[index].last()))
+			untrusted.ReplaceFileAt(folder, name+".tail", kept[index].Last()))
 	}
 	if problem != nil && result.Error == "" {
 		result.Error = "streams: " + problem.Error()

@@ -146,8 +146,9 @@ func (w *Worktree) diff() ([]byte, error) {
 // Close removes what it takes to tell the changes.
 func (w *Worktree) Close() error { return w.git.close() }
 
-// Write leaves the diff beside the streams and says how that went.
-func (w *Worktree) Write(streams *os.File) *outcome.DiffReport {
+// Write leaves the diff beside the streams and says how that went. An error says that something else
+// than what the command left prevented the diff, or may have: then there is none.
+func (w *Worktree) Write(streams *os.File) (*outcome.DiffReport, error) {
 	text, err := w.diff()
 	if err == nil && len(text) > w.spec.Bytes {
 		// One byte more than the bound is enough for the courier to see it.
@@ -156,7 +157,25 @@ func (w *Worktree) Write(streams *os.File) *outcome.DiffReport {
 	if err == nil {
 		err = untrusted.ReplaceFileAt(streams, outcome.DiffFile, text)
 	}
-	return &outcome.DiffReport{Baseline: w.baseline, Bytes: len(text), ExitCode: diffExitCode(err), Stderr: w.stderr(err)}
+	return &outcome.DiffReport{Baseline: w.baseline, Bytes: len(text), ExitCode: diffExitCode(err), Stderr: w.stderr(err)}, prevented(err)
+}
+
+// prevented returns the error of a diff that says nothing about what the command left.
+func prevented(err error) error {
+	var ended *gitError
+	_, isOfNode := untrusted.NodeError(err)
+	switch {
+	case isOfNode:
+		return err
+	case !errors.As(err, &ended):
+		return nil
+	case ended.end.Stopped:
+		return outcome.ErrStopped
+	case ended.end.TimedOut, ended.isDisturbed():
+		return outcome.CandidateFailure(err)
+	default:
+		return nil
+	}
 }
 
 func diffExitCode(err error) *int {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -45,13 +46,24 @@ const gitSettings = `[safe]
 // run or its bytes changed; info/attributes overrides every .gitattributes.
 const GitAttributes = "* -text -filter -ident -working-tree-encoding -export-subst -merge\n"
 
+// nodeWords are what the C libraries (glibc, musl) call the errors of a node that lacks something or
+// whose disk fails, as untrusted.NodeError has them. git says them and ends as for a wrong patch.
+var nodeWords = regexp.MustCompile(`(?i)no space left on device|(disk )?quota exceeded|(input/output|i/o) error|read-only file system|` +
+	`stale file handle|cannot allocate memory|out of memory|too many open files|no file descriptors available`)
+
 // gitError is a git command that ended with an error.
 type gitError struct {
 	end  process.Ending
 	text string
+	// lacks: it said that the node lacks something. Names of files stand in what it says, so a
+	// candidate can have it say so.
+	lacks bool
 }
 
 func (e *gitError) Error() string { return e.text }
+
+// isDisturbed reports whether git may have ended for another reason than what it was given.
+func (e *gitError) isDisturbed() bool { return e.end.Signal != 0 || e.lacks }
 
 // trustedGit runs git with a git directory and settings of our own. Nothing in the repository,
 // not even its own .git, says how it works, except for the first question: which commit it has.
@@ -202,7 +214,7 @@ func (g *trustedGit) run(folder string, input []byte, arguments ...string) (stri
 		return "", err
 	}
 	if end.ExitCode != 0 || end.Signal != 0 || end.Fault != "" {
-		return "", &gitError{end: end, text: g.words(end)}
+		return "", &gitError{end: end, text: g.words(end), lacks: nodeWords.Match(g.kept[1].Head) || nodeWords.Match(g.kept[1].Last())}
 	}
 	if g.kept[0].Total > int64(len(g.kept[0].Head)) {
 		return "", &gitError{end: end, text: "git printed too much"}
@@ -215,7 +227,12 @@ func (g *trustedGit) words(end process.Ending) string {
 	if text == "" {
 		text = strings.TrimSpace(strings.ToValidUTF8(string(g.kept[1].Head), "\uFFFD"))
 	}
-	if text == "" {
+	switch {
+	case end.TimedOut:
+		text = fmt.Sprintf("git did not end within %g s", g.limit)
+	case end.Signal != 0:
+		text = fmt.Sprintf("git was ended by signal %d", end.Signal)
+	case text == "":
 		text = fmt.Sprintf("git ended with exit code %d", end.ExitCode)
 	}
 	return cutText(text, gitErrorBytes)

@@ -292,6 +292,9 @@ func (r *Checkout) applyCandidate() error {
 	}
 	after, err := takeInventory(r.root, r.patches.declared.paths())
 	failed := &StepError{code: outcome.CodePhase + StepPaths, phase: "candidate_policy", end: process.Ending{ExitCode: 1}}
+	if _, isOfNode := untrusted.NodeError(err); isOfNode {
+		return fmt.Errorf("repository: %w", err)
+	}
 	if err != nil {
 		failed.text = "the changed repository cannot be read: " + err.Error()
 		return failed
@@ -320,18 +323,26 @@ func (r *Checkout) run(phase string, step int, patch []byte, words ...string) er
 	return nil
 }
 
-// failedStep turns the end of a git command into that of its step.
+// failedStep turns the end of a git command into that of its step. Only what is certain is held
+// against anybody: a git that was killed, or that a disk failed, says nothing about a patch, nor does
+// a time limit that was over before the candidate was there.
 func failedStep(err error, phase string, step int) error {
 	var ended *gitError
 	if !errors.As(err, &ended) {
 		return err
 	}
 	failed := &StepError{code: outcome.CodePhase + step, phase: phase, end: ended.end, text: ended.text}
+	hasCandidate := step >= StepCandidate
 	switch {
 	case ended.end.Stopped:
 		failed.code = process.StopCode()
-	case ended.end.TimedOut:
+	case ended.end.TimedOut && hasCandidate:
 		failed.code = outcome.CodeTimeout
+	case ended.end.TimedOut || ended.isDisturbed():
+		failed.code, failed.text = outcome.CodeStaging, phase+": "+ended.text
+		if hasCandidate {
+			failed.phase = outcome.PhaseCandidate
+		}
 	}
 	return failed
 }

@@ -222,12 +222,19 @@ func workAndDiff(spec specs.Run, streams *os.File, stop <-chan struct{}) (outcom
 		return outcome.Failure(outcome.CodeStaging, fmt.Errorf("repository: %w", err)), [2]*process.Capture{{}, {}}
 	}
 	result, kept := process.RunPhases(spec, streams, stop)
-	if !result.TimedOut && !outcome.IsStopped(result.Code) {
-		result.Diff = before.Write(streams)
-		result.Commit = before.Commit
-	}
 	// A command may have made it unremovable; it ends with the Pod.
-	_ = before.Close()
+	defer func() { _ = before.Close() }()
+	if result.TimedOut || outcome.IsStopped(result.Code) {
+		return result, kept
+	}
+	result.Commit = before.Commit
+	result.Diff, err = before.Write(streams)
+	switch {
+	case errors.Is(err, outcome.ErrStopped):
+		result.Code = process.StopCode()
+	case err != nil:
+		return outcome.Failure(outcome.CodeStaging, fmt.Errorf("diff: %w", err)), kept
+	}
 	return result, kept
 }
 
