@@ -147,7 +147,10 @@ def question(name, **fields):
 
 def report_of_one(name):
     """Return what a launch's report says after one whole answer."""
-    return RelayReport(1, 0, 1000, 200, 50, is_key_taken=True, models=(MODELS[name],))
+    models = (MODELS[name],)
+    return RelayReport(
+        1, 0, 1000, 200, 50, is_key_taken=True, models=models, answered_models=models
+    )
 
 
 async def until(condition):

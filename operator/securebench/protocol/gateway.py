@@ -140,6 +140,7 @@ class RelayReport:
         budget_exhausted: Whether a request was refused because the launch's budget was used up.
         stripped_tools: Kinds of hosted tools that were taken out, sorted.
         models: Names of models in requests that were sent to the provider, sorted.
+        answered_models: Those of them that the provider answered with 200.
         run_budget_exhausted: Whether a request was refused because the run's budget was used up.
         reserved_tokens: What requests in flight may use of the run's budget. Those of a gateway
             that was killed stay: what they used is unknown, and counts as this.
@@ -157,6 +158,7 @@ class RelayReport:
     budget_exhausted: bool = False
     stripped_tools: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
+    answered_models: tuple[str, ...] = ()
     run_budget_exhausted: bool = False
     reserved_tokens: int = 0
 

@@ -226,7 +226,9 @@ class ProviderCall:
                 "The provider's answer is compressed although it was asked not to be.",
                 Cause.BROKEN,
             )
-        self.failure = failure_of_status(status)
+        relay, model = self._launch.relay, self._request.model
+        is_about_request = account.is_about_request(relay, status, model)
+        self.failure = "" if is_about_request else failure_of_status(status)
         self._is_error = status != HTTPStatus.OK
         if self._is_error:
             retry_after = dict(head.headers).get(b"retry-after", b"")
@@ -234,10 +236,9 @@ class ProviderCall:
             self._cause = f"its answer had status {status}"
         else:
             self._launch.back_off.answer_began()
-            self._launch.update_relay(account.key_taken(self._launch.relay))
-        # A 403 with an accepted key may be about the request, such as a model it may not use; only
-        # a 401 is final.
-        is_final = status != HTTPStatus.FORBIDDEN or not self._launch.relay.is_key_taken
+            self._launch.update_relay(account.answered(relay, model))
+        # Once the key was taken, only a 401 is final: the agent may ask again after a 403.
+        is_final = status != HTTPStatus.FORBIDDEN or not relay.is_key_taken
         if self.failure == PROVIDER_AUTH and is_final:
             raise KeyRefusedError
 

@@ -247,7 +247,14 @@ class Request:
             raise RefusedCallError(RequestRefusal.BAD_REQUEST, error.reason) from error
         target = self._provider.target(self._exchange.head.target, self._config.base)
         return UpstreamRequest(
-            self._provider, self._config, target, headers, body.data, key, body.is_streamed
+            self._provider,
+            self._config,
+            target,
+            headers,
+            body.data,
+            key,
+            body.is_streamed,
+            body.model,
         )
 
     async def _raw(self) -> bytes:

@@ -29,6 +29,7 @@ class UpstreamRequest(NamedTuple):
         body: JSON.
         key: The key alone, to mask it in the response; may be empty.
         is_streamed: Whether the body asks for a stream of events.
+        model: Its name in the body; may be empty.
     """
 
     provider: ProviderRules
@@ -38,6 +39,7 @@ class UpstreamRequest(NamedTuple):
     body: bytes
     key: bytes
     is_streamed: bool
+    model: str
 
 
 class Upstream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from typing import Final
 
 from securebench.agents.providers.answers import TokenUsage
@@ -67,9 +68,20 @@ def sent(report: RelayReport, model: str, stripped: tuple[str, ...] = ()) -> Rel
     return _with_stripped_tools(counted, stripped)
 
 
-def key_taken(report: RelayReport) -> RelayReport:
-    """Note that the provider accepted the key; later rejections do not change that."""
-    return replace(report, is_key_taken=True)
+def answered(report: RelayReport, model: str) -> RelayReport:
+    """Note that the provider took the key and answered a model; later rejections change neither."""
+    models = _union(report.answered_models, (model,), MODELS)
+    return replace(report, is_key_taken=True, answered_models=models)
+
+
+def is_about_request(report: RelayReport, status: int, model: str) -> bool:
+    """Whether a rejection is about what the agent asked for, rather than about the run's key.
+
+    That is a 403 for a model that never answered, once the key was taken for another one: an agent
+    could otherwise have any attempt repeated by asking for a model that the key may not use.
+    """
+    is_known = not report.is_key_taken or model in report.answered_models
+    return status == HTTPStatus.FORBIDDEN and not is_known
 
 
 def refused(

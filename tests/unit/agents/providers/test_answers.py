@@ -26,8 +26,8 @@ from securebench.gateway.relay.account import (
     KINDS,
     MODELS,
     UsageEnd,
+    answered,
     ended,
-    key_taken,
     obstacle,
     refused,
     sent,
@@ -477,8 +477,8 @@ def test_sums_grow_by_every_answer():
 
 
 def test_a_key_that_was_taken_stays_so():
-    report = key_taken(RelayReport(requests=1))
-    assert report == RelayReport(requests=1, is_key_taken=True)
+    report = answered(RelayReport(requests=1), "m")
+    assert report == RelayReport(requests=1, is_key_taken=True, answered_models=("m",))
     assert ended(sent(report, "m"), UsageEnd(failure="provider_auth")).is_key_taken
 
 

@@ -299,6 +299,18 @@ async def test_a_403_after_an_answer_is_final_for_nobody(name, is_restarted, tmp
             assert relay.report.failure == "provider_auth"
 
 
+@BOTH
+async def test_a_403_for_a_model_that_never_answered_is_about_the_request(name, tmp_path):
+    script = [answer(*events(name)), error(403), error(403)]
+    async with world(name, script, tmp_path) as around, around.connected() as relay:
+        assert (await relay.ask()).status == 200
+        assert (await relay.ask(question(name, model="forbidden"))).status == 403
+        assert (relay.report.failure, relay.report.failures) == ("", 0)
+        assert (await relay.ask()).status == 403
+        assert (relay.report.failure, relay.report.failures) == ("provider_auth", 1)
+        assert relay.report.answered_models == (MODELS[name],)
+
+
 async def test_a_403_while_the_first_answer_comes_is_forgotten_with_it(tmp_path):
     more = asyncio.Event()
     first, *rest = events("openai")

@@ -243,6 +243,7 @@ async def test_an_end_that_is_not_read_is_estimated_and_no_failure(case, tmp_pat
             output_tokens=100,
             is_key_taken=True,
             models=(MODELS["openai"],),
+            answered_models=(MODELS["openai"],),
         )
 
 
