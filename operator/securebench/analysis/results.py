@@ -10,7 +10,7 @@ from pathlib import Path
 from securebench.client.session.run_cost import summary_prices
 from securebench.client.submit.prices import Prices
 from securebench.core.errors import InvalidInputError
-from securebench.core.json_values import object_at, object_in, text_at
+from securebench.core.json_values import as_number, object_at, object_in, text_at
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.comparable import DecisiveDigests, decisive_digests
@@ -194,7 +194,7 @@ def read_results(folder: Path, name: str, prices: Prices | None = None) -> Resul
         prices={**summary_prices(summary), **(prices or {})},
         launches=_launches(folder / LAUNCHES),
         lost_launches={
-            reason: int(_number(count) or 0)
+            reason: int(as_number(count) or 0)
             for reason, count in object_at(summary, "lost_launches").items()
         },
     )
@@ -233,11 +233,11 @@ def _entry(record: Record) -> Entry:
         family=text_at(record, "task_type"),
         outcome=text_at(record, "outcome"),
         passed=passed if isinstance(passed, bool) else None,
-        score=_number(score),
+        score=as_number(score),
         reason=why.reason if why else "",
         details=why.said if why else "",
-        launches=int(_number(record.get("launches")) or 0),
-        seconds=_number(object_at(record, "timing").get("duration_seconds")) or 0.0,
+        launches=int(as_number(record.get("launches")) or 0),
+        seconds=as_number(object_at(record, "timing").get("duration_seconds")) or 0.0,
         difficulty=text_at(record, "difficulty"),
         tags=_texts(record.get("tags")),
         row=text_at(object_at(record, "digests"), "row"),
@@ -270,7 +270,7 @@ def _images(record: Record) -> dict[str, str]:
 
 
 def _memory_kills(who: str, record: Record) -> int:
-    return int(_number(object_at(record, f"{who}_metadata").get("memory_kills")) or 0)
+    return int(as_number(object_at(record, f"{who}_metadata").get("memory_kills")) or 0)
 
 
 def _texts(value: object) -> tuple[str, ...]:
@@ -288,8 +288,3 @@ def _label(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value)
-
-
-def _number(value: object) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number else None  # type: ignore[arg-type]

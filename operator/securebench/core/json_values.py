@@ -33,5 +33,14 @@ def objects_at(values: Mapping[str, object], key: str) -> list[Mapping[str, obje
 
 def number_at(values: Mapping[str, object], key: str) -> float | None:
     """Return the number at a key, else None."""
-    value = values.get(key)
-    return float(value) if isinstance(value, int | float) else None
+    return as_number(values.get(key))
+
+
+def as_number(value: object) -> float | None:
+    """Return a number, or None for anything else and for an integer that no float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None

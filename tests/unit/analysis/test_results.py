@@ -35,6 +35,13 @@ def test_damaged_lines_are_counted_and_left_out(tmp_path):
     assert (len(found.entries), found.damaged) == (1, 2)
 
 
+def test_a_number_that_is_too_large_is_none(tmp_path):
+    odd = result_line("a", launches=10**400, producer_metadata={"memory_kills": 10**400})
+    entry, other = read_results(result_folder(tmp_path, [odd, result_line("b")]), "r").entries
+    assert (entry.task_id, entry.launches, entry.memory_kills) == ("a", 0, 0)
+    assert other.verdict == "passed"
+
+
 def test_the_basis_has_each_value_with_its_records(tmp_path):
     lines = [
         result_line("a", pack_digest="sha256:1", labels={"audit": False, "network": "none"}),

@@ -25,6 +25,7 @@ SEALED_FIELDS = COLLECTED_FIELDS | {
 MAX_COUNT = 2**63 - 1
 """What a counter of the kernel has at most."""
 
+EXIT_CODES = range(256)
 MAX_KERNEL = 64
 """Characters of a kernel's release; Linux keeps no more."""
 BASELINES = frozenset({"clean", "committed"})
@@ -43,7 +44,7 @@ def command_report(message: str) -> CommandReport:
     except BadMessageError:
         return CommandReport(error="supervise left no readable report")
     return CommandReport(
-        exit_code=_integer(fields, "exit_code"),
+        exit_code=_exit_code(fields),
         timed_out=fields.get("timed_out") is True,
         duration_seconds=_float(fields, "duration_seconds"),
         phase=_text(fields, "phase"),
@@ -51,7 +52,7 @@ def command_report(message: str) -> CommandReport:
         commit=_text(fields, "commit"),
         diff=_diff(fields.get("diff")),
         unstarted=fields.get("unstarted") is True,
-        memory_kills=_integer(fields, "memory_kills") or 0,
+        memory_kills=_count(fields, "memory_kills"),
     )
 
 
@@ -186,7 +187,7 @@ def _diff(diff: object) -> DiffReport | None:
         return None
     baseline = _text(diff, "baseline")
     return DiffReport(
-        exit_code=_integer(diff, "exit_code"),
+        exit_code=_exit_code(diff),
         stderr=_text(diff, "stderr"),
         baseline=baseline if baseline in BASELINES else "",
     )
@@ -194,7 +195,14 @@ def _diff(diff: object) -> DiffReport | None:
 
 def _integer(fields: Mapping[str, object], key: str) -> int | None:
     value = fields.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if abs(value) <= MAX_COUNT else None
+
+
+def _exit_code(fields: Mapping[str, object]) -> int | None:
+    value = _integer(fields, "exit_code")
+    return value if value in EXIT_CODES else None
 
 
 def _count(fields: Mapping[str, object], key: str) -> int:

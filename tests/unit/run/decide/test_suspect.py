@@ -84,6 +84,10 @@ STAGES = {
         False,
     ),
     "staging of a harness": ((None, harness_done(90)), False),
+    "a diff that a disk may have failed": (
+        (None, failed(SEALED, ended("harness", 90, message=STAGING))),
+        True,
+    ),
     "harness evicted": ((None, failed(reason="NodeLost")), False),
     "staging of a candidate": (
         (VerifierKind.CHECK, failed(SEALED, ended("check", 90, message=STAGING))),

@@ -98,6 +98,17 @@ def test_a_report_of_odd_types_is_empty():
     assert command_report(json.dumps(body)) == CommandReport()
 
 
+@pytest.mark.parametrize("number", [2**63, -(2**63), 10**400])
+def test_numbers_that_nothing_counts_are_none(number):
+    body = {"v": 1, "exit_code": number, "memory_kills": number, "diff": {"exit_code": number}}
+    assert command_report(json.dumps(body)) == CommandReport(diff=DiffReport(None, ""))
+
+
+@pytest.mark.parametrize("code", [-1, 256])
+def test_what_is_no_exit_code_is_none(code):
+    assert command_report(json.dumps({"v": 1, "exit_code": code})) == CommandReport()
+
+
 def test_a_sealed_candidate():
     candidate, stdout, stderr = sealed_candidate(seal_message(), 2)
     assert candidate == sealed(launch=2)
