@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from securebench.core.json_values import text_at
 from securebench.core.reasons import (
     DISK_LIMIT_EXCEEDED,
     EGRESS_SETUP_FAILED,
@@ -33,7 +34,7 @@ from securebench.run.layout import (
     VERIFIER,
 )
 from securebench.run.observe.pods import ContainerView, PodView, Terminated
-from securebench.run.observe.termination import command_report
+from securebench.run.observe.termination import BadMessageError, command_report, decode
 from securebench.run.plan.model import RunPolicy, VerifierKind
 
 STAGED_CANDIDATE = "candidate"
@@ -389,4 +390,9 @@ def _deleting(view: PodView, lost_at: float, now: float) -> Stage:
 
 
 def _words(end: Terminated) -> str:
-    return f"exit code {end.exit_code}, {end.message or end.reason}"[:500]
+    """Return how a program of ours ended, in its own words where it left some."""
+    try:
+        said = text_at(decode(end.message), "error")
+    except BadMessageError:
+        said = end.message
+    return f"exit code {end.exit_code}, {said or end.reason}"[:500]

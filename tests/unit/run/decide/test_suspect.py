@@ -128,6 +128,13 @@ def test_a_pod_that_somebody_deletes_says_nothing_of_its_candidate():
     assert found == Interrupted(found.reason, found.message, is_suspect=False)
 
 
+def test_what_staging_said_is_told_without_its_form():
+    view = view_of(VERIFIER, failed(SEALED, ended("check", 90, message=STAGING)))
+    found = launch_stage(view, VerifierKind.CHECK, NOW, POLICY, NOW)
+    message = "staging failed: exit code 90, candidate: link leads out"
+    assert found == Interrupted("materialization_failed", message, is_suspect=True)
+
+
 def test_a_disk_is_named():
     status = failed(ended("courier", 74, message="No space left on device"), HARNESS_ENDED)
     found = launch_stage(view_of(HARNESS, status), None, NOW, POLICY, NOW)
