@@ -163,6 +163,8 @@ def _after_main(view: PodView, kind: VerifierKind | None, end: Terminated) -> St
     verdict = _text_end(view, end) if kind is VerifierKind.TEXT else _supervised_end(view, end)
     if kind is None:
         verdict = _preflight_end(end) or verdict
+    if kind is VerifierKind.CODE:
+        verdict = _no_candidate_container(end) or verdict
     if kind is VerifierKind.CODE and verdict in {Ended(Code.DONE), Ended(Code.FAILED)}:
         verdict = _candidate_end(view, verdict)
     if isinstance(verdict, Interrupted) or kind is VerifierKind.TEXT:
@@ -233,6 +235,17 @@ def _preflight_end(end: Terminated) -> Interrupted | None:
     if report.timed_out:
         return Interrupted(PREFLIGHT_FAILED, "it ran into the time limit")
     return Interrupted(PREFLIGHT_FAILED, report.error or f"exit code {report.exit_code}")
+
+
+def _no_candidate_container(end: Terminated) -> Interrupted | None:
+    """Return the end of tests that found no container of the candidate to talk to, or None.
+
+    They wait in a phase of their own. No code of the candidate has run by then.
+    """
+    if end.exit_code != Code.PHASE_FAILED:
+        return None
+    words = "the tests waited for the candidate's container in vain"
+    return Interrupted(MATERIALIZATION_FAILED, words)
 
 
 def _text_end(view: PodView, end: Terminated) -> Interrupted | Ended:

@@ -324,7 +324,11 @@ CODE_CASES = {
     "pass": (0, running("candidate"), Ended(0)),
     "fail": (1, ended("candidate", 91), Ended(1)),
     "time limit": (124, ended("candidate", 91), Ended(124)),
-    "no worker": (64, ended("candidate", 92), Ended(64)),
+    "no worker": (
+        64,
+        ended("candidate", 92),
+        Interrupted("materialization_failed", "the tests waited for the candidate's container"),
+    ),
     "candidate out of memory": (
         1,
         again("candidate", 137, "OOMKilled"),
