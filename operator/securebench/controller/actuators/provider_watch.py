@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 
-from securebench.controller.volume.provider_waits import read_tokens_used, read_waits
+from securebench.controller.volume.gateway_state import read_gateway_state
 from securebench.controller.volume.store import RunStore
 from securebench.run.observe.provider_waits import ObservedProvider, observed_provider
 
@@ -61,12 +61,11 @@ class ProviderWatch:
 
     async def _read(self) -> None:
         try:
-            waits = await asyncio.to_thread(read_waits, self._store)
-            used = await asyncio.to_thread(read_tokens_used, self._store)
+            state = await asyncio.to_thread(read_gateway_state, self._store)
         except OSError as error:
             logger.warning("the gateway's files of run %s cannot be read: %s", self._run_uid, error)
             return
-        found = observed_provider(waits, self._run_uid, self._host, used)
+        found = observed_provider(state.waits, self._run_uid, self._host, state.tokens_used)
         if found != self.observed:
             self.observed = found
             self._on_change()

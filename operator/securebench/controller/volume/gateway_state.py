@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from securebench.controller.volume.store import RunStore
 from securebench.core.sizes import KIB
 from securebench.protocol.gateway import (
@@ -15,40 +17,56 @@ from securebench.protocol.gateway import (
 )
 
 STATE_BYTES = 16 * KIB
-"""The files have less than 4 KiB; what is longer is none."""
+"""Longest file that is read; the gateway writes less than 4 KiB."""
 _STATUSES = range(600)
 _END_OF_TIME = 253_402_300_800.0
 """After the year 9999, which no time that is written has, in seconds since the epoch."""
 
 
-def read_waits(store: RunStore) -> ProviderWaits:
-    """Return what the run's gateway says; nobody waits where it says nothing that has sense.
+class GatewayState(NamedTuple):
+    """What the files of a run's gateway say; the defaults where they say nothing valid.
+
+    Args:
+        waits: Launches that the model provider makes wait.
+        tokens_used: Tokens of the run's budget that are used.
+    """
+
+    waits: ProviderWaits = ProviderWaits()
+    tokens_used: int = 0
+
+
+def read_gateway_state(store: RunStore) -> GatewayState:
+    """Return what the files of the run's gateway say.
 
     Raises:
         OSError: The volume failed.
     """
+    return GatewayState(_waits(_content(store, WAITS_FILE)), _tokens(_content(store, USAGE_FILE)))
+
+
+def _waits(text: bytes) -> ProviderWaits:
     try:
-        waits = decode(ProviderWaits, _state(store, WAITS_FILE))
+        waits = decode(ProviderWaits, text)
     except ValueError:
         return ProviderWaits()
     is_sound = len(waits.longest) <= min(MAX_LISTED_WAITS, waits.launches)
     return waits if is_sound and all(map(_is_sound, waits.longest)) else ProviderWaits()
 
 
-def read_tokens_used(store: RunStore) -> int:
-    """Return what the run's gateway says is used of the budget; 0 where it says nothing of sense.
+def _is_sound(wait: ProviderWait) -> bool:
+    times = (wait.since, wait.since if wait.until is None else wait.until)
+    return wait.status in _STATUSES and all(0 <= each < _END_OF_TIME for each in times)
 
-    Raises:
-        OSError: The volume failed.
-    """
+
+def _tokens(text: bytes) -> int:
     try:
-        usage = decode(RunUsage, _state(store, USAGE_FILE))
+        usage = decode(RunUsage, text)
     except ValueError:
         return 0
     return max(usage.tokens, 0)
 
 
-def _state(store: RunStore, name: str) -> bytes:
+def _content(store: RunStore, name: str) -> bytes:
     """Return the content of a gateway's file; empty for one that is missing or too long."""
     try:
         with (store.gateway_folder / name).open("rb") as file:
@@ -56,8 +74,3 @@ def _state(store: RunStore, name: str) -> bytes:
     except FileNotFoundError:
         return b""
     return text if len(text) <= STATE_BYTES else b""
-
-
-def _is_sound(wait: ProviderWait) -> bool:
-    times = (wait.since, wait.since if wait.until is None else wait.until)
-    return wait.status in _STATUSES and all(0 <= each < _END_OF_TIME for each in times)
