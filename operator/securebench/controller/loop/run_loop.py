@@ -15,6 +15,7 @@ from securebench.controller.ledger.results_export import ResultsExport
 from securebench.controller.ledger.run_ledger import RunLedger
 from securebench.controller.loop.attempt_keeper import AttemptKeeper
 from securebench.controller.reporting.publish import Publisher
+from securebench.controller.reporting.run_status import RunFacts
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.latest_spec import LatestSpec
 from securebench.controller.runtime.wake import Wake
@@ -153,7 +154,6 @@ class RunLoop:
         self._wake.clear()
         for part in self._watches():
             part.check()
-        self._publisher.tokens_used = self._network.tokens_used
         writes, now = self._writers.observe(), self._clock.now()
         changes = self._changes(now)
         if changes is None:
@@ -218,22 +218,26 @@ class RunLoop:
 
     async def _publish(self, decision: RunDecision) -> None:
         await self._publisher.launches_lost(decision.lost)
-        history, wait_reason = self._ledger.history, decision.wait_reason
+        wait_reason = decision.wait_reason
         is_told = wait_reason is not None or decision.halt is not Halt.NONE
-        if is_told or history.isolation is not None:
+        if is_told or self._ledger.history.isolation is not None:
             await self._results.export()
-            await self._publisher.progress(self._plan, history, self._results.exported, wait_reason)
+            await self._publisher.progress(self._facts(), wait_reason)
         if decision.has_journal_entries:
             self._wake.set()
 
     async def _park(self, reason: WaitReason) -> None:
         await self._results.export(at_once=True)
-        history, exported = self._ledger.history, self._results.exported
-        await self._publisher.parked(self._plan, history, exported, reason)
+        await self._publisher.parked(self._facts(), reason)
 
     async def _end(self, end: EndReason) -> None:
-        self._publisher.tokens_used = self._network.tokens_used
         if self._plan.has_gateway:
             await asyncio.to_thread(merge_logs, self._store, self._plan)
         await self._results.seal(end.reason.value, end.message)
-        await self._publisher.ended(self._plan, self._ledger.history, self._results.exported, end)
+        await self._publisher.ended(self._facts(), end)
+
+    def _facts(self) -> RunFacts:
+        """Return what can be published now; the results were exported or sealed before."""
+        return RunFacts(
+            self._plan, self._ledger.history, self._results.exported, self._network.tokens_used
+        )

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.ledger.prepared_run import RunObject
-from securebench.controller.ledger.sealing import Exported
 from securebench.controller.reporting.events import EventRecorder
 from securebench.controller.reporting.pass_rate_cache import PassRateCache
 from securebench.controller.reporting.run_status import (
+    RunFacts,
     StatusBuilder,
     StatusInputs,
     is_already_stored,
@@ -29,7 +29,6 @@ from securebench.run.observe.waiting import WaitReason
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Lost
 from securebench.run.state.entries import IsolationResult
-from securebench.run.state.history import RunHistory
 from securebench.run.state.tally import Tally, tally
 from securebench.stats.intervals import Estimates
 
@@ -54,9 +53,6 @@ class Publisher:
         context: Shared parts of the operator: client, settings, clock.
         run: The BenchmarkRun; with the conditions that an earlier process left.
         spec: The latest one, for generation and suspension.
-
-    Attributes:
-        tokens_used: What the gateway has counted against the run's budget.
     """
 
     def __init__(self, context: Context, run: RunObject, spec: LatestSpec) -> None:
@@ -78,7 +74,6 @@ class Publisher:
         self._generation = 0
         self._changed_since: float | None = None
         self._needs_retry = False
-        self.tokens_used = 0
 
     def due_at(self) -> float | None:
         """Return when a deferred status has to be written, monotonic seconds, or None."""
@@ -100,44 +95,38 @@ class Publisher:
         """Post which launches were lost, and why."""
         await self._events.post(losses(lost))
 
-    async def progress(
-        self, plan: RunPlan, history: RunHistory, exported: Exported, wait_reason: WaitReason | None
-    ) -> None:
+    async def progress(self, facts: RunFacts, wait_reason: WaitReason | None) -> None:
         """Publish counts and wait reason; the write may be deferred."""
         findings = [
             _under_way(wait_reason),
-            *self._base_conditions(history.isolation),
+            *self._base_conditions(facts.history.isolation),
             _NOT_SEALED,
         ]
-        counts = history.attempts.tally()
+        counts = facts.history.attempts.tally()
         due_at = self._next_write_at(findings, counts)
         is_due = due_at is not None and self._clock.monotonic() >= due_at
         self._due_at = None if is_due else due_at
         if is_due:
             self._counts, self._changed_since = counts, None
-            await self._write(await self._status(plan, history, exported, findings), findings)
+            await self._write(await self._status(facts, findings), findings)
 
-    async def parked(
-        self, plan: RunPlan, history: RunHistory, exported: Exported, reason: WaitReason
-    ) -> None:
+    async def parked(self, facts: RunFacts, reason: WaitReason) -> None:
         """Publish that nothing of the run is under way: it is suspended, or gave up its slot."""
         findings = [
             succeeded(reason.reason, reason.message),
-            *self._base_conditions(history.isolation),
+            *self._base_conditions(facts.history.isolation),
             _NOT_SEALED,
         ]
-        await self._write(await self._status(plan, history, exported, findings), findings)
+        await self._write(await self._status(facts, findings), findings)
 
-    async def ended(
-        self, plan: RunPlan, history: RunHistory, exported: Exported, end: EndReason
-    ) -> None:
+    async def ended(self, facts: RunFacts, end: EndReason) -> None:
         """Publish how the run ended; returns once that is written or the run is deleted."""
         findings = [
             succeeded(*end),
-            *self._base_conditions(history.isolation),
-            sealed(exported.unsigned),
+            *self._base_conditions(facts.history.isolation),
+            sealed(facts.exported.unsigned),
         ]
-        await self._write_required(await self._status(plan, history, exported, findings))
+        await self._write_required(await self._status(facts, findings))
 
     async def refused(self, reason: Reason, message: str, seal: ConditionUpdate | None) -> Raw:
         """Publish that the run will not start, or not continue.
@@ -183,18 +172,11 @@ class Publisher:
             return turn
         return self._changed_since + self._interval * MAX_DEFERRED_INTERVALS
 
-    async def _status(
-        self,
-        plan: RunPlan,
-        history: RunHistory,
-        exported: Exported,
-        findings: Sequence[ConditionUpdate],
-    ) -> Raw:
-        estimates = exported.estimates
+    async def _status(self, facts: RunFacts, findings: Sequence[ConditionUpdate]) -> Raw:
+        estimates = facts.exported.estimates
         if estimates is None:
-            estimates = Estimates(await self._pass_rate.rate(history.attempts.values()))
-        inputs = replace(self._inputs(findings), estimates=estimates, tokens_used=self.tokens_used)
-        return self._builder.status(plan, history, exported, inputs)
+            estimates = Estimates(await self._pass_rate.rate(facts.history.attempts.values()))
+        return self._builder.status(facts, replace(self._inputs(findings), estimates=estimates))
 
     def _inputs(self, findings: Sequence[ConditionUpdate]) -> StatusInputs:
         return StatusInputs(self._spec.generation, findings, self._clock.now())

@@ -42,7 +42,7 @@ from securebench.run.plan.model import RunPlan
 from securebench.run.records.producer_metadata import usage_fields
 from securebench.run.state.attempts import Finish
 from securebench.run.state.history import RunHistory
-from securebench.run.state.tally import Tally, total_usage
+from securebench.run.state.tally import Tally, budget_tokens_used, total_usage
 from securebench.stats.intervals import Estimates, Interval
 
 _COUNTS = {
@@ -58,8 +58,25 @@ _COUNTS = {
 
 
 @dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What is published of a run with a plan.
+
+    Attributes:
+        plan: Of the run.
+        history: All attempts, and how the run ended.
+        exported: What candidates.jsonl has.
+        tokens_used: What the gateway has counted against the run's budget.
+    """
+
+    plan: RunPlan
+    history: RunHistory
+    exported: Exported
+    tokens_used: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StatusInputs:
-    """What a status needs besides plan and history.
+    """What a status needs besides the facts of the run.
 
     Attributes:
         generation: Generation of the observed spec.
@@ -67,14 +84,12 @@ class StatusInputs:
         now: Seconds since the epoch.
         estimates: What the run's verdicts say; pass@k once the run is over, before it would rest on
             few attempts.
-        tokens_used: What the gateway has counted against the run's budget.
     """
 
     generation: int
     findings: Sequence[ConditionUpdate]
     now: float
     estimates: Estimates = field(default_factory=Estimates)
-    tokens_used: int = 0
 
 
 class StatusBuilder:
@@ -101,10 +116,9 @@ class StatusBuilder:
         )
         return _dump(status, exclude={"failed_tasks", "failure_reasons", "lost_launches"})
 
-    def status(
-        self, plan: RunPlan, history: RunHistory, exported: Exported, inputs: StatusInputs
-    ) -> dict[str, object]:
+    def status(self, facts: RunFacts, inputs: StatusInputs) -> dict[str, object]:
         """Return the status of a run with a plan."""
+        plan, history, exported = facts.plan, facts.history, facts.exported
         counts = history.attempts.tally()
         ended = history.ended
         status = BenchmarkRunStatus(
@@ -114,7 +128,7 @@ class StatusBuilder:
             resolved=_resolved(plan),
             tasks=_counts(counts),
             score=_score(counts, inputs.estimates),
-            usage=_usage(plan, history, inputs.tokens_used),
+            usage=_usage(facts),
             results=Results(
                 path=f"{run_folder(plan.identity.uid)}/{CANDIDATES}",
                 records=exported.records,
@@ -213,15 +227,12 @@ def _decimals(interval: Interval) -> dict[str, str]:
     return {"value": f"{value:.4f}", "low": f"{low:.6f}", "high": f"{high:.6f}"}
 
 
-def _usage(plan: RunPlan, history: RunHistory, tokens_used: int) -> StatusUsage | None:
-    if not plan.asks_provider:
+def _usage(facts: RunFacts) -> StatusUsage | None:
+    if not facts.plan.asks_provider:
         return None
-    budget = plan.token_budget
-    return StatusUsage(
-        **usage_fields(total_usage(history.attempts.values())),
-        budget_tokens=budget,
-        budget_used_tokens=None if budget is None else tokens_used,
-    )
+    budget, usage = facts.plan.token_budget, total_usage(facts.history.attempts.values())
+    used = None if budget is None else budget_tokens_used(facts.tokens_used, usage)
+    return StatusUsage(**usage_fields(usage), budget_tokens=budget, budget_used_tokens=used)
 
 
 def _reasons(history: RunHistory) -> tuple[ReasonCount, ...]:

@@ -107,6 +107,16 @@ def task_verdicts(histories: Iterable[AttemptHistory]) -> VerdictCounts:
     return verdict_counts(verdicts_by_task(verdicts).values())
 
 
+def budget_tokens_used(counted: int, usage: Usage) -> int:
+    """Return the tokens of a run's budget that are used, as message and status say it.
+
+    Args:
+        counted: By the gateway, launches in progress included; what it said last may be old.
+        usage: Of the launches that have ended.
+    """
+    return max(counted, usage.input_tokens + usage.output_tokens)
+
+
 def total_usage(histories: Iterable[AttemptHistory]) -> Usage:
     """Return the model provider usage of all launches."""
     return sum((history.usage for history in histories), Usage())

@@ -2,14 +2,18 @@
 
 import json
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 
+from securebench.controller.reporting.publish import Publisher
 from securebench.protocol.gateway import RunUsage, encode
 from support.agent_world import CODEX, CODEX_OVERLAYS, RELAY, AgentWorld
 from support.operator_world import opened
 
 LIMIT = 150
+ASKED = RELAY.input_tokens + RELAY.output_tokens
+"""Tokens that one launch asked for, in the gateway's report on it."""
 
 
 class BudgetWorld(AgentWorld):
@@ -73,6 +77,8 @@ def test_an_attempt_that_the_gateway_refused_has_no_verdict(world, monkeypatch):
     uid = world.begin(budget={"tokens": LIMIT}, parallelism=1)
     world.work(uid)
     assert world.told()[:2] == ("False", "BudgetExhausted")
+    assert world.told()[2].endswith(f": {ASKED} tokens were used")
+    assert usage(world) == (ASKED, LIMIT)
     records = world.records(uid)
     assert {each["failure_reason"] for each in records} == {"run_budget_exhausted"}
     assert not any("passed" in each for each in records)
@@ -96,7 +102,19 @@ def test_a_file_without_sense_says_nothing(world, text):
     world.gateway_says(uid, text)
     world.work(uid)
     assert world.told()[:2] == ("True", "Completed")
-    assert usage(world) == (0, LIMIT)
+    assert usage(world) == (ASKED, LIMIT)
+
+
+def test_an_end_that_could_not_be_published_has_what_was_used(world):
+    uid = world.begin(budget={"tokens": LIMIT}, taskSelector={"limit": 1})
+    with mock.patch.object(Publisher, "ended", side_effect=OSError(5, "Input/output error")):
+        world.gateway_says(uid, LIMIT - 1)
+        world.work(uid)
+        assert world.told()[:2] == ("Unknown", "StorageUnavailable")
+        world.restart()
+    world.observe(None)
+    assert world.told()[:2] == ("True", "Completed")
+    assert usage(world) == (LIMIT - 1, LIMIT)
 
 
 def test_a_budget_without_a_provider_is_refused(world):

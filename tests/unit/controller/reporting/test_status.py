@@ -2,7 +2,12 @@ import json
 from dataclasses import replace
 
 from securebench.controller.ledger.sealing import Exported
-from securebench.controller.reporting.run_status import StatusBuilder, StatusInputs, succeeded
+from securebench.controller.reporting.run_status import (
+    RunFacts,
+    StatusBuilder,
+    StatusInputs,
+    succeeded,
+)
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.api.outcomes import Outcome
 from securebench.run.api.status import MAX_REASONS
@@ -40,7 +45,8 @@ def estimates_of(history, at_each_k=lambda _: ()):
 def running(plan, history, seen=None, exported=None, estimates=None):
     builder = StatusBuilder()
     seen = replace(seen or observed(), estimates=estimates or estimates_of(history))
-    return builder.status(plan, history, exported or Exported(), seen)["status"]
+    facts = RunFacts(plan, history, exported or Exported())
+    return builder.status(facts, seen)["status"]
 
 
 def outcome_of(key, outcome, passed=None):

@@ -10,7 +10,7 @@ from securebench.run.decide.reporting.verdict import EndReason
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import AttemptHistory
-from securebench.run.state.tally import total_usage
+from securebench.run.state.tally import budget_tokens_used, total_usage
 
 
 def budget_stop(plan: RunPlan, network: NetworkState, attempts: AttemptIndex) -> EndReason | None:
@@ -39,6 +39,5 @@ def with_tokens_used(
     """
     if end.reason is not Reason.BUDGET_EXHAUSTED:
         return end
-    usage = total_usage(attempts)
-    used = max(network.provider.tokens_used, usage.input_tokens + usage.output_tokens)
+    used = budget_tokens_used(network.provider.tokens_used, total_usage(attempts))
     return end._replace(message=f"{end.message}: {used} tokens were used")
