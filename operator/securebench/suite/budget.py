@@ -5,7 +5,7 @@ Source: decision 0088.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -66,13 +66,13 @@ def current_allowances(state: SuiteState, observed: ObservedRuns) -> SuiteState:
     return replace(state, allowances=kept)
 
 
-def without_means(
+def fail_unfunded_cells(
     cells: Sequence[CellProgress], use: BudgetUse | None, state: SuiteState
 ) -> tuple[CellProgress, ...]:
-    """Return the cells, of which those fail that wait for a budget that is used up."""
+    """Fail the waiting cells once the budget is used up, but those that use no tokens."""
     if use is None or not use.is_spent:
         return tuple(cells)
-    waiting = {run.name for run in _waiting(cells, state)}
+    waiting = _waiting(cells, state)
     message = f"the budget of the suite, {use.tokens} tokens, is used up: {use.used} were used"
     reason = Reason.BUDGET_EXHAUSTED.value
     return tuple(
@@ -89,50 +89,52 @@ class FundedRuns(NamedTuple):
     Args:
         runs: Those that can be created now, with their budgets in their specs.
         state: What the suite remembers from now on; on the volume before they are created.
+        use: What has become of the budget with their allowances.
     """
 
     runs: tuple[PlannedRun, ...]
     state: SuiteState
+    use: BudgetUse
 
 
-def funded(
+def allot_budget(
     wanted: Sequence[PlannedRun], cells: Sequence[CellProgress], use: BudgetUse, state: SuiteState
 ) -> FundedRuns:
-    """Allot to each run an equal share of what is left for it and all that wait.
+    """Split what is left equally among the waiting runs; runs that get nothing are left out.
 
     Args:
-        wanted: Runs to create.
-        cells: How far the round is.
+        wanted: Runs to create, of cells that wait; they get their shares now.
+        cells: How far the round is, as ``fail_unfunded_cells`` returned it.
         use: What has become of the budget.
         state: What the suite remembers.
-
-    Returns:
-        The runs without those that wait until something comes back.
     """
+    if use.is_spent:  # the runs that still wait use no tokens
+        return FundedRuns(tuple(wanted), state, use)
     allowances, left = dict(state.allowances), use.left
-    waiting = sum(1 for _ in _waiting(cells, state))
+    waiting = _waiting(cells, state)
+    missing = len(waiting)
     runs: list[PlannedRun] = []
     for run in wanted:
-        if _uses_tokens(run) and run.name not in allowances:
+        if run.name in waiting:
             if left == 0:
                 continue
-            share = _bounded(run, max(left // waiting, 1))
+            share = _bounded(waiting[run.name], max(left // missing, 1))
             allowances[run.name] = share
-            left, waiting = left - share, waiting - 1
+            left, missing = left - share, missing - 1
         runs.append(_with_budget(run, allowances.get(run.name)))
-    return FundedRuns(tuple(runs), replace(state, allowances=allowances))
+    use = use._replace(allotted=use.allotted + use.left - left)
+    return FundedRuns(tuple(runs), replace(state, allowances=allowances), use)
 
 
-def _waiting(cells: Sequence[CellProgress], state: SuiteState) -> Iterator[PlannedRun]:
-    """Yield the runs that wait for an allowance."""
+def _waiting(cells: Sequence[CellProgress], state: SuiteState) -> Mapping[str, BenchmarkRunSpec]:
+    """Return the specs of the runs that wait for an allowance, by name."""
     names = {cell.run for cell in cells if cell.state is CellState.WAITING}
-    for run in state.plan.runs:
-        if run.name in names and run.name not in state.allowances and _uses_tokens(run):
-            yield run
-
-
-def _uses_tokens(run: PlannedRun) -> bool:
-    return has_provider(BenchmarkRunSpec.parse(run.spec))
+    specs = {
+        run.name: BenchmarkRunSpec.parse(run.spec)
+        for run in state.plan.runs
+        if run.name in names and run.name not in state.allowances
+    }
+    return {name: spec for name, spec in specs.items() if has_provider(spec)}
 
 
 def _is_over(name: str, observed: ObservedRuns) -> bool:
@@ -141,10 +143,9 @@ def _is_over(name: str, observed: ObservedRuns) -> bool:
     return name in observed.past if run is None else run.has_ended
 
 
-def _bounded(run: PlannedRun, share: int) -> int:
+def _bounded(spec: BenchmarkRunSpec, share: int) -> int:
     """Return a share, or the budget that the template gives to every run if that is lower."""
-    budget = BenchmarkRunSpec.parse(run.spec).budget
-    return share if budget is None else min(share, budget.tokens)
+    return share if spec.budget is None else min(share, spec.budget.tokens)
 
 
 def _with_budget(run: PlannedRun, allowance: int | None) -> PlannedRun:

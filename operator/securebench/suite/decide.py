@@ -13,7 +13,13 @@ from securebench.run.plan.score_fields import ScoreSettings
 from securebench.suite.api.models import BenchmarkSuiteSpec, ConcurrencyPolicy, Gates
 from securebench.suite.api.reasons import SuiteReason
 from securebench.suite.api.status import CellState
-from securebench.suite.budget import budget_use, current_allowances, funded, without_means
+from securebench.suite.budget import (
+    BudgetUse,
+    allot_budget,
+    budget_use,
+    current_allowances,
+    fail_unfunded_cells,
+)
 from securebench.suite.expansion import Cell
 from securebench.suite.gates.verdict import GateReport
 from securebench.suite.planning import PackContent, Plan, PlannedRun, SuiteIdentity, plan_runs
@@ -163,12 +169,12 @@ def decide(
     """
     spec, state = desired.spec, current_allowances(state, observed.runs)
     times = schedule_times(spec, state.handled, now) if spec.schedule is not None else None
-    cells = _cells(observed, state, desired)
+    cells, use = _cells(observed, state, desired)
     opened = opening(spec, state, times, cells, desired.rerun)
     if opened is not None and observed.packs is not None:
         state = _begun(state, opened, observed.packs, desired)
         state = current_allowances(state, observed.runs)
-        cells = _cells(observed, state, desired)
+        cells, use = _cells(observed, state, desired)
     gates = _GATES_WAIT if spec.gates is not None else None
     findings = SuiteFindings(spec, state.handled, times, cells, gates)
     if opened is not None and observed.packs is None and _are_packs_due(observed, spec):
@@ -180,19 +186,30 @@ def decide(
             return SuiteDecision(state, findings, NeededObservation.VERDICT)
         state = _judged(state, spec.gates, observed.verdict)
         findings = replace(findings, gates=observed.verdict.report)
-    return _actions(observed, state, findings, desired)
+    return _actions(observed, state, findings, desired, use)
 
 
-def _cells(
-    observed: ObservedSuite, state: SuiteState, desired: DesiredSuite
-) -> tuple[CellProgress, ...]:
+class _Progress(NamedTuple):
+    """How far a round is.
+
+    Args:
+        cells: Its cells.
+        use: What has become of the budget; None without one.
+    """
+
+    cells: tuple[CellProgress, ...]
+    use: BudgetUse | None
+
+
+def _cells(observed: ObservedSuite, state: SuiteState, desired: DesiredSuite) -> _Progress:
     gates = desired.spec.gates
     rules = EndRules(
         accepts_lost_attempts=gates is not None and gates.max_lost_share is not None,
         takes_looks=_takes_looks(desired.spec),
     )
     cells = progress(state.plan, observed.runs, desired.installation, rules)
-    return without_means(cells, budget_use(desired.spec, state, observed.runs), state)
+    use = budget_use(desired.spec, state, observed.runs)
+    return _Progress(fail_unfunded_cells(cells, use, state), use)
 
 
 def _takes_looks(spec: BenchmarkSuiteSpec) -> bool:
@@ -250,7 +267,11 @@ def _judged(state: SuiteState, gates: Gates, verdict: RoundVerdict) -> SuiteStat
 
 
 def _actions(
-    observed: ObservedSuite, state: SuiteState, findings: SuiteFindings, desired: DesiredSuite
+    observed: ObservedSuite,
+    state: SuiteState,
+    findings: SuiteFindings,
+    desired: DesiredSuite,
+    use: BudgetUse | None,
 ) -> SuiteDecision:
     """Return the decision with everything that is done to runs."""
     spec, plan, runs = desired.spec, state.plan, observed.runs.runs.values()
@@ -258,10 +279,9 @@ def _actions(
     limit = 0 if spec.suspend else spec.max_concurrent_runs
     kept = spec.successful_runs_history_limit, spec.failed_runs_history_limit
     create = tuple(to_create(plan, findings.cells, len(going), limit))
-    use = budget_use(spec, state, observed.runs)
     if use is not None:
-        create, state = funded(create, findings.cells, use, state)
-        findings = replace(findings, budget=budget_use(spec, state, observed.runs))
+        create, state, use = allot_budget(create, findings.cells, use, state)
+        findings = replace(findings, budget=use)
     return SuiteDecision(
         state,
         findings,
