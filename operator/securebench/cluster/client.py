@@ -18,6 +18,8 @@ from kubernetes.aio.client import ApiClient, Configuration
 from securebench.cluster.connection_errors import connection_errors_as_transient
 from securebench.cluster.kubeconfig import load_configuration
 from securebench.cluster.port import (
+    WATCH_CLIENT_SECONDS,
+    WATCH_SERVER_SECONDS,
     AlreadyExists,
     Listing,
     ObjectKind,
@@ -44,9 +46,6 @@ _PAGE_ITEMS = 500
 _REQUEST_TIMEOUT_SECONDS = 30.0
 _LIST_TIMEOUT_SECONDS = 60.0
 _CONNECT_TIMEOUT_SECONDS = 10.0
-_WATCH_SERVER_SECONDS = 300
-_WATCH_CLIENT_SECONDS = 330.0
-"""Longer than the server's timeout, so that only a dead connection reaches it."""
 
 _CONNECTIONS = 32
 """For requests. Each takes 0.3 MiB, of which asyncio's buffer for TLS is 256 KiB; further requests
@@ -128,11 +127,11 @@ class ApiCluster:
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(_WATCH_SERVER_SECONDS),
+            "timeoutSeconds": str(WATCH_SERVER_SECONDS),
             "resourceVersion": resource_version,
             "labelSelector": selector,
         }
-        request = _Request("GET", self._path(kind), query, timeout_seconds=_WATCH_CLIENT_SECONDS)
+        request = _Request("GET", self._path(kind), query, timeout_seconds=WATCH_CLIENT_SECONDS)
         self.requests["watch", kind] += 1
         with connection_errors_as_transient(request.label):
             response = await self._send(request, self._watches)

@@ -27,6 +27,10 @@ from securebench.suite.api.models import KIND as SUITE_KIND
 Raw = Mapping[str, object]
 """One API object as decoded JSON; treated as immutable."""
 
+WATCH_SERVER_SECONDS = 300
+WATCH_CLIENT_SECONDS = 330
+"""Timeouts of a watch; the client's is longer, so that only a dead connection reaches it."""
+
 
 def metadata(item: Raw) -> dict[str, object]:
     """Return a copy of an object's metadata."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 PREFIX = "sha256:"
 PATTERN = PREFIX + "[0-9a-f]{64}"
 """Regular expression of a whole digest."""
+DIGEST: Final = re.compile(PATTERN)
+"""Matches a whole digest with ``fullmatch``."""
 
 
 def content_digest(content: bytes) -> str:

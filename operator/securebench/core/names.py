@@ -99,6 +99,11 @@ def label_value(text: str) -> str:
     return _FOREIGN_IN_LABEL.sub("_", text)[:LABEL_LIMIT].strip("._-")
 
 
+def is_dns_label(text: str) -> bool:
+    """Whether a text is a DNS-1123 label."""
+    return _DNS_LABEL.fullmatch(text) is not None
+
+
 def kubernetes_name(text: str, *, limit: int = LABEL_LIMIT) -> str:
     """Return a DNS-1123 label for a text.
 
@@ -110,7 +115,7 @@ def kubernetes_name(text: str, *, limit: int = LABEL_LIMIT) -> str:
         The text itself when it is a DNS-1123 label within the limit; otherwise its
         readable part and a digest of the text, so that different texts differ.
     """
-    if len(text) <= limit and _DNS_LABEL.fullmatch(text):
+    if len(text) <= limit and is_dns_label(text):
         return text
     room = limit - DIGEST_CHARACTERS - 1
     readable = _FOREIGN_IN_DNS.sub("-", text.lower())[:room].strip("-") or "x"

@@ -22,7 +22,12 @@ from securebench.files.durable import replace_file
 from securebench.files.termination_log import TERMINATION_LOG, write_message
 from securebench.files.tree_digest import tree_digest
 from securebench.grading.isolated import error_message, judge_isolated
-from securebench.protocol.batch import MEMBER_SECONDS, VERDICTS_FILE, encode_verdicts
+from securebench.protocol.batch import (
+    MEMBER_SECONDS,
+    VERDICTS_FILE,
+    VERDICTS_FOLDER,
+    encode_verdicts,
+)
 from securebench.protocol.messages import MAX_MESSAGE_BYTES
 from securebench.protocol.specs import (
     decode_object,
@@ -41,9 +46,6 @@ NO_VERDICT = 90
 
 PUBLIC = "public"
 """Folder below the hidden lane with the public values that the verifier needs."""
-
-VERDICTS = Path("/work/verdicts")
-"""The folder that the verifier of a batch can write."""
 
 NOT_PUBLISHED = frozenset({"candidate_answer", "expected_answer"})
 CUT_MARK = "metadata_truncated"
@@ -65,7 +67,7 @@ def main(
     arguments: Sequence[str] | None = None,
     *,
     log: Path = TERMINATION_LOG,
-    verdicts: Path = VERDICTS,
+    verdicts: Path = Path(VERDICTS_FOLDER),
 ) -> int:
     """Judge, write the termination message and return the exit code.
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from securebench.core.digests import PATTERN, content_digest
+from securebench.core.digests import DIGEST, content_digest
 from securebench.core.errors import PackError
 from securebench.core.json_values import object_at, objects_at, text_at
 from securebench.core.sizes import KIB
@@ -29,8 +28,6 @@ MAX_MANIFEST_BYTES = 64 * KIB
 PACK_ID = "dev.securebench.pack.id"
 PACK_DIGEST = "dev.securebench.pack.digest"
 """Annotations, for people: nothing is decided by them."""
-
-_DIGEST = re.compile(PATTERN)
 
 
 class Descriptor(NamedTuple):
@@ -117,6 +114,6 @@ def decode_artifact(content: bytes, shown: str) -> PackArtifact:
 
 def _descriptor(raw: Mapping[str, object], shown: str) -> Descriptor:
     digest, size_bytes = text_at(raw, "digest"), raw.get("size")
-    if _DIGEST.fullmatch(digest) is None or type(size_bytes) is not int or size_bytes < 0:
+    if DIGEST.fullmatch(digest) is None or type(size_bytes) is not int or size_bytes < 0:
         raise PackError(f"image {shown} has a layer without a SHA-256 digest and a size")
     return Descriptor(text_at(raw, "mediaType"), digest, size_bytes)

@@ -13,14 +13,13 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from securebench.core.digests import PATTERN
+from securebench.core.digests import DIGEST
 from securebench.core.errors import InvalidInputError
 from securebench.core.sizes import KIB
 
 MAX_BYTES: Final = 16 * KIB
 """Of one result; more than anything that this version writes."""
 
-_DIGEST: Final = re.compile(PATTERN)
 _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.-]{0,31}")
 
 
@@ -71,7 +70,7 @@ def decode_audit(data: bytes) -> AuditResult:
         found = _ADAPTER.validate_json(data, extra="forbid")
     except ValidationError:
         raise InvalidInputError("this is no result of an audit; the versions differ") from None
-    if _DIGEST.fullmatch(found.pack_digest) is None:
+    if DIGEST.fullmatch(found.pack_digest) is None:
         raise InvalidInputError("the result of an audit needs the digest of its pack")
     if _VERSION.fullmatch(found.verifier_version) is None or found.result is PackAudit.NONE:
         raise InvalidInputError("the result of an audit needs a verifier version and a verdict")

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from securebench.protocol.specs import DigestedPath
 
+VERDICTS_FOLDER = "/work/verdicts"
+"""In the verifier of a batch, which can write it."""
 VERDICTS_FILE = "verdicts.json"
 
 MEMBER_SECONDS = 5

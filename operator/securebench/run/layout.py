@@ -56,7 +56,6 @@ COURIER_CANDIDATE = "/work/candidate"
 COURIER_PRODUCER = "/work/producer"
 COURIER_VERIFICATION = "/work/verification"
 VERIFIER_MEMBERS = "/work/members"
-VERIFIER_VERDICTS = "/work/verdicts"
 PROBE_VOLUME = "/work/probe"
 EGRESS_TOKEN = "/work/token"  # noqa: S105 - a folder
 """In the sidecar only."""
@@ -156,7 +155,7 @@ def egress_policy_name(run_uid: str) -> str:
 
 def gateway_policy_name(run_uid: str) -> str:
     """Return the name of the NetworkPolicy of the gateway itself."""
-    return f"sb-{short_uid(run_uid)}-gateway"
+    return gateway_name(run_uid)
 
 
 def gateway_name(run_uid: str) -> str:

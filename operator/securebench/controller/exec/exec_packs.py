@@ -22,7 +22,7 @@ from securebench.benchmark.files.bundle import (
     require_digest,
     unpack_bundle,
 )
-from securebench.core.digests import PATTERN
+from securebench.core.digests import DIGEST
 from securebench.core.errors import InvalidInputError, StorageError, TooLargeError
 from securebench.run import layout
 
@@ -31,7 +31,6 @@ _STALE_SECONDS = 24 * 3600
 """No upload takes so long; what an end of the Pod left behind is removed after that."""
 
 _PACK_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,126}[a-z0-9])?")
-_DIGEST = re.compile(PATTERN)
 _SIZE = re.compile(r"[0-9]{1,15}")
 
 Answer = Mapping[str, object]
@@ -88,7 +87,7 @@ def put_pack(volume: Volume, name: str, digest: str, size: int, source: IO[bytes
     incoming, bounded = packs / _INCOMING, _BoundedReader(source, size)
     try:
         target = packs / checked(_PACK_NAME, name, "pack name")
-        checked(_DIGEST, digest, "digest")
+        checked(DIGEST, digest, "digest")
         if size > limits.tar_bytes:
             raise TooLargeError(f"the pack has more than {limits.size_bytes} bytes")
         _remove_stale(incoming)

@@ -15,7 +15,7 @@ from typing import Any
 
 import kopf
 
-from securebench.cluster.port import Cluster
+from securebench.cluster.port import WATCH_CLIENT_SECONDS, WATCH_SERVER_SECONDS, Cluster
 from securebench.controller.process.bootstrap import make_context
 from securebench.controller.process.health import note_loops
 from securebench.controller.process.leading import end_process, run_when_leader
@@ -33,9 +33,6 @@ from securebench.run.api.base import PLURAL, VERSION
 from securebench.suite.api.models import PLURAL as SUITES
 
 logger = logging.getLogger(__name__)
-
-WATCH_SERVER_SECONDS = 300
-WATCH_CLIENT_SECONDS = 330
 
 RETRY_SECONDS = 1.0
 RETRY_LIMIT_SECONDS = 30.0

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import jwt
 
+from securebench.core.names import is_dns_label
 from securebench.gateway.net.causes import Cause, RefusedError
 from securebench.gateway.server.launch import Identity
 from securebench.protocol.gateway import GatewayConfig
@@ -26,7 +27,6 @@ KEYS_SECONDS = 2.0
 LEEWAY_SECONDS = 10.0
 """Tolerated clock skew between two nodes."""
 
-_POD_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _UID = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
@@ -84,7 +84,7 @@ class Admission:
         )
         if not all(conditions) or not isinstance(name, str) or not isinstance(uid, str):
             raise _refused()
-        if not (name.startswith(config.pod_prefix) and _POD_NAME.fullmatch(name)):
+        if not (name.startswith(config.pod_prefix) and is_dns_label(name)):
             raise _refused()
         if not _UID.fullmatch(uid):
             raise _refused()

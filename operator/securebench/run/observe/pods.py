@@ -137,6 +137,11 @@ class PodView:
         return self.phase in {"Succeeded", "Failed"}
 
     @property
+    def is_living(self) -> bool:
+        """Whether the Pod runs or may come to run: it has not ended, and nobody deletes it."""
+        return not self.is_terminal and self.deleting_since is None
+
+    @property
     def has_ended(self) -> bool:
         """Whether nothing of the Pod runs any more.
 
@@ -204,45 +209,34 @@ def pod_view(raw: Raw) -> PodView | None:
         raw: A Pod object as JSON.
     """
     metadata = object_at(raw, "metadata")
-    labels = object_at(metadata, "labels")
+    labels, annotations = object_at(metadata, "labels"), object_at(metadata, "annotations")
     role = _role(text_at(labels, ROLE_LABEL))
     if role is None:
         return None
     status = object_at(raw, "status")
     spec = object_at(raw, "spec")
     conditions = {text_at(c, "type"): c for c in _items(status, "conditions")}
-    resources = {
-        text_at(item, "name"): object_at(item, "resources")
-        for part in ("initContainers", "containers")
-        for item in _items(spec, part)
-    }
-    containers = {
-        view.name: view
-        for part in ("initContainerStatuses", "containerStatuses")
-        for view in (
-            _container(item, resources.get(text_at(item, "name"), {}))
-            for item in _items(status, part)
-        )
-    }
+    scheduled = conditions.get("PodScheduled", {})
+    containers = _containers(spec, status)
     return PodView(
         name=text_at(metadata, "name"),
         uid=text_at(metadata, "uid"),
         role=role,
-        launch=_launch(object_at(metadata, "annotations"), role),
+        launch=_launch(annotations, role),
         phase=text_at(status, "phase") or "Pending",
         reason=text_at(status, "reason"),
         message=text_at(status, "message"),
         deleting_since=_time(metadata.get("deletionTimestamp")),
         disrupted=any(_is_true(conditions.get(name, {})) for name in DISRUPTIONS),
-        unschedulable=_unschedulable(conditions.get("PodScheduled", {})),
+        unschedulable=_unschedulable(scheduled),
         without_sandbox_since=_without_sandbox_since(conditions),
         created_at=_time(metadata.get("creationTimestamp")) or 0.0,
         containers=containers,
         facts=_facts(spec, containers),
         is_ready=_is_true(conditions.get("Ready", {})),
         sandbox_since=_true_since(conditions.get("PodReadyToStartContainers", {})),
-        members=_members(object_at(metadata, "annotations"), role),
-        scheduled_at=_true_since(conditions.get("PodScheduled", {})),
+        members=_members(annotations, role),
+        scheduled_at=_true_since(scheduled),
         gates=tuple(text_at(gate, "name") for gate in _items(spec, "schedulingGates")),
         queue=text_at(labels, QUEUE_LABEL),
         taken_back=_taken_back(conditions.get(TAKEN_BACK, {})),
@@ -267,6 +261,20 @@ def _facts(spec: Raw, containers: Mapping[str, ContainerView]) -> PodFacts:
         started_at=ended.started_at if ended is not None else None,
         finished_at=ended.finished_at if ended is not None else None,
     )
+
+
+def _containers(spec: Raw, status: Raw) -> Mapping[str, ContainerView]:
+    resources = {
+        text_at(item, "name"): object_at(item, "resources")
+        for part in ("initContainers", "containers")
+        for item in _items(spec, part)
+    }
+    views = (
+        _container(item, resources.get(text_at(item, "name"), {}))
+        for part in ("initContainerStatuses", "containerStatuses")
+        for item in _items(status, part)
+    )
+    return {view.name: view for view in views}
 
 
 def _container(raw: Raw, resources: Raw) -> ContainerView:

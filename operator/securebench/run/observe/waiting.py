@@ -84,7 +84,7 @@ def pod_waiting(view: PodView, now: float) -> WaitReason | None:
         view: The Pod.
         now: Seconds since the epoch.
     """
-    if not _is_living(view) or has_begun(view):
+    if not view.is_living or has_begun(view):
         return None
     if view.gates:
         return _running(gated_message([view]))
@@ -105,7 +105,7 @@ def gated_message(views: Iterable[PodView]) -> str:
     places = Counter(
         f"in queue {view.queue}" if view.queue else f"with scheduling gate {view.gates[0]}"
         for view in views
-        if view.gates and _is_living(view)
+        if view.gates and view.is_living
     )
     told = (f"{count} Pod{'s' * (count > 1)} {place}" for place, count in sorted(places.items()))
     message = ", ".join(told)
@@ -210,10 +210,6 @@ def next_try(attempts: Iterable[AttemptHistory]) -> WaitReason | None:
     if latest is None:
         return None
     return _running(f"{_AGAIN}{latest.reason}: {latest.message}")
-
-
-def _is_living(view: PodView) -> bool:
-    return not view.is_terminal and view.deleting_since is None
 
 
 def is_refused(view: PodView) -> bool:

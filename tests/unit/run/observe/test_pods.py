@@ -97,6 +97,21 @@ def test_containers_of_both_kinds():
     }
 
 
+@pytest.mark.parametrize(
+    ("phase", "deleting_at", "want"),
+    [
+        ("Pending", None, True),
+        ("Running", None, True),
+        ("Unknown", None, True),
+        ("Succeeded", None, False),
+        ("Failed", None, False),
+        ("Running", NOW + 30, False),
+    ],
+)
+def test_a_pod_lives_until_it_has_ended_or_is_deleted(phase, deleting_at, want):
+    assert view_of(HARNESS, pod_status(phase), deleting_at=deleting_at).is_living is want
+
+
 @pytest.mark.parametrize("labels", [{}, {"securebench.dev/role": "other"}, {"app": "x"}, None])
 def test_a_foreign_pod_has_no_view(labels):
     assert pod_view({"metadata": {"labels": labels}}) is None

@@ -159,14 +159,9 @@ def refused(known: GatewayMemory, refusal: str) -> GatewayMemory:
     return replace(known, failure=f"the run's gateway cannot be made: {refusal}")
 
 
-def is_living(view: PodView) -> bool:
-    """Return whether a gateway Pod may still become ready."""
-    return not view.is_terminal and view.deleting_since is None
-
-
 def is_ready(view: PodView) -> bool:
     """Return whether a gateway Pod serves."""
-    return is_living(view) and view.is_ready
+    return view.is_living and view.is_ready
 
 
 def pod_trouble(view: PodView, now: float) -> str:
@@ -210,7 +205,7 @@ def _replace_gateway(seen: ObservedGateway, known: GatewayMemory, now: Instant) 
         known = replace(known, down_since=at, failures=0 if is_calm else known.failures)
     newest = max((*seen.pods, seen.last_vanished))
     view = seen.pods.get(newest)
-    if view is not None and is_living(view):
+    if view is not None and view.is_living:
         return _wait_for(view, known, now)
     if newest > known.last_failed:
         message = pod_trouble(view, now.wall) if view is not None else "it disappeared"

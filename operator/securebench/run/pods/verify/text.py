@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from securebench.core.names import MEMBERS_ANNOTATION
-from securebench.protocol.batch import MEMBER_SECONDS, MemberSpec, TextSpec
+from securebench.protocol.batch import MEMBER_SECONDS, VERDICTS_FOLDER, MemberSpec, TextSpec
 from securebench.protocol.specs import DigestedPath
 from securebench.run import layout
 from securebench.run.plan.keys import member_name
@@ -53,7 +53,7 @@ def text_pod(
         frame = replace(frame, annotations={**frame.annotations, MEMBERS_ANNOTATION: names})
     mounts = [mount for number, each in enumerate(members) for mount in _mounts(plan, number, each)]
     if is_batch:
-        mounts.append(volumes.verification_mount(plan, first, layout.VERIFIER_VERDICTS))
+        mounts.append(volumes.verification_mount(plan, first, VERDICTS_FOLDER))
     main = trusted_container(
         replace(plan.pods, image=plan.pods.text_verifier_image),
         layout.VERIFIER,
