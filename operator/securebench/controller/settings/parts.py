@@ -209,8 +209,8 @@ class LeaseTimes(SettingsPart):
     """The Lease of the namespace's operators, of which one works."""
 
     lease_seconds: Positive = 15
-    """Seconds after its last renewal for which nobody else takes it; 15, as in client-go. So long
-    nobody works when an operator is killed."""
+    """Lease duration, in seconds; 15, as in client-go. After a leader is killed, a standby needs at
+    most this and twice retrySeconds to take over."""
     renew_seconds: PositiveFloat = 10.0
     """Seconds without a renewal after which its holder writes nothing until it has renewed it; 10,
     as in client-go. The rest of leaseSeconds is for clocks that go at different rates."""

@@ -280,10 +280,10 @@ class BenchmarkSuiteSpec(ApiModel):
     """What a time of the schedule does while runs of the one before go on. Forbid waits for them,
     Allow starts the new runs beside them, Replace cancels them."""
     successful_runs_history_limit: Annotated[int, Field(ge=0, le=MAX_HISTORY)] = 3
-    """BenchmarkRuns of each cell that are kept of earlier rounds, of those that are complete. The
-    results of those that are deleted stay on the volume."""
+    """Completed BenchmarkRuns of each cell that are kept from earlier rounds. The results of those
+    that are deleted stay on the volume."""
     failed_runs_history_limit: Annotated[int, Field(ge=0, le=MAX_HISTORY)] = 1
-    """The same of the others."""
+    """BenchmarkRuns of each cell, from earlier rounds, that did not complete and are kept."""
     suspend: bool = False
     """Start no run; those that are under way go on."""
     baseline: Baseline | None = None

@@ -46,7 +46,7 @@ class StatusCell(ApiModel):
     tries: Count | None = None
     """Runs of this cell with the same digests that were ever started."""
     pass_rate: PassRate | None = None
-    """Of its run, while that is there."""
+    """Pass rate of the cell's run; absent once its BenchmarkRun is deleted."""
 
 
 class CellCounts(ApiModel):
