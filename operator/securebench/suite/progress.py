@@ -185,11 +185,11 @@ def _progress(
     past = observed.past.get(planned.name)
     run = observed.runs.get(planned.name)
     if run is not None:
-        return _of_object(planned, run, past, installation, rules)
+        return _existing_run_progress(planned, run, past, installation, rules)
     if past is None:
         return CellProgress(planned.cell, CellState.WAITING, planned.name)
     if not _is_same_past(past, planned):
-        return _taken(planned)
+        return _name_conflict(planned)
     why = f"the run ended with {past.outcome}"
     if not past.outcome:
         why = "its BenchmarkRun was deleted before it ended"
@@ -206,7 +206,7 @@ def _end_message(state: CellState, why: str) -> str:
     return f"{why}; {AGAIN}" if state is CellState.FAILED else ""
 
 
-def _of_object(
+def _existing_run_progress(
     planned: PlannedRun,
     run: SuiteRun,
     past: PastRun | None,
@@ -214,7 +214,7 @@ def _of_object(
     rules: EndRules,
 ) -> CellProgress:
     if not is_same_work(run.spec, planned, installation):
-        return _taken(planned)
+        return _name_conflict(planned)
     state, message = CellState.RUNNING, ""
     if run.has_ended:
         state = CellState.SUCCEEDED if run.succeeded else rules.state(run.reason)
@@ -232,7 +232,7 @@ def _of_object(
     )
 
 
-def _taken(planned: PlannedRun) -> CellProgress:
+def _name_conflict(planned: PlannedRun) -> CellProgress:
     return CellProgress(
         planned.cell,
         CellState.INVALID,

@@ -21,7 +21,7 @@ EXPORT_SHARE: Final = 10.0
 
 
 class ResultsExport:
-    """Keeps candidates.jsonl behind the journal, and seals the results in the end.
+    """Exports finished records to candidates.jsonl as the journal grows, and seals the results.
 
     Args:
         context: Shared parts of the operator: client, settings, clock.

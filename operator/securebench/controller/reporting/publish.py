@@ -80,7 +80,7 @@ class Publisher:
         return self._due_at
 
     async def announce(self, reason: Reason, message: str) -> None:
-        """Publish what a run waits for that has no plan yet, or whose loop is being retried."""
+        """Publish why a run makes no progress before its loop starts, or between loop retries."""
         finding = ConditionUpdate(ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, reason, message)
         findings = [finding, *self._base_conditions(None)]
         await self._write(

@@ -83,6 +83,7 @@ class RetryQueue(Generic[K]):
         """Return the first time later than ``since`` at which a key is due, or None.
 
         Args:
-            since: Monotonic seconds; what was due before that and is still here nobody wants.
+            since: Monotonic seconds. Keys due at or before this are skipped: their owner saw them
+                and dropped them.
         """
         return min((at for at in self._due.values() if at > since), default=None)

@@ -73,9 +73,9 @@ class SuiteLoop:
         """Name of the suite."""
         return self._suite.name
 
-    def note(self, suite: SuiteObject) -> None:
+    def observe_event(self, suite: SuiteObject) -> None:
         """Start another pass if an event shows another spec or annotation, be it old or new."""
-        if _asks_for(suite) != _asks_for(self._suite):
+        if _request_version(suite) != _request_version(self._suite):
             self._wake.set()
 
     def wake(self) -> None:
@@ -137,7 +137,7 @@ class SuiteLoop:
         suite = suite_object(raw) if raw is not None and not is_gone(None, raw) else None
         if suite is None or suite.uid != self._suite.uid:
             return False
-        if _asks_for(suite) != _asks_for(self._suite):
+        if _request_version(suite) != _request_version(self._suite):
             self._read_packs_at = self._looked_at = None
         self._suite = suite
         return True
@@ -234,6 +234,6 @@ class SuiteLoop:
             self._runs.note_name_conflict(planned.name)
 
 
-def _asks_for(suite: SuiteObject) -> tuple[int, str]:
-    """Return what changes when somebody edits the spec or the annotation for a manual run."""
+def _request_version(suite: SuiteObject) -> tuple[int, str]:
+    """Return (generation, rerun annotation)."""
     return suite.generation, suite.rerun

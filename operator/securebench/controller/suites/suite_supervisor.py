@@ -57,7 +57,7 @@ class SuiteSupervisor:
             if kind == "DELETED":
                 self._forget(suite)
         elif known is not None:
-            known.note(suite)
+            known.observe_event(suite)
         else:
             loop = self._loops[suite.name][suite.uid] = SuiteLoop(self._context, suite)
             self._tasks.start(suite.uid, suite.name, partial(_work, loop))

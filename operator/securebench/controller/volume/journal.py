@@ -264,7 +264,7 @@ def _corrupt(number: int, fault: str) -> JournalCorruptError:
 
 
 def _is_corrupt(text: bytes, number: int) -> bool:
-    """Whether a last line that is not whole was not simply cut: it may not be removed."""
+    """Whether an incomplete last line is corruption, not a torn write (which is truncated)."""
     return _hides_entry(text) or (number == 1 and _is_of_earlier_version(text))
 
 

@@ -22,7 +22,7 @@ class ReportMissingError(ValueError):
 
 
 class GatewayReplacedError(ValueError):
-    """The gateway that a launch began with is gone: what the launch did without it says nothing."""
+    """The gateway was replaced during the launch, so its result is not judged."""
 
 
 def require_same_gateway(view: PodView, gateway_since: float) -> None:

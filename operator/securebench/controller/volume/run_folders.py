@@ -125,6 +125,6 @@ def _opened(root: Path, *names: str) -> Iterator[int]:
 
 
 def bindings(root: Path) -> Iterator[Mapping[str, object]]:
-    """Yield what the runs are bound to that have more left than their final status."""
+    """Yield ``run.json`` of every run whose results were not removed."""
     for path in sorted((root / RUNS).glob(f"*/{RUN}")):
         yield read_json(path)

@@ -1,4 +1,7 @@
-"""The network policies of a run; they add up, so each opens what no other one closes."""
+"""The network policies of a run: one denies all traffic, the others add exceptions.
+
+Kubernetes takes the union of all policies that select a Pod: none takes back what another allows.
+"""
 
 from __future__ import annotations
 
