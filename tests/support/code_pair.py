@@ -19,6 +19,8 @@ BOOT = (
     " from securebench_code.entry import start; start()"
 )
 SECONDS = 20
+PYTHON = sys._base_executable
+"""Not that of the virtual environment: a task image has no product either."""
 OWN_IPC = ["unshare", "--ipc", *([] if os.getuid() == 0 else ["--user", "--map-current-user"])]
 """A Pod has System V objects of its own; those of tests beside this one would be leftovers."""
 
@@ -76,4 +78,4 @@ def assert_judged(case: Sequence[Any]) -> None:
 
 def program(tools: Path, *words: str) -> list[str]:
     """Return a command line as Pods have it."""
-    return [sys.executable, "-I", "-B", "-c", BOOT, str(tools), *words]
+    return [PYTHON, "-I", "-B", "-c", BOOT, str(tools), *words]

@@ -114,6 +114,12 @@ def test_no_library_is_left_out_of_the_standard_library_only():
     assert outside - {OF_TASK_IMAGES} == forbidden
 
 
+def test_no_package_is_left_out_of_what_is_not_in_task_images():
+    packages = {".".join(name.split(".")[:2]) for name in MODULES} - {"securebench"}
+    forbidden = set(contract("programs of task images")["forbidden_modules"])
+    assert packages - {"securebench.grading"} == forbidden
+
+
 def test_commands_start_without_the_extra():
     """The page alone needs the extra `report`; ``securebench compare`` prints without it."""
     passed, ahead = set(), {"securebench.cli.main", "securebench.analysis.command"}
