@@ -17,6 +17,9 @@ OF_TYPE_CHECKERS = "_typeshed"
 OF_TASK_IMAGES = "pytest"
 OF_DATA = {"tzdata"}
 """Dependencies that zoneinfo reads and nobody imports."""
+LIBRARIES_OF_THE_GATEWAY = {"certifi", "h11", "jwt", "pydantic", "pydantic_core"}
+"""With those of the messages that it reads."""
+PROVIDERS = ("securebench.agents.allowed_domains", "securebench.agents.providers")
 TOP = "securebench.cli"
 """The highest layer, so that the contract of the layers protects it from everybody."""
 PURE_STANDARD_LIBRARY = """
@@ -112,6 +115,18 @@ def test_no_library_is_left_out_of_the_standard_library_only():
     forbidden = set(contract("files and what runs in Pods")["forbidden_modules"])
     outside = {name for name in PROTECTED if not name.startswith("securebench.")}
     assert outside - {OF_TASK_IMAGES} == forbidden
+
+
+def test_nothing_is_left_out_of_what_the_gateway_does_not_know():
+    forbidden = set(contract("the gateway knows")["forbidden_modules"])
+    libraries = {name for name in PROTECTED if not name.startswith("securebench.")}
+    assert libraries - forbidden == LIBRARIES_OF_THE_GATEWAY | {OF_TASK_IMAGES}
+    agents = {name for name in MODULES if name.startswith("securebench.agents.")}
+    assert {name for name in agents if not below(name, (*forbidden, *PROVIDERS))} == set()
+    processes = contract("processes import")["layers"]
+    lower = {name for layer in processes[3:] for name in layer.split(" | ")}
+    known = {name for name in lower if f"securebench.{name}" not in forbidden}
+    assert known == {"agents", "core", "files", "protocol"}
 
 
 def test_no_package_is_left_out_of_what_is_not_in_task_images():
