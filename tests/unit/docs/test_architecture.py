@@ -36,6 +36,7 @@ def steps(heading):
 
 WAYS = {name: steps(name) for name in ("One row, step by step", "One codex patch, step by step")}
 NAMED = sorted(set(re.findall(MODULE, MAP + CHECKLISTS)))
+LAYERED = ("controller", "run", "run.decide", "suite", "gateway", "client", "grading")
 PRODUCT = "securebench."
 ELSEWHERE = ("grading.",)
 """Packages of what runs in Pods, and not in the operator of a test."""
@@ -48,7 +49,7 @@ def test_every_module_is_there(name):
     assert name.startswith("settings.") or find_spec(f"securebench.{name}") is not None
 
 
-@pytest.mark.parametrize("package", ["controller", "run", "run.decide"])
+@pytest.mark.parametrize("package", LAYERED)
 def test_the_layers_are_those_of_the_import_contracts(package):
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (layers,) = (
