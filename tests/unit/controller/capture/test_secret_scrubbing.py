@@ -7,6 +7,7 @@ from securebench.cluster.port import ObjectKind
 from securebench.controller.capture.captured_launch import capture
 from securebench.controller.capture.secret_scrubbing import ExposedValues, hide_values
 from securebench.controller.volume.store import RunStore
+from securebench.protocol.extraction import STREAMS
 from securebench.run.decide.attempt.machine import Capture
 from securebench.run.observe.stage import Ended
 from securebench.run.state.attempts import DiffReport
@@ -24,6 +25,11 @@ NEWER = b"tk-0c77d1a4b2ee"
 async def put_secret(cluster, token):
     data = {"TOKEN": base64.b64encode(token).decode(), "OTHER": base64.b64encode(b"x" * 9)}
     await cluster.create(ObjectKind.SECRET, {"metadata": {"name": "keys"}, "data": data})
+
+
+def written(stat):
+    """Return what differs once a file was written, or replaced by another one."""
+    return stat.st_ino, stat.st_mtime_ns
 
 
 async def values(harness=PLAN, *, exists=True):
@@ -90,9 +96,28 @@ async def test_streams_on_the_volume_lose_the_values(tmp_path, launch, folder):
     assert (place / "candidate/candidate.txt").read_bytes() == TOKEN
 
 
-async def test_without_values_no_file_is_touched(tmp_path):
+@pytest.mark.parametrize("env", [(), ("TOKEN",)], ids=["no values", "not among them"])
+async def test_streams_without_values_are_not_touched(tmp_path, env):
+    found, _ = await values(replace(PLAN, env=env))
+    store = RunStore(tmp_path, RUN_UID)
+    store.make_launch_folders(HARNESS)
+    streams = [store.launch_folder(HARNESS) / "producer" / name for name in STREAMS]
+    for stream in streams:
+        stream.write_bytes(b"key=" + NEWER)
+    before = [stream.stat() for stream in streams]
+    hide_values(store, HARNESS, found)
+    assert [stream.read_bytes() for stream in streams] == [b"key=" + NEWER] * len(STREAMS)
+    assert [written(stream.stat()) for stream in streams] == [written(stat) for stat in before]
+
+
+async def test_without_values_no_stream_is_read(tmp_path):
+    """Folders in their places: reading one raises."""
     found, _ = await values(replace(PLAN, env=()))
-    hide_values(RunStore(tmp_path, RUN_UID), HARNESS, found)
+    store = RunStore(tmp_path, RUN_UID)
+    store.make_launch_folders(HARNESS)
+    for name in STREAMS:
+        (store.launch_folder(HARNESS) / "producer" / name).mkdir()
+    hide_values(store, HARNESS, found)
 
 
 async def test_what_git_said_loses_the_values(tmp_path):
