@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from securebench.gateway.server.back_off import MAX_RETRY_AFTER_SECONDS, retry_seconds
@@ -13,6 +13,7 @@ DATES = st.from_regex(
 )
 
 
+@example("Thu, 01 Jan 1970 00:00:00 GMT", 1.0)  # a date in the past
 @given(value=st.one_of(DATES, st.text()), now=st.floats(0, 1e11))
 def test_a_pause_is_none_or_bounded(value: str, now: float) -> None:
     pause = retry_seconds(value, now)
