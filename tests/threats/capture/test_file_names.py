@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.benchmark.patch.candidate_policy import CandidatePolicy
-from securebench.benchmark.patch.judgement import judge_patch
+from securebench.benchmark.patch.candidate_policy import CandidatePolicy, PathDecision
+from securebench.benchmark.patch.judgement import PatchProblem, judge_patch
 from threats.capture import trap_agents as live
 from threats.capture.bundles import (
     archived,
@@ -94,9 +94,18 @@ def test_a_103_twin_in_an_archive(box: Path, name: str) -> None:
     assert (box / "outside/x").read_text() == PAYLOAD
 
 
-@pytest.mark.parametrize("name", [*LEADING_OUT, *UNCLEAN, "/etc/x", "\\x", "a\\..\\..\\x"])
+@pytest.mark.parametrize("name", [*LEADING_OUT, *UNCLEAN, "/etc/x"])
 def test_a_103_attack_in_a_patch(name: str) -> None:
-    assert judge_patch(new_file(name, PAYLOAD), ANY).problem is not None
+    judged = judge_patch(new_file(name, PAYLOAD), ANY)
+
+    assert judged.problem is PatchProblem.POLICY
+    assert judged.denied == {name: PathDecision.HARD_DENIED}
+
+
+@pytest.mark.parametrize("name", ["\\x", "a\\..\\..\\x"])
+def test_a_103_attack_in_a_patch_by_a_foreign_name(name: str) -> None:
+    """Git would quote it."""
+    assert judge_patch(new_file(name, PAYLOAD), ANY).problem is PatchProblem.NONCANONICAL
 
 
 @pytest.mark.parametrize("name", [*LEADING_OUT, "absolute"])
