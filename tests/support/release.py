@@ -25,6 +25,9 @@ CHART = ROOT / "charts" / "securebench"
 RELEASE = "securebench"
 OPERATOR = f"{RELEASE}-0"
 DATA = "/var/lib/securebench"
+RUN_SECONDS = 600
+"""Longest that a run may take, unless a test says otherwise: less than a test has, so that a run
+that hangs tells its story."""
 
 Raw = dict[str, Any]
 Record = dict[str, Any]
@@ -97,18 +100,24 @@ class Release:
         words = ("get", "pod", name, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
         return self.kubectl(*words)
 
-    def wait(self, run: str, what: Callable[[Raw], bool], seconds: float = 600) -> Raw:
-        """Return a BenchmarkRun as soon as something holds for it."""
+    def wait(
+        self,
+        run: str,
+        what: Callable[[Raw], bool],
+        seconds: float = RUN_SECONDS,
+        step_seconds: float = 0.25,
+    ) -> Raw:
+        """Return a BenchmarkRun as soon as something holds for it, asked after each step."""
         deadline = time.monotonic() + seconds
         while True:
             seen = api.benchmark_run(self.namespace, run)
             if what(seen):
                 return seen
             if time.monotonic() > deadline:
-                raise CommandError(f"{run} after {seconds} s:\n{self._story(seen)}")
-            time.sleep(0.25)
+                raise CommandError(f"{run} after {seconds:.0f} s:\n{self._story(seen)}")
+            time.sleep(step_seconds)
 
-    def wait_ended(self, run: str, seconds: float = 600) -> Raw:
+    def wait_ended(self, run: str, seconds: float = RUN_SECONDS) -> Raw:
         """Return a BenchmarkRun that has ended."""
         return self.wait(run, lambda seen: condition(seen)["status"] != "Unknown", seconds)
 

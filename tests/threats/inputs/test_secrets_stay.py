@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -19,6 +20,7 @@ from support.outside_release import PROVIDER_SECRET, key, outside_release, overl
 from support.release import (
     DATA,
     ROOT,
+    RUN_SECONDS,
     CommandError,
     Raw,
     Record,
@@ -38,6 +40,8 @@ LISTED = "allowed.test"
 EXPOSED = canary()
 EXPOSED_SECRET = "exposed-token"
 USABLE = {"securebench.dev/usable-by-runs": "true"}
+GO_EARLY = ("-l", "securebench.dev/role in (gateway, canary, control)")
+"""Pods that are gone when their run has ended, whatever its retention says."""
 KEY_BEGIN = 12
 """Characters of the key that the agent's own search knows, in two parts."""
 
@@ -131,9 +135,10 @@ class Kept:
     logs: dict[str, bytes] = field(default_factory=dict)
     places: dict[str, bytes] = field(default_factory=dict)
 
-    def read_logs(self) -> None:
-        """Read the logs of all containers that are there now."""
-        for pod in json.loads(self.release.kubectl("get", "pods", "-o", "json"))["items"]:
+    def read_logs(self, *selector: str) -> None:
+        """Read the logs of the containers that are there now."""
+        words = ("get", "pods", *selector, "-o", "json")
+        for pod in json.loads(self.release.kubectl(*words))["items"]:
             name = pod["metadata"]["name"]
             for container in containers(pod):
                 words = ("logs", name, "-c", container["name"])
@@ -143,15 +148,19 @@ class Kept:
                     continue
                 self.logs[f"log of {name}/{container['name']}"] = out
 
-    def wait(self, run: str) -> None:
-        """Wait for the end of a run and read the logs meanwhile."""
+    def wait(self, *runs: str) -> None:
+        """Wait for the end of the runs, and read the logs of all their Pods."""
 
         def is_over(seen: Raw) -> bool:
-            self.read_logs()
+            self.read_logs(*GO_EARLY)
             return bool(condition(seen)["status"] != "Unknown")
 
-        ended = condition(self.release.wait(run, is_over))
-        assert ended["status"] == "True", ended
+        deadline = time.monotonic() + RUN_SECONDS
+        for run in runs:
+            left = deadline - time.monotonic()
+            ended = condition(self.release.wait(run, is_over, left, step_seconds=1))
+            assert ended["status"] == "True", ended
+        self.read_logs()
 
     def record(self, run: str, task: str) -> Record:
         """Return a task's record."""
@@ -184,8 +193,7 @@ def kept() -> Iterator[Kept]:
         begin(release, CODEX, codex_trial())
         begin(release, FORWARDED, CALLS, FINDS)
         kept = Kept(release)
-        for batch in (CODEX, FORWARDED):
-            kept.wait(batch.name)
+        kept.wait(CODEX.name, FORWARDED.name)
         kept.places = everything(kept, pods)
         yield kept
 
@@ -222,13 +230,6 @@ def opened(secret: Raw) -> bytes:
     once = [base64.b64decode(value) for value in secret.get("data", {}).values()]
     is_helm = secret.get("type") == "helm.sh/release.v1"
     return b"\n".join(base64.b64decode(value) if is_helm else value for value in once)
-
-
-ARCHIVE = """\
-import sys, tarfile
-with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
-    archive.add(sys.argv[1])
-"""
 
 
 def volume(release: Release) -> bytes:

@@ -27,7 +27,6 @@ VALUES = {
 }
 """Small bounds and short waits, so that reaching them takes seconds."""
 PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}
-RUN_SECONDS = 900
 AT_ONCE = 2
 """Runs that go side by side; more of them would only wait for the node."""
 
@@ -81,7 +80,7 @@ class Arena:
         batch = trial.batch
         if batch not in self._ended:
             place = self.place(batch)
-            ended = condition(place.release.wait(batch.name, self._is_over, RUN_SECONDS))
+            ended = condition(place.release.wait(batch.name, self._is_over))
             assert ended["status"] == batch.ended, ended
             self._ended[batch] = place.release.records(batch.name)
         return [record for record in self._ended[batch] if record["task_id"] == trial.name]
@@ -99,7 +98,7 @@ class Arena:
 
     def run(self, batch: Batch) -> Raw:
         """Return a batch's BenchmarkRun when it has ended."""
-        return self.place(batch).release.wait(batch.name, self._is_over, RUN_SECONDS)
+        return self.place(batch).release.wait(batch.name, self._is_over)
 
     def file(self, trial: Trial, path: str) -> bytes:
         """Return a file of the run's folder on the volume.
