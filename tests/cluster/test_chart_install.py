@@ -30,6 +30,8 @@ POD = "pod/securebench-0"
 OWN_KINDS = (
     "statefulsets,pods,services,configmaps,serviceaccounts,roles,rolebindings,networkpolicies"
 )
+PUSHED = "--values ~/.cache/securebench/images/pushed.yaml"
+"""How the pages name the images that a reader has pushed."""
 EVERYTHING = f"{OWN_KINDS},benchmarkruns,persistentvolumeclaims,secrets"
 
 
@@ -154,9 +156,7 @@ def reader_of(release: Release) -> dict[str, str]:
         "namespace bench": f"namespace {release.namespace}",
         "-n bench": f"-n {release.namespace}",
         "enforce=baseline": "enforce=restricted",
-        "--set image.registry=REGISTRY/PROJECT --set image.tag=0.1.0": " ".join(
-            f"--set {value}" for value in (*images(), "settings.logFormat=Json")
-        ),
+        PUSHED: " ".join(f"--set {value}" for value in (*images(), "settings.logFormat=Json")),
         # Other releases of this cluster go on.
         "kubectl delete crd": "kubectl get crd",
     }
@@ -209,7 +209,7 @@ def follow_readme(release: Release) -> None:
     own = {
         "namespace bench": f"namespace {release.namespace}",
         "-n bench": f"-n {release.namespace}",
-        "--set image.registry=REGISTRY/PROJECT": " ".join(f"--set {value}" for value in values),
+        PUSHED: " ".join(f"--set {value}" for value in values),
     }
     page = Reader("../README.md", ROOT, filled_in=own)
     page.skip("make run")
