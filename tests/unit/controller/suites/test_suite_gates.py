@@ -46,6 +46,7 @@ def test_a_gate_on_one_result(
     is_good = want[0] == "True"
     assert world.said()[0] == str(is_good)
     assert world.said("Stalled")[0] == str(not is_good)
+    assert world.said("Reconciling")[0] == "False"
 
 
 def test_a_gate_that_failed_is_named_with_its_cell(world: SuiteWorld) -> None:
