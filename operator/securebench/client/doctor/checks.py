@@ -20,17 +20,20 @@ from securebench.core.errors import PermanentClusterError, SecureBenchError
 from securebench.core.json_values import object_at, object_in, text_at
 from securebench.core.names import GROUP
 from securebench.core.version import VERSION
-from securebench.run.api.base import KIND
+from securebench.run.api.base import KIND as RUN
 from securebench.run.api.base import VERSION as API
 from securebench.run.api.conditions import ConditionStatus, ConditionType, Reason
 from securebench.run.api.crd import benchmark_run_crd
 from securebench.run.observe.stage import IMAGE_WAITS
 from securebench.run.observe.waiting import PULLING, is_about_unpulled
+from securebench.suite.api.crd import benchmark_suite_crd
+from securebench.suite.api.models import KIND as SUITE
 
 MIN_KUBERNETES: Final = (1, 33)
 """As ``kubeVersion`` of the chart."""
 
 _SCHEMAS: Final = f"/openapi/v3/apis/{GROUP}/{API}"
+_OWN_KINDS: Final = {RUN: benchmark_run_crd, SUITE: benchmark_suite_crd}
 _APPLY: Final = "kubectl apply --server-side --force-conflicts -f charts/securebench/crds"
 _ISOLATION: Final = (Reason.VERIFIED, Reason.DECLARED, Reason.ISOLATION_NOT_VERIFIED)
 _SHOWN: Final = 5
@@ -49,21 +52,36 @@ async def kubernetes(installation: Installation) -> Diagnosis:
 
 
 async def resources(installation: Installation) -> Diagnosis:
-    """Compare the fields of BenchmarkRun that the cluster knows with those of this version."""
+    """Compare the fields of runs and suites that the cluster knows with those of this version."""
+    served = await _served_schemas(installation)
+    absent = [kind for kind in _OWN_KINDS if kind not in served]
+    found = [f"the cluster has no {' and no '.join(absent)}"] if absent else []
+    for kind, schema in served.items():
+        missing = sorted(set(_fields(_own_schema(kind))) - set(_fields(schema)))
+        if missing:
+            names = ", ".join(missing[:_SHOWN]) + (", …" if len(missing) > _SHOWN else "")
+            found.append(f"{kind} is of an older version, without {names}")
+    if found:
+        return Diagnosis("crds", Health.FAIL, "; ".join(found), _APPLY)
+    kinds = " and ".join(_OWN_KINDS)
+    return Diagnosis("crds", Health.OK, f"{kinds} {API} have all fields of version {VERSION}")
+
+
+async def _served_schemas(installation: Installation) -> Mapping[str, Mapping[str, object]]:
+    """Return the schema of each of our kinds that the cluster has."""
     try:
         document = await installation.cluster.ask("GET", _SCHEMAS)
     except PermanentClusterError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
-        return Diagnosis("crds", Health.FAIL, f"the cluster has no {KIND}", _APPLY)
+        return {}
     schemas = object_at(object_at(document, "components"), "schemas")
-    served = next((each for name, each in schemas.items() if name.endswith(f".{KIND}")), {})
-    missing = sorted(set(_fields(_own_schema())) - set(_fields(object_in(served))))
-    if not missing:
-        return Diagnosis("crds", Health.OK, f"{KIND} {API} has all fields of version {VERSION}")
-    names = ", ".join(missing[:_SHOWN]) + (", …" if len(missing) > _SHOWN else "")
-    found = f"{KIND} is of an older version, without {names}"
-    return Diagnosis("crds", Health.FAIL, found, _APPLY)
+    return {
+        kind: object_in(schema)
+        for kind in _OWN_KINDS
+        for name, schema in schemas.items()
+        if name.endswith(f".{kind}")
+    }
 
 
 async def operator(installation: Installation) -> Diagnosis:
@@ -181,8 +199,8 @@ def _unpulled(pod: Raw) -> Iterator[tuple[str, tuple[str, str]]]:
                 yield text_at(container, "image"), (str(metadata(pod).get("name")), why)
 
 
-def _own_schema() -> Mapping[str, object]:
-    versions = cast("list[Raw]", object_at(benchmark_run_crd(), "spec")["versions"])
+def _own_schema(kind: str) -> Mapping[str, object]:
+    versions = cast("list[Raw]", object_at(_OWN_KINDS[kind](), "spec")["versions"])
     return object_at(object_at(versions[0], "schema"), "openAPIV3Schema")
 
 

@@ -17,6 +17,7 @@ from securebench.cluster.port import Forbidden, Listing, ObjectKind, Raw
 from securebench.core.errors import PermanentClusterError
 from securebench.core.version import VERSION
 from securebench.run.api.crd import benchmark_run_crd
+from securebench.suite.api.crd import benchmark_suite_crd
 from support.fake_cluster import FakeCluster
 from support.fake_operator import Namespace
 
@@ -35,10 +36,17 @@ POD: Raw = {
 Schema = dict[str, Any]
 
 
-def schema() -> Schema:
-    crd: Any = json.loads(json.dumps(benchmark_run_crd()))
+def schema(made: dict[str, object]) -> Schema:
+    crd: Any = json.loads(json.dumps(made))
     found: Schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     return found
+
+
+def schemas() -> dict[str, Schema]:
+    return {
+        "BenchmarkRun": schema(benchmark_run_crd()),
+        "BenchmarkSuite": schema(benchmark_suite_crd()),
+    }
 
 
 class Ward(FakeCluster):
@@ -50,7 +58,7 @@ class Ward(FakeCluster):
         super().__init__(namespace="bench")
         self.volume = Namespace(folder)
         self.version: Raw = {"major": "1", "minor": "33+", "gitVersion": "v1.33.1"}
-        self.schema: Schema | None = schema()
+        self.schemas = schemas()
         self.allowed: Callable[[Raw], bool] = lambda _asked: True
         self.said = f"securebench {VERSION}\n"
         self.forbidden = False
@@ -83,10 +91,14 @@ class Ward(FakeCluster):
         if path == "/version":
             return self.version
         if path.startswith("/openapi/v3/apis/securebench.dev/"):
-            if self.schema is None:
+            if not self.schemas:
                 raise PermanentClusterError("API server answered 404", status=404)
-            schemas = {"dev.securebench.v1alpha1.BenchmarkRun": self.schema}
-            return {"components": {"schemas": schemas}}
+            served = {
+                f"dev.securebench.v1alpha1.{name}": each
+                for kind, found in self.schemas.items()
+                for name, each in ((f"{kind}List", {}), (kind, found))
+            }
+            return {"components": {"schemas": served}}
         assert path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         asked: Any = body
         return {"status": {"allowed": self.allowed(asked["spec"]["resourceAttributes"])}}

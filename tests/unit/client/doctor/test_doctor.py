@@ -53,12 +53,30 @@ def old_cluster(ward: Any) -> None:
     ward.version = {"major": "1", "minor": "32", "gitVersion": "v1.32.0"}
 
 
-def no_crd(ward: Any) -> None:
-    ward.schema = None
+def no_crds(ward: Any) -> None:
+    ward.schemas.clear()
+
+
+def no_crd_of_suites(ward: Any) -> None:
+    del ward.schemas["BenchmarkSuite"]
 
 
 def old_crd(ward: Any) -> None:
-    del ward.schema["properties"]["spec"]["properties"]["parallelism"]  # type: ignore[index]
+    forget(ward, "BenchmarkRun", "parallelism")
+
+
+def old_crd_of_suites(ward: Any) -> None:
+    forget(ward, "BenchmarkSuite", "budget")
+
+
+def old_crds(ward: Any) -> None:
+    forget(ward, "BenchmarkRun", "suspend")
+    forget(ward, "BenchmarkSuite", "suspend")
+
+
+def forget(ward: Any, kind: str, field: str) -> None:
+    """Take a field away from what the cluster knows of a spec."""
+    del ward.schemas[kind]["properties"]["spec"]["properties"][field]
 
 
 def no_operator(ward: Any) -> None:
@@ -123,8 +141,19 @@ def operator_is_not_shown(ward: Any) -> None:
 APPLY = "kubectl apply --server-side --force-conflicts -f charts/securebench/crds"
 TROUBLES: dict[Callable[[Any], None], tuple[str, str, str]] = {
     old_cluster: ("cluster", "FAIL", "v1.32.0; SecureBench needs 1.33 or later"),
-    no_crd: ("crds", "FAIL", f"the cluster has no BenchmarkRun; {APPLY}"),
+    no_crds: ("crds", "FAIL", f"the cluster has no BenchmarkRun and no BenchmarkSuite; {APPLY}"),
+    no_crd_of_suites: ("crds", "FAIL", f"the cluster has no BenchmarkSuite; {APPLY}"),
     old_crd: ("crds", "FAIL", f"of an older version, without spec.parallelism; {APPLY}"),
+    old_crd_of_suites: (
+        "crds",
+        "FAIL",
+        "BenchmarkSuite is of an older version, without spec.budget, spec.budget.tokens; kubectl",
+    ),
+    old_crds: (
+        "crds",
+        "FAIL",
+        "BenchmarkRun is of an older version, without spec.suspend; BenchmarkSuite is of an older",
+    ),
     no_operator: ("operator", "FAIL", "no SecureBench operator runs in namespace bench; install"),
     operator_not_ready: (
         "operator",
