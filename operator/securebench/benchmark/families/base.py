@@ -63,6 +63,11 @@ def no_texts(_task: TaskView) -> Iterator[tuple[str, str]]:
     return iter(())
 
 
+def no_answer_problems(_task: TaskView) -> Iterator[str]:
+    """Yield nothing."""
+    return iter(())
+
+
 def no_metadata(_task: TaskView) -> Mapping[str, object]:
     """Return nothing: the common fields say everything."""
     return {}
@@ -92,6 +97,7 @@ class Family:
         record_metadata: Returns what records of a verdict say beside the common metadata.
         test_sources: Yields the Python sources of a row that grade, each after its name.
         patches: Yields the patches of a row that grade, each after its name.
+        answer_problems: Yields what is wrong with answers that no candidate is expected to give.
         advice: Yields warnings about ``eval`` of a row that holds.
         audit: What an audit asks of its tasks beside what it asks of all.
     """
@@ -114,6 +120,7 @@ class Family:
     record_metadata: Callable[[TaskView], Mapping[str, object]] = no_metadata
     test_sources: Callable[[TaskView], Iterator[tuple[str, str]]] = no_texts
     patches: Callable[[TaskView], Iterator[tuple[str, str]]] = no_texts
+    answer_problems: Callable[[TaskView], Iterator[str]] = no_answer_problems
     advice: Callable[[Mapping[str, object]], Iterator[Advice]] = no_advice
     audit: AuditRules = field(default_factory=AuditRules)
 

@@ -120,6 +120,21 @@ def _non_empty(*values: str | None) -> set[str]:
 SCORER = TextVerifier(verify, configuration_problem)
 
 
+def _matching_no_choice(task: TaskView) -> Iterator[str]:
+    """Yield the answers that are no choice: only their own words pass, which nobody can know."""
+    choices = _choices(task.resources.agent_payload()) or ()
+    if not 0 < len(choices) <= len(ALPHABET):
+        return
+    answer = task.resources.hidden_payload().get("answer")
+    items = answer if isinstance(answer, list | tuple) else (answer,)
+    last = ALPHABET[len(choices) - 1]
+    letters = "letter A" if last == "A" else f"letter A to {last}"
+    for index, item in enumerate(items):
+        if _accepted(item, choices).isdisjoint(ALPHABET):
+            name = f"eval.answer[{index}]" if items is answer else "eval.answer"
+            yield f"{name} is no {letters}, text or position (a number from 0) of a choice"
+
+
 def _colliding(task: TaskView) -> Iterator[str]:
     """Yield options that are alike, and wrong ones that the scorer takes for a right one.
 
@@ -185,5 +200,6 @@ FAMILY = Family(
     scorer=SCORER,
     required_resources=("question", "choices", "answer"),
     record_metadata=lambda _task: {"expected_answer": REDACTED},
+    answer_problems=_matching_no_choice,
     audit=AuditRules(rules=(collisions(_colliding),), asks=("question",)),
 )

@@ -32,7 +32,7 @@ _PLACE: Final = re.compile(rf"(?<![\w.-]){re.escape(EVALUATION_ROOT)}/([\w./-]*\
 
 
 def lint_graders(checked: CheckedPack) -> tuple[LintFinding, ...]:
-    """Return what is wrong with tests, checkers and patches, in file order.
+    """Return what is wrong with answers, tests, checkers and patches, in file order.
 
     Args:
         checked: What ``check_pack`` found; rows that do not hold are left out.
@@ -61,6 +61,7 @@ def _problems(task: SecureBenchTask, root: Path) -> Iterator[GraderProblem]:
     family = FAMILIES.get(task.task_type)
     if family is None:
         return
+    yield from map(GraderProblem, family.answer_problems(task))
     for name, source in family.test_sources(task):
         found = source_problem(source, name)
         if found is not None:

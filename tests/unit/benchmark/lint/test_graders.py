@@ -43,6 +43,15 @@ def code(source):
     }
 
 
+def choice(answer, *choices):
+    return {
+        "id": "a",
+        "family": "multiple_choice",
+        "input": {"question": "q", "choices": choices or ("Mercury", "Venus", "Earth")},
+        "eval": {"answer": answer},
+    }
+
+
 def repo(**patches):
     tests = {"source": "command", "command": "x", "workdir": "/testbed", **patches}
     inputs = {"repo": "r", "base_commit": "c", "instructions": "i"}
@@ -132,6 +141,44 @@ def test_a_grader_that_cannot_work(tmp_path, name):
     assert (found.severity, found.rule, found.line) == (Severity.ERROR, LintRule.GRADER, 1)
     assert found.message.startswith(f"task 'a' ({row['family']}): ")
     assert words in found.message
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["A", "(c)", "answer: b", "venus", " Earth. ", 0, 2.0, ["A", "Venus", 2]],
+)
+def test_an_answer_that_is_a_choice(tmp_path, answer):
+    assert findings(tmp_path, choice(answer), {}) == ()
+
+
+@pytest.mark.parametrize(
+    ("answer", "want"),
+    [
+        ("Z", ["eval.answer"]),
+        ("D", ["eval.answer"]),
+        ("3", ["eval.answer"]),
+        (3, ["eval.answer"]),
+        ("Merkury", ["eval.answer"]),
+        ("A, B", ["eval.answer"]),
+        (["A", "D", "Venus", "Erth"], ["eval.answer[1]", "eval.answer[3]"]),
+    ],
+)
+def test_an_answer_that_is_no_choice(tmp_path, answer, want):
+    found = findings(tmp_path, choice(answer), {})
+    what = "is no letter A to C, text or position (a number from 0) of a choice"
+    assert [item.message for item in found] == [
+        f"task 'a' (multiple_choice): {name} {what}" for name in want
+    ]
+    assert {(item.severity, item.rule) for item in found} == {(Severity.ERROR, LintRule.GRADER)}
+
+
+def test_an_answer_that_is_not_the_only_choice(tmp_path):
+    (found,) = findings(tmp_path, choice("B", "yes"), {})
+    assert "is no letter A, text" in found.message
+
+
+def test_answers_without_letters_are_left_to_the_verifier(tmp_path):
+    assert findings(tmp_path, choice("Z", *map(str, range(27))), {}) == ()
 
 
 @pytest.mark.parametrize(
