@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,9 @@ from securebench.cli.options import (
     TextOrJsonOutput,
 )
 from securebench.client.output import end_with
+
+if TYPE_CHECKING:
+    from securebench.client.packs.source import PackFiles
 
 # ruff: noqa: PLC0415
 
@@ -76,9 +79,8 @@ def pack_lint(  # noqa: PLR0913 - flags
 ) -> None:
     """Check a pack without running it."""
     from securebench.client.packs import lint
-    from securebench.client.packs.source import PackFiles
 
-    files, as_json = PackFiles(config or folder, manifest, tasks), output is TextOrJson.JSON
+    files, as_json = _pack_files(config, manifest, tasks, folder), output is TextOrJson.JSON
     if watch:
         end_with(lambda: lint.watch(files, as_json=as_json))
     end_with(lambda: lint.lint(files, strict=strict, as_json=as_json))
@@ -106,10 +108,9 @@ def pack_push(  # noqa: PLR0913 - flags
     """Upload a pack to the results volume, or push it to a registry as an image."""
     from securebench.client.commands import packs as pack
     from securebench.client.packs import images
-    from securebench.client.packs.source import PackFiles
     from securebench.client.volume.connection import ClusterTarget
 
-    files = PackFiles(config, manifest, tasks)
+    files = _pack_files(config, manifest, tasks)
     if image is not None:
         options = images.RegistryOptions(plain_http, ca_file)
         end_with(lambda: images.push(files, image, options))
@@ -127,9 +128,9 @@ def pack_build(
 ) -> None:
     """Build a pack's image as an OCI image layout, without a registry."""
     from securebench.client.packs import images
-    from securebench.client.packs.source import PackFiles
 
-    end_with(lambda: images.build(PackFiles(config, manifest, tasks), folder))
+    files = _pack_files(config, manifest, tasks)
+    end_with(lambda: images.build(files, folder))
 
 
 @app.command("pull")
@@ -166,13 +167,15 @@ def pack_show(  # noqa: PLR0913 - flags
     """Show a pack on the results volume, or a local one and who sees what of its tasks."""
     from securebench.client.commands import packs as pack
     from securebench.client.packs import show
-    from securebench.client.packs.source import PackFiles
     from securebench.client.volume.connection import ClusterTarget
 
     as_json = output is TextOrJson.JSON
+    files = _pack_files(config, manifest, tasks)
     if name is None:
         options = show.ShowOptions(task, every_task, as_json)
-        end_with(lambda: show.show_local(PackFiles(config, manifest, tasks), options))
+        end_with(lambda: show.show_local(files, options))
+    if (config, manifest, tasks) != (None, None, None):
+        raise typer.BadParameter("name a pack on the results volume or a local one, not both")
     if task is not None or every_task:
         raise typer.BadParameter("--task and --all are for a local pack; name it with --config")
     target = ClusterTarget(namespace, context, operator_pod)
@@ -228,3 +231,19 @@ def import_terminal_bench(
 
     wanted = command.Import(folder, pack, pack_id or pack.resolve().name, skip, replace)
     end_with(lambda: command.import_terminal_bench(wanted))
+
+
+def _pack_files(
+    config: Path | None, manifest: Path | None, tasks: Path | None, folder: Path | None = None
+) -> PackFiles:
+    """Return where the pack lies; two ways to name it may name two packs."""
+    from securebench.client.packs.source import PackFiles
+
+    ways = (folder, config, manifest or tasks)
+    if sum(way is not None for way in ways) > 1:
+        raise typer.BadParameter(
+            "name one pack: by its folder, with --config, or with --manifest and --tasks"
+            if folder is not None
+            else "name one pack: with --config, or with --manifest and --tasks"
+        )
+    return PackFiles(config or folder, manifest, tasks)

@@ -84,6 +84,15 @@ def test_a_folder_stands_for_its_tester_yaml(shell: Shell) -> None:
     assert f"{shell.folder / 'pack/tester.yaml'}: cannot be read: No such file" in missing.stdout
 
 
+@pytest.mark.parametrize(
+    "further", [["--config", "o.yaml"], ["--manifest", "m.yaml"], ["--tasks", "t.jsonl"]]
+)
+def test_two_ways_to_name_the_pack_are_wrong_usage(shell: Shell, further: list[str]) -> None:
+    result = shell("pack", "lint", str(shell.folder), *further)
+    assert (result.code, result.stdout) == (2, "")
+    assert "name one pack" in result.stderr
+
+
 @pytest.fixture
 def watched(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     """Return what a watch says: the errors of each check, while steps go on between the looks."""

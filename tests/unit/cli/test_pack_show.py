@@ -150,3 +150,19 @@ def test_json_of_an_uploaded_pack(shell: Shell) -> None:
         "files": local["files"],
         "size_bytes": local["size_bytes"],
     }
+
+
+@pytest.mark.parametrize(
+    ("words", "want"),
+    [
+        (["show", "mine", "--config", "c.yaml"], "on the results volume or a local one"),
+        (["show", "mine", "--tasks", "t.jsonl"], "on the results volume or a local one"),
+        (["show", "--config", "c.yaml", "--manifest", "m.yaml"], "name one pack"),
+        (["push", "--config", "c.yaml", "--manifest", "m.yaml"], "name one pack"),
+        (["build", "out", "--config", "c.yaml", "--tasks", "t.jsonl"], "name one pack"),
+    ],
+)
+def test_two_packs_are_wrong_usage(shell: Shell, words: list[str], want: str) -> None:
+    result = shell("pack", *words)
+    assert (result.code, result.stdout) == (2, "")
+    assert want in " ".join(result.stderr.split())
