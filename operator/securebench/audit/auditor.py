@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from securebench.audit.findings import Finding, Rule, not_checked
+from securebench.audit.findings import COULD_NOT_RUN, Finding, Rule, not_checked
 from securebench.audit.images.archive import Catalogue
 from securebench.audit.rules.families import (
     answer_rules,
@@ -95,8 +95,8 @@ def _run_findings(subject: Subject, resources: AuditResources) -> tuple[Finding,
         return tuple(_run_all(subject, resources.run_pack, resources.runs))
     except SecureBenchError as error:
         reason = " ".join(str(error).split())
-        remedy = "correct what the message names, or use --static"
-        return _none_checked(run_rules(), f"the pack could not be run: {reason}", remedy)
+        remedy = "correct what the error names, or use --static"
+        return _none_checked(run_rules(), f"{COULD_NOT_RUN}{reason}", remedy)
 
 
 def _run_all(subject: Subject, run_pack: RunPack, runs: int) -> Iterator[Finding]:

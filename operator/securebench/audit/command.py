@@ -20,7 +20,7 @@ from securebench.audit.subject import Subject, load_subject
 from securebench.audit.trials import TrialKind, run_trial
 from securebench.benchmark.files.pack_digest import pack_digest
 from securebench.benchmark.lint.pack_lint import LintFinding, lint_harness
-from securebench.client.output import print_note
+from securebench.client.output import print_error, print_note
 from securebench.client.submit.tester_config import (
     TESTER_FILE,
     TesterConfig,
@@ -83,9 +83,11 @@ def run_audit(options: AuditOptions) -> int:
     path = write_report(report, folder)
     _show(report)
     _say(_leave(options, report, versions))
+    if report.run_error:
+        print_error(report.run_error)
     sys.stdout.write(f"securebench audit: {printable(report.line(path))}\n")
     sys.stdout.flush()
-    return 1 if report.has_failed else 0
+    return 1 if report.has_failed or report.run_error else 0
 
 
 def _show(report: Report) -> None:
@@ -95,6 +97,9 @@ def _show(report: Report) -> None:
     console.print(report.table())
     if report.idle_rules():
         console.print(f"not about this pack: {', '.join(report.idle_rules())}", soft_wrap=True)
+    for why, rules in report.unchecked_rules().items():
+        if why != report.run_error:
+            console.print(printable(f"not checked: {', '.join(rules)}: {why}"), soft_wrap=True)
     for remedy in report.remedies():
         console.print(printable(remedy), soft_wrap=True)
 

@@ -12,7 +12,14 @@ from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
-from securebench.audit.findings import NO_TASK, Finding, FindingOutcome, Rule
+from securebench.audit.findings import (
+    COULD_NOT_RUN,
+    NO_TASK,
+    PACK,
+    Finding,
+    FindingOutcome,
+    Rule,
+)
 from securebench.audit.rules.families import answer_rules
 from securebench.core.unsafe_text import printable
 from securebench.protocol.audit_result import PackAudit
@@ -56,6 +63,12 @@ class Report:
         """Tell whether any finding failed."""
         return any(finding.outcome is FindingOutcome.FAILED for finding in self.findings)
 
+    @property
+    def run_error(self) -> str:
+        """Return why the pack could not be run, or nothing."""
+        messages = (finding.message for finding in self.findings)
+        return next((each for each in messages if each.startswith(COULD_NOT_RUN)), "")
+
     def counts(self) -> dict[str, int]:
         """Return the number of findings by outcome."""
         found = Counter(finding.outcome for finding in self.findings)
@@ -81,18 +94,19 @@ class Report:
         }
 
     def line(self, path: Path) -> str:
-        """Return the last line on stdout, without its prefix."""
-        counts = " ".join(f"{name}={number}" for name, number in self.counts().items())
+        """Return the last line on stdout, without its prefix; idle rules do not count."""
+        passed = FindingOutcome.PASSED.value
+        numbers = self.counts()
+        numbers[passed] -= len(self.idle_rules())
+        counts = " ".join(f"{name}={number}" for name, number in numbers.items())
         return f"pack={self.pack_id} {counts} report={path.resolve()}"
 
     def table(self) -> Table:
-        """Return the findings as a table, without rules that have nothing to look at."""
+        """Return the findings as a table, without rules that one line names together."""
         table = Table(box=SIMPLE)
         for column in ("rule", "outcome", "object", "finding"):
             table.add_column(column, overflow="fold", no_wrap=column in {"rule", "outcome"})
-        for finding in self.findings:
-            if finding.message == NO_TASK:
-                continue
+        for finding in self._rows():
             table.add_row(
                 finding.rule,
                 Text(finding.outcome.value, style=_STYLES[finding.outcome]),
@@ -104,6 +118,18 @@ class Report:
     def idle_rules(self) -> tuple[str, ...]:
         """Return the rules that have nothing to look at in this pack."""
         return tuple(finding.rule for finding in self.findings if finding.message == NO_TASK)
+
+    def unchecked_rules(self) -> dict[str, tuple[str, ...]]:
+        """Return rules that looked at nothing for the same reason, two or more, by the reason."""
+        rules: dict[str, list[str]] = defaultdict(list)
+        for finding in self.findings:
+            if finding.outcome is FindingOutcome.NOT_CHECKED and finding.object == PACK:
+                rules[finding.message].append(finding.rule)
+        return {why: tuple(names) for why, names in rules.items() if len(names) > 1}
+
+    def _rows(self) -> list[Finding]:
+        together = {NO_TASK, *self.unchecked_rules()}
+        return [finding for finding in self.findings if finding.message not in together]
 
     def remedies(self) -> tuple[str, ...]:
         """Return what has to be done, one line for each thing, with the rules that ask for it."""

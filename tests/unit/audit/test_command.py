@@ -49,10 +49,13 @@ def test_a_clean_pack_ends_with_0_and_the_line_of_the_contract(tmp_path):
     path = tmp_path / "o" / "audit-report.json"
     assert done.exit_code == 0
     assert done.stdout.splitlines()[-1] == (
-        f"securebench audit: pack=small passed=6 failed=0 not_checked=6 report={path}"
+        f"securebench audit: pack=small passed=4 failed=0 not_checked=6 report={path}"
     )
     assert "not about this pack: allow-paths, history\n" in done.stdout
     assert "no task that this rule is about" not in done.stdout
+    rules = "oracle, gold-passes, nop, base-fails, flaky"
+    assert f"not checked: {rules}: nothing was run\n" in done.stdout
+    assert done.stdout.count("nothing was run\n") == 1
     report = json.loads(path.read_text())
     assert list(report) == ["schema_version", "pack", "time", "counts", "findings"]
     assert re.fullmatch("sha256:[0-9a-f]{64}", report["pack"]["digest"])
@@ -61,6 +64,25 @@ def test_a_clean_pack_ends_with_0_and_the_line_of_the_contract(tmp_path):
     assert [each["rule"] for each in report["findings"]] == list(every_rule())
     keys = ["rule", "outcome", "object", "message", "remedy"]
     assert all(list(each) == keys for each in report["findings"])
+
+
+def test_a_pack_that_could_not_be_run_is_one_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    row = choice(["red", "blue"], "B")
+    write_pack(tmp_path / "pack", row, answers=({"id": row["id"], "candidate": "B"},))
+
+    done = call(tmp_path / "pack", "--output-dir", tmp_path)
+
+    assert done.exit_code == 1
+    assert done.stdout.count("could not be run") == 1
+    error, last = done.stdout.splitlines()[-2:]
+    assert error.startswith("securebench: error: the pack could not be run: no cluster: ")
+    assert error in done.stderr
+    assert last.startswith("securebench audit: pack=small passed=3 failed=0 not_checked=7 ")
+    report = json.loads((tmp_path / "audit-report.json").read_text())
+    unchecked = [each["rule"] for each in report["findings"] if "no cluster" in each["message"]]
+    assert unchecked == ["oracle", "gold-passes", "nop", "base-fails", "flaky"]
 
 
 def test_a_defect_ends_with_1_and_says_what_to_do(tmp_path, monkeypatch):
