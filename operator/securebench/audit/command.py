@@ -41,6 +41,9 @@ _HANDED_IN: Mapping[TrialKind, str] = {"oracle": "its reference answers", "nop":
 PLAIN_WIDTH = 160
 """Columns of the table where stdout is no terminal."""
 
+TABLE_WIDTH = 70
+"""Columns below which the table has hardly any for what was found; there are lines then."""
+
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
@@ -94,7 +97,11 @@ def _show(report: Report) -> None:
     console = Console(file=sys.stdout, highlight=False, emoji=False, markup=False)
     if not console.is_terminal:
         console.width = PLAIN_WIDTH
-    console.print(report.table())
+    if console.width < TABLE_WIDTH:
+        for line in report.lines():
+            console.print(printable(line), soft_wrap=True)
+    else:
+        console.print(report.table())
     if report.idle_rules():
         console.print(f"not about this pack: {', '.join(report.idle_rules())}", soft_wrap=True)
     for why, rules in report.unchecked_rules().items():

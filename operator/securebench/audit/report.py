@@ -115,6 +115,12 @@ class Report:
             )
         return table
 
+    def lines(self) -> tuple[str, ...]:
+        """Return the rows of the table as lines, for terminals on which it has no room."""
+        return tuple(
+            f"{row.rule}: {row.outcome.value}: {row.object}: {row.message}" for row in self._rows()
+        )
+
     def idle_rules(self) -> tuple[str, ...]:
         """Return the rules that have nothing to look at in this pack."""
         return tuple(finding.rule for finding in self.findings if finding.message == NO_TASK)

@@ -151,6 +151,19 @@ def test_a_pack_with_an_odd_id_stays_in_the_current_folder(tmp_path, monkeypatch
     shutil.rmtree(folder)
 
 
+@pytest.mark.parametrize(("columns", "is_table"), [("69", False), ("70", True)])
+def test_a_narrow_terminal_gets_lines(tmp_path, monkeypatch, columns, is_table):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("NO_COLOR", "1")
+    write_pack(tmp_path / "pack", short("Is it 4?", "4"))
+
+    said = call(tmp_path / "pack", "--static", "--output-dir", tmp_path).stdout
+
+    line = "payload: passed: pack: what the agents of 1 tasks get was searched"
+    assert (line in said.splitlines(), "outcome" in said) == (not is_table, is_table)
+
+
 def test_remedies_are_told_once_with_their_rules():
     findings = [
         Finding("oracle", FindingOutcome.NOT_CHECKED, "pack", "a", "do it"),
