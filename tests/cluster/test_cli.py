@@ -475,7 +475,10 @@ def test_lint_push_and_show(user: Callable[..., Shell], place: Release) -> None:
     refused = shell(*push, "--name", "linked")
     assert (refused.code, refused.stdout) == (
         1,
-        ("securebench: error: assets/link: packs hold files and folders only, no symlinks\n"),
+        (
+            "securebench: error: assets/link: is a symlink: replace it by the file;"
+            " packs hold files and folders only\n"
+        ),
     )
     (shell.folder / "manifest.yaml").write_text("id: [")
     assert shell(*lint).code == 1

@@ -84,6 +84,41 @@ def test_a_folder_stands_for_its_tester_yaml(shell: Shell) -> None:
     assert f"{shell.folder / 'pack/tester.yaml'}: cannot be read: No such file" in missing.stdout
 
 
+def test_what_an_upload_refuses_is_an_error_of_every_command(shell: Shell, tmp_path: Path) -> None:
+    fifo, link = shell.folder / "pack/assets/pipe", shell.folder / "pack/assets/link"
+    fifo.parent.mkdir(exist_ok=True)
+    os.mkfifo(fifo)
+    link.symlink_to("/etc/passwd")
+    only = "packs hold files and folders only"
+    want = [
+        f"securebench: error: {link}: is a symlink: replace it by the file; {only}",
+        f"securebench: error: {fifo}: is a FIFO; {only}",
+    ]
+    config = ("--config", str(shell.yaml))
+    for command in (("pack", "lint"), ("pack", "push"), ("pack", "show"), ("run",)):
+        result = shell(*command, *config)
+        assert [line for line in result.stdout.splitlines() if "packs hold" in line] == want
+        assert result.code == 1
+    result = shell("audit", "--static", "--output-dir", str(tmp_path / "o"), *config)
+    assert (result.stdout.count("packs hold"), result.code) == (2, 1)
+
+
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("t.jsonl"), os.mkfifo])
+def test_a_task_file_that_is_no_file_is_an_error_of_every_command(
+    shell: Shell, tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    tasks = shell.folder / "pack/tasks.jsonl"
+    tasks.rename(tasks.with_name("t.jsonl"))
+    make(tasks)
+    config = ("--config", str(shell.yaml))
+    for command in (("pack", "lint"), ("pack", "push"), ("pack", "show"), ("run",)):
+        result = shell(*command, *config)
+        assert f"securebench: error: {tasks}: is a " in result.stdout
+        assert result.code == 1
+    result = shell("audit", "--static", "--output-dir", str(tmp_path / "o"), *config)
+    assert (result.stdout.count("packs hold"), result.code) == (1, 1)
+
+
 @pytest.mark.parametrize(
     "further", [["--config", "o.yaml"], ["--manifest", "m.yaml"], ["--tasks", "t.jsonl"]]
 )

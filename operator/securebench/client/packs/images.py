@@ -14,7 +14,7 @@ from securebench.benchmark.files.pack_digest import pack_digest
 from securebench.benchmark.pack.oracle import ANSWERS_FILE
 from securebench.benchmark.pack.paths import safe_relative_path
 from securebench.client.output import print_line
-from securebench.client.packs.source import PackFiles, pack_source, valid_pack
+from securebench.client.packs.source import PackFiles, readable_source, valid_pack
 from securebench.client.volume.link import LOCAL_LIMITS
 from securebench.core.errors import InvalidInputError
 from securebench.core.image_reference import ImageReference, image_reference
@@ -75,7 +75,7 @@ def pull(image: str, folder: Path, options: RegistryOptions) -> int:
 
 def _content(files: PackFiles) -> PackLanes:
     """Return a local pack by lanes: rows hold answers, so the task file is hidden as a whole."""
-    source = pack_source(files)
+    source = readable_source(files)
     checked = check_pack(source.manifest, source.tasks)
     pack = valid_pack(source, checked)
     eval_root = safe_relative_path(

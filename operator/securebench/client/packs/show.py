@@ -20,7 +20,7 @@ from securebench.benchmark.files.load import check_pack
 from securebench.benchmark.pack.task import CompiledTask
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.client.output import print_json, print_line
-from securebench.client.packs.source import PackFiles, pack_source, valid_pack
+from securebench.client.packs.source import PackFiles, readable_source, valid_pack
 from securebench.client.packs.visibility import (
     TaskVisibility,
     VisibleFile,
@@ -58,7 +58,7 @@ class _Summary(TypedDict):
 
 def show_local(files: PackFiles, options: ShowOptions) -> int:
     """Print digests and size of a local pack, and what agent and verifier see of its tasks."""
-    source = pack_source(files)
+    source = readable_source(files)
     checked = check_pack(source.manifest, source.tasks)
     pack = valid_pack(source, checked)
     harness, policy = _harness(source.config)

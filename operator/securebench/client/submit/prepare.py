@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from securebench.agents.harness_config import ORACLE, HarnessConfig
 from securebench.agents.registry import agent_named, harness_config, harness_digest
+from securebench.benchmark.files.entries import (
+    named_file_problems,
+    root_files,
+    root_problems,
+)
 from securebench.benchmark.files.load import check_pack, read_answers
 from securebench.benchmark.files.pack_digest import pack_digest
 from securebench.benchmark.lint.graders import lint_graders
 from securebench.benchmark.lint.pack_lint import LintFinding, LintRule, lint_pack
 from securebench.benchmark.pack.lane_plan import TASK_FILE
 from securebench.benchmark.pack.oracle import ANSWERS_FILE, reference_answers
-from securebench.benchmark.pack.paths import safe_relative_path
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.reading.manifest import BenchmarkManifest
 from securebench.client.submit.tester_config import TesterConfig
-from securebench.core.errors import ConfigError, ConfigErrors, InvalidInputError, PackError
+from securebench.core.errors import ConfigError, ConfigErrors, InvalidInputError
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 
 
@@ -69,10 +71,10 @@ def prepare(config: TesterConfig) -> PreparedSubmission:
         ConfigErrors: Lists all defects, first of the harness, then of the pack in file order.
     """
     harness, errors = _checked_harness(config)
-    absent = absent_files(config)
-    if absent:
-        raise ConfigErrors([*errors, *absent])
     manifest, tasks = config.benchmark.manifest, config.benchmark.tasks
+    unreadable = absent_files(config) or named_file_problems(manifest, tasks)
+    if unreadable:
+        raise ConfigErrors([*errors, *unreadable])
     task_file = harness.task_file if harness is not None else TASK_FILE
     checked = check_pack(manifest, tasks, limit=config.run.limit, task_file=task_file)
     if checked.pack is None or harness is None or errors or checked.errors:
@@ -117,14 +119,15 @@ def local_pack(manifest: Path, tasks: Path, loaded: BenchmarkManifest) -> LocalP
         loaded: The parsed manifest.
 
     Raises:
-        PackError: An asset root contains something other than files and folders.
+        ConfigErrors: An asset root contains something other than files and folders.
         StorageError: A file cannot be read.
     """
-    files = {MANIFEST_FILE: manifest, TASKS_FILE: tasks}
-    for root in (loaded.asset_roots.public, loaded.asset_roots.eval):
-        name = safe_relative_path(root, "asset root")
-        files |= {f"{name}/{path}": file for path, file in _plain_files(manifest.parent / name)}
-    return LocalPack(loaded.id, pack_digest(manifest, tasks, loaded.asset_roots), files)
+    roots = loaded.asset_roots
+    problems = root_problems(manifest, roots)
+    if problems:
+        raise ConfigErrors(problems)
+    files = {MANIFEST_FILE: manifest, TASKS_FILE: tasks, **root_files(manifest, roots)}
+    return LocalPack(loaded.id, pack_digest(manifest, tasks, roots), files)
 
 
 def _with_answers(
@@ -150,15 +153,3 @@ def _checked_harness(
         return harness_config(config.harness.type, config.harness.config), ()
     except ConfigErrors as broken:
         return None, config.placed(broken).errors
-
-
-def _plain_files(folder: Path) -> Iterator[tuple[str, Path]]:
-    for parent, folders, names in os.walk(folder, followlinks=False):
-        for name in sorted((*folders, *names)):
-            path = Path(parent, name)
-            mode = path.lstat().st_mode
-            if stat.S_ISREG(mode):
-                yield path.relative_to(folder).as_posix(), path
-            elif not stat.S_ISDIR(mode):
-                reason = "packs hold files and folders only, no symlinks"
-                raise PackError(reason, path=str(path))
