@@ -65,7 +65,9 @@ Output = Annotated[OutputForm, typer.Option("--output", "-o", help="Form of what
 Config = Annotated[
     Path, typer.Option("--config", help="Tester YAML, or the folder with tester.yaml.")
 ]
-EnvFile = Annotated[Path, typer.Option("--env-file", help="Dotenv file.")]
+EnvFile = Annotated[
+    Path | None, typer.Option("--env-file", help="Dotenv file; default: .env, if there is one.")
+]
 Limit = Annotated[int | None, typer.Option("--limit", help="Only the first N rows.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Keep finished records, run the rest.")]
 Parallelism = Annotated[

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -37,7 +36,7 @@ app = typer.Typer()
 def run(  # noqa: PLR0913 - the flags of contract 2.1
     config: Config,
     *,
-    env_file: EnvFile = Path(".env"),
+    env_file: EnvFile = None,
     limit: Limit = None,
     attempts: Attempts = None,
     output_dir: OutputDir = None,
@@ -85,7 +84,7 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
 def submit(  # noqa: PLR0913 - flags
     config: Config,
     *,
-    env_file: EnvFile = Path(".env"),
+    env_file: EnvFile = None,
     limit: Limit = None,
     attempts: Attempts = None,
     resume: Resume = False,

@@ -245,6 +245,14 @@ def test_a_bad_env_file_names_the_line_and_no_value(shell: Shell) -> None:
     assert result.stdout == "securebench: error: .env:2: expected KEY=VALUE\n"
 
 
+def test_an_env_file_that_is_named_and_missing_is_warned_about(shell: Shell) -> None:
+    warning = "securebench: warning: --env-file: there is no file absent.env"
+    named = shell("run", "--config", str(shell.yaml), "--quiet", "--env-file", "absent.env")
+    assert (named.code, named.stderr.count(warning)) == (0, 1)
+    default = shell("run", "--config", str(shell.yaml), "--quiet")
+    assert "env-file" not in default.stderr
+
+
 def test_unknown_keys_are_warned_about(shell: Shell) -> None:
     manifest = shell.folder / "pack" / "manifest.yaml"
     manifest.write_text(manifest.read_text() + "typo: 1\n")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 
@@ -41,13 +42,19 @@ from securebench.client.watch.progress import (
 from securebench.client.watch.trace import AgentOutputReporter
 from securebench.run.api.conditions import Reason
 
+_ENV_FILE: Final = Path(".env")
+
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The flags of ``securebench run`` (contract 2.1), and the cluster."""
+    """The flags of ``securebench run`` (contract 2.1), and the cluster.
+
+    Attributes:
+        env_file: None where the flag was not given: then ``.env`` holds, if there is one.
+    """
 
     config: Path
-    env_file: Path
+    env_file: Path | None
     limit: int | None
     resume: bool
     parallelism: int | None
@@ -140,7 +147,10 @@ def prepared_run(options: RunOptions) -> tuple[TesterConfig, PreparedSubmission]
     Raises:
         ConfigErrors: Configuration or pack are invalid.
     """
-    load_env_file(options.env_file)
+    env_file = options.env_file or _ENV_FILE
+    load_env_file(env_file)
+    if options.env_file is not None and not env_file.exists():
+        print_notices([f"--env-file: there is no file {env_file}; no variable comes from it"])
     config = with_tester_overrides(
         load_tester_config(options.config),
         output_dir=options.output_dir,
@@ -153,7 +163,7 @@ def prepared_run(options: RunOptions) -> tuple[TesterConfig, PreparedSubmission]
         config = replace(config, prices={**config.prices, **load_prices(options.prices)})
     prepared = prepare(config)
     print_notices(prepared.warnings)
-    print_notices(_missing_variables(config, options.env_file))
+    print_notices(_missing_variables(config, env_file))
     return config, prepared
 
 
