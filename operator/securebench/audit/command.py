@@ -137,7 +137,7 @@ def _harness_findings(
         config.harness.env,
         artifact_path=command.artifact_path if command is not None else None,
         takes_checkout=command is not None and command.extraction == ExtractionMode.GIT_DIFF,
-        task_types={task.task_type for task in subject.tasks},
+        task_types=None if subject.checked.errors else {task.task_type for task in subject.tasks},
         path=str(config.source),
     )
 

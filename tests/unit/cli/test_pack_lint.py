@@ -74,6 +74,22 @@ def test_reference_answers_that_an_audit_would_refuse_are_warnings(shell: Shell)
     ]
 
 
+def test_what_rows_that_do_not_hold_are_is_not_guessed(shell: Shell, tmp_path: Path) -> None:
+    text = shell.yaml.read_text()
+    changed = text.replace("{command: ", "{extraction: git_diff, command: ")
+    assert changed != text
+    shell.yaml.write_text(changed)
+    tasks = shell.folder / "pack/tasks.jsonl"
+    audit = ("audit", "--config", str(shell.yaml), "--static", "--output-dir", str(tmp_path / "o"))
+    (found,) = lint(shell)
+    assert (found["errors"], "the pack has none" in str(found)) == (0, True)
+    assert "the pack has none" in shell(*audit).stdout
+    tasks.write_text(tasks.read_text() + "x\n")
+    (found,) = lint(shell)
+    assert (found["errors"], "the pack has none" in str(found)) == (1, False)
+    assert "the pack has none" not in shell(*audit).stdout
+
+
 def test_a_folder_stands_for_its_tester_yaml(shell: Shell) -> None:
     shell.yaml.rename(shell.folder / "tester.yaml")
     want = shell("pack", "lint", "--config", str(shell.folder / "tester.yaml"))

@@ -67,7 +67,7 @@ def _source_findings(source: PackSource) -> list[LintFinding]:
             source.config.harness.env,
             artifact_path=command.artifact_path if command is not None else None,
             takes_checkout=command is not None and command.extraction == ExtractionMode.GIT_DIFF,
-            task_types={task.task_type for _, task in checked.tasks},
+            task_types=None if checked.errors else {task.task_type for _, task in checked.tasks},
             path=str(source.config.source),
         )
     return findings
