@@ -58,6 +58,7 @@ def write_report(
         target: Namespace of the runs.
         prices: File with a price table; it takes precedence over those of the folders.
     """
+    _require_place(output)
     with _page_libraries():
         from securebench.analysis.page import report_page  # noqa: PLC0415
     with loaded_runs(runs, target, prices) as results:
@@ -85,6 +86,7 @@ def compare_runs(
         looks: Parts of the tasks after each of which two runs are compared; None: once.
     """
     if html is not None:
+        _require_place(html)
         with _page_libraries():
             from securebench.analysis.page import comparison_page  # noqa: PLC0415
     with loaded_runs(runs, target, prices) as results:
@@ -192,6 +194,7 @@ def export_run(
         target: Namespace of the run.
         prices: File with a price table, as for ``write_report``.
     """
+    _require_place(output)
     if form is ExportFormat.PARQUET:
         with _libraries("Parquet files", {"pyarrow"}, "export"):
             importlib.import_module("pyarrow")
@@ -282,6 +285,16 @@ def _libraries(what: str, names: Collection[str], extra: str) -> Iterator[None]:
 
 def _page_libraries() -> AbstractContextManager[None]:
     return _libraries("HTML pages", {"jinja2", "markupsafe", "matplotlib"}, "report")
+
+
+def _require_place(output: Path) -> None:
+    """Refuse a file that could not be written, before anything is fetched for it."""
+    if output.is_dir():
+        raise InvalidInputError(f"{output} is a folder; name a file")
+    if not output.parent.is_dir():
+        if output.parent.exists():
+            raise InvalidInputError(f"{output.parent} is no folder")
+        raise InvalidInputError(f"the folder {output.parent} does not exist")
 
 
 def _write(pieces: Iterable[str], output: Path) -> None:

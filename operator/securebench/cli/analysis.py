@@ -117,12 +117,14 @@ def export(  # noqa: PLR0913 - flags
     from securebench.analysis.command import MlflowTarget, export_run, export_to_mlflow
     from securebench.client.volume.connection import ClusterTarget
 
+    if to not in {None, "mlflow"}:
+        raise typer.BadParameter(f"--to is mlflow, not {to!r}")
     target = ClusterTarget(namespace, context, operator_pod)
     if to is None and output is not None:
         chosen = _format(form, output)
         end_with(lambda: export_run(run, output, chosen, target, prices))
         return
-    if output is not None or form is not None or to != "mlflow":
+    if output is not None or form is not None or to is None:
         raise typer.BadParameter("name a file with --output, or --to mlflow")
     if not tracking_uri:
         raise typer.BadParameter("name the server with --tracking-uri or MLFLOW_TRACKING_URI")
@@ -168,7 +170,9 @@ def audit_command(  # noqa: PLR0913 - flags
     from securebench.audit.command import AuditOptions, run_audit
     from securebench.client.volume.connection import ClusterTarget
 
-    if (pack is None) == (config is None):
+    if pack is None and config is None:
+        raise typer.BadParameter("name the pack: a folder or --config")
+    if pack is not None and config is not None:
         raise typer.BadParameter("name the pack by its folder or with --config, not both")
     target = ClusterTarget(namespace, context, operator_pod)
     options = AuditOptions(pack, config, output_dir, limit, images, runs, static, target)

@@ -20,6 +20,7 @@ from securebench.controller.volume.store import RunStore
 from securebench.core.clock import rfc3339
 from securebench.core.errors import ConfigError, JournalCorruptError
 from securebench.protocol.journal_lines import whole_line
+from securebench.run.layout import RUNS
 
 HEADER = ("LINE", "TIME", "ENTRY", "ATTEMPT", "LAUNCH", "DETAILS")
 DETAILS_WIDTH = 160
@@ -70,8 +71,10 @@ def show_journal(root: Path, run: str, task: int | None, form: JournalOutput) ->
         0, or 1 if the journal is damaged.
 
     Raises:
-        ConfigError: No such run, or it has no journal.
+        ConfigError: No results volume, no such run, or it has no journal.
     """
+    if not (root / RUNS).is_dir():
+        raise ConfigError(f"{root} is no results volume; see --data-root")
     uid = _uid(root, run)
     try:
         data = journal_bytes(RunStore(root, uid).folder)

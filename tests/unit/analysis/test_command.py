@@ -4,7 +4,14 @@ import sys
 import pytest
 
 from securebench.analysis import command
-from securebench.analysis.command import CompareOutput, compare_runs, diff_runs, write_report
+from securebench.analysis.command import (
+    CompareOutput,
+    compare_runs,
+    diff_runs,
+    export_run,
+    write_report,
+)
+from securebench.analysis.export import ExportFormat
 from securebench.client.inspection.results import Fetched
 from securebench.client.output_formats import OutputForm
 from securebench.client.volume.connection import ClusterTarget
@@ -28,6 +35,24 @@ def test_a_report_of_two_folders(folders, tmp_path, capsys):
     assert out.read_text().count("<h1>") == 2
     assert capsys.readouterr().out == f"securebench: written {out}\n"
     assert [each.name for each in tmp_path.glob(".*")] == []
+
+
+def test_a_page_that_has_no_place_is_refused(folders, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    for output, want in (
+        (tmp_path / "absent/x.html", f"the folder {tmp_path}/absent does not exist"),
+        (file / "x.html", f"{file} is no folder"),
+        (tmp_path, f"{tmp_path} is a folder; name a file"),
+    ):
+        for write in (
+            lambda to: write_report(folders, to, TARGET),
+            lambda to: compare_runs(folders, CompareOutput.TEXT, to, TARGET),
+            lambda to: export_run(folders[0], to, ExportFormat.CSV, TARGET),
+        ):
+            with pytest.raises(InvalidInputError) as caught:
+                write(output)
+            assert caught.value.reason == want
 
 
 def test_a_report_that_fails_keeps_the_old_one(folders, tmp_path, monkeypatch):

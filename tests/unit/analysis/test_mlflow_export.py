@@ -226,7 +226,7 @@ FLAGS = {
     "neither": ((), "name a file with --output, or --to mlflow"),
     "both": (("-o", "x.csv", "--to", "mlflow"), "name a file with --output, or --to mlflow"),
     "a format": (("--format", "csv", "--to", "mlflow"), "name a file with --output"),
-    "another place": (("--to", "elsewhere"), "name a file with --output, or --to mlflow"),
+    "another place": (("--to", "elsewhere"), "--to is mlflow, not 'elsewhere'"),
     "no server": (("--to", "mlflow"), "with --tracking-uri or MLFLOW_TRACKING_URI"),
     "no format": (("-o", "x.txt"), "and x.txt does not say which"),
 }

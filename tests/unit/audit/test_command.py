@@ -113,9 +113,17 @@ def test_a_tester_file_names_pack_and_lint_of_the_harness(tmp_path):
     assert [message.split()[0:2] for message in failed(report)] == [["harness.env", "'MY_TOKEN'"]]
 
 
-@pytest.mark.parametrize("arguments", [[], ["pack", "--config", "x"], ["pack", "--runs", "0"]])
-def test_wrong_usage_ends_with_2(arguments):
-    assert call(*arguments).exit_code == 2
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        ([], "name the pack: a folder or --config"),
+        (["pack", "--config", "x"], "not both"),
+        (["pack", "--runs", "0"], "--runs"),
+    ],
+)
+def test_wrong_usage_ends_with_2(arguments, want):
+    done = call(*arguments)
+    assert (done.exit_code, want in done.stderr) == (2, True)
 
 
 def test_a_folder_without_a_pack_is_a_finding(tmp_path):

@@ -43,6 +43,13 @@ def test_a_run_is_found_by_its_name_and_its_uid(shell: Shell, volume: Path, name
     ]
 
 
+def test_a_folder_that_is_no_volume(shell: Shell, tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "absent"):
+        shown = _journal(shell, place, "nightly")
+        want = f"securebench: error: {place} is no results volume; see --data-root\n"
+        assert (shown.code, shown.stdout) == (1, want)
+
+
 def test_json_has_every_field_of_one_task(shell: Shell, volume: Path) -> None:
     shown = _journal(shell, volume, "nightly", "--task", "0", "-o", "json")
 

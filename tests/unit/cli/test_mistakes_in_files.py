@@ -97,6 +97,23 @@ MISTAKES: dict[str, tuple[Mistake, list[str]]] = {
         write(TASKS, '{"id": "a", "input": {"question": "a?"}\n'),
         [f"{TASKS}:1: invalid JSON: Expecting ',' delimiter (column 40)"],
     ),
+    "comma behind a row": (
+        write(TASKS, f"{json.dumps(ROW)},\n"),
+        [
+            (
+                f"{TASKS}:1: invalid JSON: Extra data (column {len(json.dumps(ROW)) + 1});"
+                " remove the comma behind the object"
+            )
+        ],
+    ),
+    "heredoc that is not indented": (
+        edit(
+            YAML,
+            '{command: "python3 answer.py"}',
+            "\n    command: |\n      cat <<EOF\nanswer\nEOF\n",
+        ),
+        [f"{YAML}:9: invalid YAML: the line has no ':'; indent the line like the block above it"],
+    ),
     "broken bracket in the manifest": (
         edit(MANIFEST, "}", ""),
         [f"{MANIFEST}:6: invalid YAML: expected ',' or '}}', but got '<stream end>'"],

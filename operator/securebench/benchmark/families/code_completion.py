@@ -68,7 +68,7 @@ def configuration_problem(task: TaskView) -> str | None:
     """Return why the tests cannot be run, or None."""
     language = task.resources.value("language")
     if language is not None and language != LANGUAGE:
-        return f"code_completion supports the language {LANGUAGE} only"
+        return f"code_completion supports input.language {LANGUAGE} only"
     tests = task.resources.value("tests")
     if (
         not isinstance(tests, Mapping)

@@ -38,7 +38,8 @@ def configuration_problem(public: Mapping[str, object], hidden: Mapping[str, obj
     if choices is None:
         return "multiple_choice choices must contain only non-empty strings"
     if len(choices) > len(ALPHABET):
-        return f"multiple_choice has {len(choices)} choices; at most {len(ALPHABET)} have a letter"
+        count = len(choices)
+        return f"multiple_choice has {count} input.choices; at most {len(ALPHABET)} have a letter"
     if not _expected(hidden.get("answer"), choices):
         return "multiple_choice requires at least one valid answer"
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -67,6 +68,8 @@ _HINTS: Final[Mapping[LintRule, str]] = {
 }
 """What to do, by rule; defects of the pack itself say it in their message."""
 
+_INPUT_KEY: Final = re.compile(r"\binput\.\w+")
+
 
 @dataclass(frozen=True, slots=True)
 class LintFinding:
@@ -88,7 +91,12 @@ class LintFinding:
     @property
     def hint(self) -> str:
         """What to do, or empty where the message says it."""
-        return "" if self.message.endswith("?") else _HINTS.get(self.rule, "")
+        if self.message.endswith("?"):
+            return ""
+        of_input = _INPUT_KEY.search(self.message)
+        if self.rule is LintRule.VERIFIER_CONFIGURATION and of_input is not None:
+            return f"correct {of_input[0]}"
+        return _HINTS.get(self.rule, "")
 
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.path, self.line) if part is not None)

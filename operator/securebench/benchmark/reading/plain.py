@@ -37,6 +37,7 @@ _YAML_CAUSES: Mapping[str, str] = {
     ),
     "expected <block end>": "the line is indented otherwise than those that it belongs to",
     "expected '<document start>'": "the line is indented otherwise than those before it",
+    "could not find expected ':'": "the line has no ':'; indent the line like the block above it",
     "found unexpected end of stream": "the quote that is opened here is never closed",
     "found undefined alias": "a value that begins with '*' needs quotes",
     "while scanning an alias": "a value that begins with '*' needs quotes",
@@ -142,7 +143,7 @@ def _yaml_problem(error: yaml.MarkedYAMLError) -> PlainProblem:
     for beginning, cause in _YAML_CAUSES.items():
         if words.startswith(beginning) or error.context == beginning:
             words = cause
-    if error.context == "while scanning a quoted scalar":
+    if error.context in {"while scanning a quoted scalar", "while scanning a simple key"}:
         mark = error.context_mark
     return PlainProblem(f"invalid YAML: {words}", None if mark is None else mark.line + 1)
 
@@ -175,7 +176,10 @@ def parse_json(content: bytes) -> object:
             parse_float=_finite,
         )
     except JSONDecodeError as error:
-        raise PlainProblem(f"invalid JSON: {error.msg} (column {error.colno})", None) from None
+        is_comma = error.msg == "Extra data" and error.doc[error.pos :].strip() == ","
+        remedy = "; remove the comma behind the object" if is_comma else ""
+        reason = f"invalid JSON: {error.msg} (column {error.colno}){remedy}"
+        raise PlainProblem(reason, None) from None
     except UnicodeDecodeError:
         raise PlainProblem("invalid JSON: not UTF-8 text", None) from None
     except ValueError as error:

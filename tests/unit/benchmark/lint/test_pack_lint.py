@@ -77,6 +77,36 @@ def test_row_warnings(tmp_path, case):
     assert finding.path == str(tmp_path / "t.jsonl")
 
 
+@pytest.mark.parametrize(
+    ("row", "want"),
+    [
+        (
+            {
+                "family": "code_completion",
+                "input": {"prompt": "p", "language": "rust"},
+                "eval": {"tests": {"source": "inline", "code": "x"}},
+            },
+            "correct input.language",
+        ),
+        (
+            {
+                "family": "multiple_choice",
+                "input": {"question": "q", "choices": [str(each) for each in range(27)]},
+                "eval": {"answer": "A"},
+            },
+            "correct input.choices",
+        ),
+        (
+            {"family": "free_response", "input": {"prompt": "p"}, "eval": {"rubric": "x"}},
+            "correct eval of the row",
+        ),
+    ],
+)
+def test_the_hint_names_what_to_correct(tmp_path, row, want):
+    (finding,) = findings(tmp_path, {"id": "x", **row})
+    assert (finding.rule, finding.hint) == (LintRule.VERIFIER_CONFIGURATION, want)
+
+
 def test_asset_keys_warn(tmp_path):
     (tmp_path / "assets").mkdir()
     (tmp_path / "assets/x").write_text("x")
