@@ -1,9 +1,9 @@
 """What the kubelet makes of a sub-path that is missing: the mode that supervise relies on."""
 
 import json
-import time
 
 from contract.conftest import kubectl
+from support.waiting import until
 
 IMAGE = "python:3.11-slim"
 LOOK = "stat -c %a:%u /a /a/b /deep /whole; touch /a/x /a/b/x /whole/x; cat /dev/null"
@@ -39,13 +39,10 @@ def pod(user):
 def test_missing_sub_paths_of_an_empty_dir_are_open_to_every_user(namespaces):
     name = namespaces()
     kubectl("-n", name, "create", "-f", "-", manifest=pod(65531))
-    deadline = time.monotonic() + 60
-    while (phase := status(name)["phase"]) not in ("Succeeded", "Failed"):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    until(lambda: status(name)["phase"] in ("Succeeded", "Failed"), "the Pod does not end", 60)
     said = kubectl("-n", name, "logs", "folders")
     assert said.split() == ["777:0"] * 4, said
-    assert phase == "Succeeded"
+    assert status(name)["phase"] == "Succeeded"
 
 
 def status(namespace):

@@ -10,6 +10,7 @@ import pytest
 
 from support.release import DATA, CommandError, Raw, Release, condition, release
 from support.runs import begin, rows
+from support.waiting import until
 
 pytestmark = pytest.mark.e2e
 
@@ -47,10 +48,12 @@ def kept(release: Release, run: str) -> set[str]:
 
 
 def until_removed(release: Release, run: str) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not entry(release, run)["removed_at"]:
-        assert time.monotonic() < deadline
-        time.sleep(1)
+    until(
+        lambda: entry(release, run)["removed_at"],
+        f"the results of {run} are not removed",
+        WAIT_SECONDS,
+        step_seconds=1,
+    )
     time.sleep(2)
 
 

@@ -8,10 +8,11 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from support.waiting import until
 
 FOLDER = Path(__file__).parents[2] / "operator" / "securebench" / "grading"
 BOOT = (
@@ -54,10 +55,12 @@ def judge(
         cwd=work, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        deadline = time.monotonic() + SECONDS
-        while not Path(path).exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(
+            lambda: Path(path).exists() or worker.poll() is not None,
+            "the worker makes no socket",
+            SECONDS,
+            step_seconds=0.01,
+        )
         files = (str(folder / "candidate.txt"), str(folder / "tests.json"))
         done = subprocess.run(
             program(tools, "test", path, *files, declared, *again),

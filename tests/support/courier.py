@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from typing import NamedTuple
 from securebench.protocol.bounds import CandidateBounds
 from securebench.protocol.extraction import Extraction, Problem
 from support.supervise_build import VOLUMES_HERE, Edit, built
+from support.waiting import until
 
 SECONDS = 60
 """When a test fails because the program still runs."""
@@ -82,10 +82,12 @@ def started(volumes: Path, spec: str, *edits: Edit) -> Iterator[subprocess.Popen
     words = [str(courier(*edits)), "courier", "--spec", spec]
     with subprocess.Popen(words, cwd=volumes, stderr=subprocess.PIPE) as process:
         try:
-            deadline = time.monotonic() + SECONDS
-            while process.poll() is None and not _takes_signals(process.pid):
-                assert time.monotonic() < deadline
-                time.sleep(0.0005)
+            until(
+                lambda: process.poll() is not None or _takes_signals(process.pid),
+                "the courier takes no signals",
+                SECONDS,
+                step_seconds=0.0005,
+            )
             yield process
         finally:
             process.kill()

@@ -10,15 +10,21 @@ SECONDS = 480
 """Longest that anything may take on a busy machine, unless a test says otherwise."""
 
 
-def until(what: Callable[[], object], why: str, seconds: float = SECONDS) -> None:
+def until(
+    what: Callable[[], object],
+    why: str,
+    seconds: float = SECONDS,
+    step_seconds: float = STEP_SECONDS,
+) -> None:
     """Wait until something holds.
 
     Args:
         what: Asked again and again.
         why: What it means that it does not hold.
         seconds: How long at most.
+        step_seconds: Pause before it is asked again.
     """
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline, f"{why}: not within {seconds:g} s"
-        time.sleep(STEP_SECONDS)
+        time.sleep(step_seconds)

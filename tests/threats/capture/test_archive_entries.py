@@ -19,6 +19,7 @@ import pytest
 from securebench.protocol.bounds import CandidateBounds
 from securebench.protocol.extraction import Problem
 from support.courier import seal_spec, started
+from support.waiting import until
 from threats.capture import trap_agents as live
 from threats.capture.bundles import (
     WORKSPACE,
@@ -204,13 +205,18 @@ def test_a_107_twin_without_the_bound(sparse: Path) -> None:
         (volumes / name).mkdir()
     spec = seal_spec(WORKSPACE, CandidateBounds(workspace_bytes=2 * TEBIBYTE), ())
     draft = volumes / "candidate/.workspace.tar.new"
-    deadline = time.monotonic() + WRITING_SECONDS
     with started(volumes, spec) as process:
         process.send_signal(signal.SIGTERM)
-        while not draft.exists() or draft.stat().st_size < ENDLESS_BYTES:
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(
+            lambda: (
+                process.poll() is not None
+                or (draft.exists() and draft.stat().st_size >= ENDLESS_BYTES)
+            ),
+            "the draft does not grow",
+            WRITING_SECONDS,
+            step_seconds=0.01,
+        )
+        assert process.poll() is None, "the courier ended"
 
 
 REGIONS = 1_000_000

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import tarfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 
 from securebench.protocol.extraction import Problem
 from support.supervise_build import Edit
+from support.waiting import until
 from threats.capture import trap_agents as live
 from threats.capture.bundles import (
     archived,
@@ -245,9 +245,12 @@ def test_a_101_attack_on_a_workspace(swapped: Path, secret: str) -> None:
 
 
 def test_a_101_twin_without_the_flag(swapped: Path, secret: str) -> None:
-    deadline = time.monotonic() + SWAP_SECONDS
-    while not hits(sealed_file(swapped, "out/answer.txt", *FOLLOWS).content, secret):
-        assert time.monotonic() < deadline
+    until(
+        lambda: hits(sealed_file(swapped, "out/answer.txt", *FOLLOWS).content, secret),
+        "no swap was in time",
+        SWAP_SECONDS,
+        step_seconds=0,
+    )
 
 
 @pytest.mark.trials(live.WORKING)

@@ -242,7 +242,7 @@ def get(space: str, kind: str, name: str) -> Raw:
     return found
 
 
-def until(space: str, name: str, phase: str) -> Raw:
+def pod_in_phase(space: str, name: str, phase: str) -> Raw:
     """Return a Pod when it has reached a phase."""
     late = time.monotonic() + SECONDS
     while True:
@@ -271,14 +271,14 @@ def start_listeners(space: str, run: Run, other: Run) -> dict[str, str]:
     }
     create(space, *map(listening, wanted.values()))
     return {
-        name: until(space, pod["metadata"]["name"], "Running")["status"]["podIP"]
+        name: pod_in_phase(space, pod["metadata"]["name"], "Running")["status"]["podIP"]
         for name, pod in wanted.items()
     }
 
 
 def observed(space: str, pod: Raw) -> dict[str, str]:
     """Return the state by the number of an address that a probing Pod found."""
-    ended = until(space, pod["metadata"]["name"], "Succeeded")
+    ended = pod_in_phase(space, pod["metadata"]["name"], "Succeeded")
     (status,) = ended["status"]["containerStatuses"]
     states: dict[str, str] = json.loads(status["state"]["terminated"]["message"])["targets"]
     return states

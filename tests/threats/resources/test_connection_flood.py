@@ -15,6 +15,7 @@ from prometheus_client import make_wsgi_app, start_http_server
 
 from securebench.controller.process.http_port import serve
 from support.release import OPERATOR, Raw, Record, Release, benchmark_run, keyed_pack, release
+from support.waiting import until
 from threats.kit.batch import IMAGE, Batch, Trial
 
 PORT = 9090
@@ -91,10 +92,7 @@ def test_a_202_twin_of_the_threads() -> None:
     before = threading.active_count()
     try:
         with idle_connections(server.server_address[1]):
-            deadline = time.monotonic() + 60
-            while threading.active_count() < before + 10:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+            until(lambda: threading.active_count() >= before + 10, "no thread for a connection", 60)
     finally:
         server.shutdown()
         server.server_close()
@@ -163,9 +161,12 @@ def test_a_202_twin(served: Release) -> None:
     served.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "free"}, "spec": spec})
     served.kubectl("wait", "--for=condition=Ready", "pod/free", "--timeout=60s")
 
-    deadline = time.monotonic() + 60  # a flood counts what is accepted within a second
-    while flood(served, "free", SOME_CONNECTIONS) == 0:
-        assert time.monotonic() < deadline
+    until(  # a flood counts what is accepted within a second
+        lambda: flood(served, "free", SOME_CONNECTIONS) > 0,
+        "no connection is accepted",
+        60,
+        step_seconds=0,
+    )
 
 
 def test_a_202_honest(served: Release) -> None:

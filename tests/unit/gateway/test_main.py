@@ -7,7 +7,6 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -21,6 +20,7 @@ from securebench.gateway.net.dial import RESOLVER_THREADS
 from securebench.protocol.gateway import CONFIG_FILE, LAUNCHES, ProviderConfig, encode
 from securebench.protocol.sidecar import Route
 from support.gateways import EC_KEY, POD, PROVIDER, Running, config, jwk, launch, write_keys
+from support.waiting import until
 
 PROGRAM = """
 import sys
@@ -35,11 +35,13 @@ def process(folder, ready):
     """Run a gateway until it listens; yield it."""
     started = subprocess.Popen([sys.executable, "-c", PROGRAM, folder, ready])
     try:
-        end = time.monotonic() + 30
-        while not (ready.exists() and ready.read_text()):
-            assert started.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        until(
+            lambda: started.poll() is not None or (ready.exists() and ready.read_text()),
+            "the gateway does not listen",
+            30,
+            step_seconds=0.02,
+        )
+        assert started.poll() is None
         yield started
     finally:
         started.kill()
