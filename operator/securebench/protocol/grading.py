@@ -1,7 +1,7 @@
 """What manifests and the programs of task images both know.
 
 Those programs run alone, without this package: they repeat what they need of it, and a test
-compares (tests/unit/manifests/test_task_programs.py).
+compares (tests/unit/run/pods/test_task_programs.py).
 """
 
 from __future__ import annotations

@@ -27,6 +27,9 @@ _OTHER_FORMS = re.compile(
     r"|\bruling \d|docs/decisions/\d",
     re.IGNORECASE,
 )
+_TESTS = re.compile(r"\btests/[\w./-]+\.py\b")
+MADE_UP = "tests/test_x.py"
+"""Of a repository that an agent works on."""
 _HEADING = re.compile(r"#{2,6} (\d+(?:\.\d+)*)\b")
 _NUMBERED = re.compile(r"(?:\| (\d+(?:\.\d+)*) \||(\d+)\. |\* \*\*(\d+\.\d+)\*\*)")
 
@@ -84,6 +87,16 @@ def test_every_citation_is_in_the_repository() -> None:
         if citation not in known()
     }
     assert not lost
+
+
+def test_every_test_that_the_product_names_is_there() -> None:
+    named = {
+        path
+        for module in (ROOT / "operator").rglob("*.py")
+        for path in _TESTS.findall(module.read_text(encoding="utf-8"))
+    }
+    assert named
+    assert {path for path in named - {MADE_UP} if not (ROOT / path).is_file()} == set()
 
 
 def test_code_cites_in_one_form() -> None:
