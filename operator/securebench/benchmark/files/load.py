@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.benchmark.files.assets import asset_source
+from securebench.benchmark.files.entries import named_file_problems
 from securebench.benchmark.pack.environment import EnvironmentProblem, environment_problems
 from securebench.benchmark.pack.lane_plan import TASK_FILE, check_task_file, materialization_plan
 from securebench.benchmark.pack.oracle import ANSWERS_FILE
@@ -169,10 +170,13 @@ def read_answers(folder: Path) -> bytes | None:
     """Return the content of a pack's reference answers, or None where it has none.
 
     Raises:
-        PackError: The file is reached by a symlink or cannot be read.
+        PackError: The file is reached by a symlink, is no regular file, or cannot be read.
     """
     try:
-        return pack_file(folder, ANSWERS_FILE).read_bytes()
+        path = pack_file(folder, ANSWERS_FILE)
+        for problem in named_file_problems(path):
+            raise problem
+        return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -1,6 +1,7 @@
 """Reference answers of a pack (design 10)."""
 
 import json
+import os
 
 import pytest
 
@@ -145,4 +146,11 @@ def test_a_symlink_is_refused(link, tmp_path):
 def test_a_folder_in_its_place_cannot_be_read(tmp_path):
     (tmp_path / "oracle/answers.jsonl").mkdir(parents=True)
     with pytest.raises(PackError, match=r"oracle/answers\.jsonl: cannot be read: Is a directory"):
+        read_answers(tmp_path)
+
+
+def test_answers_that_are_no_file_are_not_opened(tmp_path):
+    (tmp_path / "oracle").mkdir()
+    os.mkfifo(tmp_path / "oracle/answers.jsonl")
+    with pytest.raises(PackError, match="is a FIFO"):
         read_answers(tmp_path)
