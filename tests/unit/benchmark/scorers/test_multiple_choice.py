@@ -125,7 +125,7 @@ def test_unusable_choices(choices):
 def test_letters_end_at_z():
     choices = [f"item {number}" for number in range(27)]
     assert verify("z", {"choices": choices[:26]}, {"answer": 25}).passed
-    with pytest.raises(VerifierConfigurationError, match="27 input.choices"):
+    with pytest.raises(VerifierConfigurationError, match=r"27 input\.choices"):
         verify("a", {"choices": choices}, {"answer": 0})
 
 
