@@ -246,16 +246,8 @@ class Request:
         except RefusedHeadersError as error:
             raise RefusedCallError(RequestRefusal.BAD_REQUEST, error.reason) from error
         target = self._provider.target(self._exchange.head.target, self._config.base)
-        return UpstreamRequest(
-            self._provider,
-            self._config,
-            target,
-            headers,
-            body.data,
-            key,
-            body.is_streamed,
-            body.model,
-        )
+        sent = body.data, key, body.is_streamed, body.model
+        return UpstreamRequest(self._provider, self._config, target, headers, *sent)
 
     async def _raw(self) -> bytes:
         limit = self._gateway.config.limits.request_bytes

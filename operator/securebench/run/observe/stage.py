@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from securebench.core.json_values import text_at
 from securebench.core.reasons import (
     DISK_LIMIT_EXCEEDED,
     EGRESS_SETUP_FAILED,
@@ -34,7 +33,7 @@ from securebench.run.layout import (
     VERIFIER,
 )
 from securebench.run.observe.pods import ContainerView, PodView, Terminated
-from securebench.run.observe.termination import BadMessageError, command_report, decode
+from securebench.run.observe.termination import command_report, error_words
 from securebench.run.plan.model import RunPolicy, VerifierKind
 
 STAGED_CANDIDATE = "candidate"
@@ -164,9 +163,7 @@ def _after_main(view: PodView, kind: VerifierKind | None, end: Terminated) -> St
     if kind is None:
         verdict = _preflight_end(end) or verdict
     if kind is VerifierKind.CODE:
-        verdict = _no_candidate_container(end) or verdict
-    if kind is VerifierKind.CODE and verdict in {Ended(Code.DONE), Ended(Code.FAILED)}:
-        verdict = _candidate_end(view, verdict)
+        verdict = _code_end(view, verdict)
     if isinstance(verdict, Interrupted) or kind is VerifierKind.TEXT:
         return verdict
     return _after_courier(view, verdict)
@@ -237,17 +234,6 @@ def _preflight_end(end: Terminated) -> Interrupted | None:
     return Interrupted(PREFLIGHT_FAILED, report.error or f"exit code {report.exit_code}")
 
 
-def _no_candidate_container(end: Terminated) -> Interrupted | None:
-    """Return the end of tests that found no container of the candidate to talk to, or None.
-
-    They wait in a phase of their own. No code of the candidate has run by then.
-    """
-    if end.exit_code != Code.PHASE_FAILED:
-        return None
-    words = "the tests waited for the candidate's container in vain"
-    return Interrupted(MATERIALIZATION_FAILED, words)
-
-
 def _text_end(view: PodView, end: Terminated) -> Interrupted | Ended:
     if end.exit_code == 0:
         return Ended(0)
@@ -296,8 +282,14 @@ def _limit(view: PodView, end: Terminated) -> Ended | None:
     return _disk_limit(view, end.exit_code)
 
 
-def _candidate_end(view: PodView, verdict: Ended) -> Ended:
-    """Return the end of tests, with what their candidate did to its own container."""
+def _code_end(view: PodView, verdict: Interrupted | Ended) -> Interrupted | Ended:
+    """Return the end of tests, with what became of their candidate's own container."""
+    if verdict == Ended(Code.PHASE_FAILED):
+        # They wait for it in a phase of their own; no code of the candidate has run by then.
+        words = "the tests waited for the candidate's container in vain"
+        return Interrupted(MATERIALIZATION_FAILED, words)
+    if verdict not in {Ended(Code.DONE), Ended(Code.FAILED)}:
+        return verdict
     # The kubelet starts it again when candidate code ends it.
     candidate = view.containers.get(CANDIDATE_CONTAINER)
     both = (candidate.terminated, candidate.previous) if candidate is not None else ()
@@ -305,7 +297,7 @@ def _candidate_end(view: PodView, verdict: Ended) -> Ended:
     if any(end.exit_code == Code.TAMPERED for end in ends):
         message = "the candidate told the supervise of its container to stop"
         return Ended(Code.TAMPERED, SUPERVISOR_KILLED, message)
-    if verdict.code == Code.FAILED and any(memory_kills(end) for end in ends):
+    if verdict == Ended(Code.FAILED) and any(memory_kills(end) for end in ends):
         message = "the memory limit ended the candidate or a process of it"
         return Ended(Code.FAILED, OOM_KILLED, message)
     return verdict
@@ -403,9 +395,4 @@ def _deleting(view: PodView, lost_at: float, now: float) -> Stage:
 
 
 def _words(end: Terminated) -> str:
-    """Return how a program of ours ended, in its own words where it left some."""
-    try:
-        said = text_at(decode(end.message), "error")
-    except BadMessageError:
-        said = end.message
-    return f"exit code {end.exit_code}, {said or end.reason}"[:500]
+    return f"exit code {end.exit_code}, {error_words(end.message) or end.reason}"[:500]

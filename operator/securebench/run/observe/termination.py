@@ -69,6 +69,14 @@ def container_usage(message: str) -> ContainerUsage:
     )
 
 
+def error_words(message: str) -> str:
+    """Return what a program of ours said went wrong; a message that is no report as it is."""
+    try:
+        return _text(decode(message), "error")
+    except BadMessageError:
+        return message
+
+
 def sealed_candidate(message: str, launch: int) -> tuple[SealedCandidate, StreamInfo, StreamInfo]:
     """Decode the courier's message after sealing.
 
