@@ -10,7 +10,7 @@ from chaos.kit.node_run import NodeRun
 from securebench.core.names import ROLE_LABEL
 from support.node import Process, kill_process, restart_daemon
 from support.release import CHART, OPERATOR, RELEASE, Raw, call, condition
-from support.waiting import until
+from support.waiting import KUBECTL_TIMEOUT, until
 
 Fault = Callable[[NodeRun, Random], None]
 
@@ -25,7 +25,7 @@ def kill_operator(run: NodeRun, _: Random) -> None:
 
 def evict_operator(run: NodeRun, _: Random) -> None:
     _evict(run, OPERATOR)
-    run.own.kubectl("rollout", "status", f"statefulset/{RELEASE}", "--timeout=120s")
+    run.own.kubectl("rollout", "status", f"statefulset/{RELEASE}", KUBECTL_TIMEOUT)
 
 
 def upgrade_operator(run: NodeRun, random: Random) -> None:

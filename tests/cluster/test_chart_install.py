@@ -18,7 +18,7 @@ import yaml
 
 from cluster.shell import kubeconfig
 from support.documented import Reader
-from support.waiting import until
+from support.waiting import COMMAND_SECONDS, KUBECTL_TIMEOUT, until
 
 pytestmark = pytest.mark.cluster
 
@@ -35,8 +35,10 @@ PUSHED = "--values ~/.cache/securebench/images/pushed.yaml"
 EVERYTHING = f"{OWN_KINDS},benchmarkruns,persistentvolumeclaims,secrets"
 
 
-def tool(*arguments: str, timeout: float = 60) -> str:
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=timeout)
+def tool(*arguments: str) -> str:
+    done = subprocess.run(
+        arguments, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS
+    )
     assert done.returncode == 0, f"{' '.join(arguments)}: {done.stderr or done.stdout}"
     return done.stdout
 
@@ -52,11 +54,11 @@ class Release(NamedTuple):
 
     namespace: str
 
-    def kubectl(self, *arguments: str, timeout: float = 60) -> str:
-        return tool("kubectl", "-n", self.namespace, *arguments, timeout=timeout)
+    def kubectl(self, *arguments: str) -> str:
+        return tool("kubectl", "-n", self.namespace, *arguments)
 
     def helm(self, verb: str, *arguments: str) -> str:
-        return tool("helm", verb, "securebench", "-n", self.namespace, *arguments, timeout=240)
+        return tool("helm", verb, "securebench", "-n", self.namespace, *arguments)
 
     def start(self, folder: Path) -> str:
         """Apply a pack's kustomization and return the run's name."""
@@ -91,7 +93,7 @@ def namespace() -> Iterator[Release]:
     try:
         yield Release(name)
     finally:
-        tool("kubectl", "delete", "namespace", name, "--ignore-not-found", timeout=180)
+        tool("kubectl", "delete", "namespace", name, "--ignore-not-found")
         recycle()
 
 
@@ -230,11 +232,11 @@ def uninstall(release: Release, folder: Path) -> None:
     assert harness_pods(release)
     assert release.get(CLAIM)["status"]["phase"] == "Bound"
 
-    release.kubectl("delete", f"brun/{run}", "--timeout=20s")
+    release.kubectl("delete", f"brun/{run}", KUBECTL_TIMEOUT)
     until(lambda: not release.names("pods,networkpolicies"), "the run's Pods and policy are gone")
     release.start(PACK)
-    release.kubectl("delete", CLAIM, "--timeout=60s")
-    tool("kubectl", "delete", "namespace", release.namespace, "--timeout=90s", timeout=100)
+    release.kubectl("delete", CLAIM, KUBECTL_TIMEOUT)
+    tool("kubectl", "delete", "namespace", release.namespace, KUBECTL_TIMEOUT)
 
 
 def absent(*what: str) -> str:

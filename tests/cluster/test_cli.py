@@ -18,7 +18,7 @@ from cluster.shell import Command, Shell, api_server, kubeconfig, write_pack, wr
 from securebench.core.names import ROLE_LABEL
 from securebench.run.state.entries import LaunchBegun
 from support.release import DATA, OPERATOR, CommandError, Release
-from support.waiting import until
+from support.waiting import KUBECTL_TIMEOUT, until
 
 pytestmark = pytest.mark.cluster
 
@@ -293,7 +293,7 @@ def test_a_lost_connection_and_a_lost_operator(
         assert "PASS c" not in command.stderr
         place.kubectl("delete", "pod", OPERATOR, "--wait=false")
         end = command.end()
-    place.kubectl("rollout", "status", "statefulset/securebench", "--timeout=120s")
+    place.kubectl("rollout", "status", "statefulset/securebench", KUBECTL_TIMEOUT)
     counts = "total=3 verification=complete verified=3 passed=3"
     assert (end.code, end.stdout) == (0, last_line("followed", counts, shell.folder / "out"))
     assert [line for line in lines(end.stderr) if "PASS" in line] == [
@@ -525,7 +525,7 @@ def test_what_submitters_and_viewers_may_do(
     )
     assert viewer.kubectl("apply", "-f", "-", stdin=body).code == 1
     assert submitter.kubectl("apply", "-f", "-", stdin=body).code == 0
-    waited = ("wait", "--for=condition=Complete", "brun/submitted", "--timeout=120s")
+    waited = ("wait", "--for=condition=Complete", "brun/submitted", KUBECTL_TIMEOUT)
     assert submitter.kubectl(*waited).code == 0
     run = json.loads(viewer.kubectl("get", "brun", "submitted", "-o", "json").stdout)
     assert run["status"]["tasks"]["done"] == 1

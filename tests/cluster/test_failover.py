@@ -25,7 +25,7 @@ from securebench.run.state.entries import Continued
 from support.comparable import comparable
 from support.node import processes
 from support.release import DATA, CommandError, Release, condition, release
-from support.waiting import until
+from support.waiting import KUBECTL_TIMEOUT, until
 
 pytestmark = pytest.mark.cluster
 
@@ -96,7 +96,7 @@ def fail_over(own: Release, number: int) -> float:
         wait_for_another(own, before)
         seconds = time.monotonic() - began
     assert seconds < MOST_SECONDS
-    own.kubectl("rollout", "status", "statefulset/securebench", "--timeout=120s")
+    own.kubectl("rollout", "status", "statefulset/securebench", KUBECTL_TIMEOUT)
     return seconds
 
 

@@ -13,7 +13,7 @@ import pytest
 from cluster.shell import Command, Outcome, Shell, write_pack
 from support.release import CommandError, Raw, Release, benchmark_run, condition
 from support.runs import begin, rows
-from support.waiting import until
+from support.waiting import KUBECTL_TIMEOUT, until
 
 pytestmark = pytest.mark.cluster
 
@@ -153,7 +153,7 @@ def test_a_run_that_is_deleted_under_the_command(begun: Begun) -> None:
 def late(place: Release) -> str:
     """Return a run that ended at its deadline."""
     run = begin(place, rows(1), "sleep 600", activeDeadlineSeconds=1)
-    place.kubectl("wait", "--for=condition=Complete", f"brun/{run}", "--timeout=120s")
+    place.kubectl("wait", "--for=condition=Complete", f"brun/{run}", KUBECTL_TIMEOUT)
     return run
 
 

@@ -13,12 +13,12 @@ from securebench.cluster.client import connect
 from securebench.cluster.port import ObjectKind
 from securebench.cluster.wire import classify
 from support.fake_cluster import FakeCluster
+from support.waiting import COMMAND_SECONDS, KUBECTL_TIMEOUT
 
 ANSWERS = json.loads(
     (Path(__file__).parents[1] / "support" / "kube_answers.json").read_text(encoding="utf-8")
 )
 IMAGE = "python:3.11-slim"
-WAIT = "--timeout=60s"
 CLOSED_LATE = (
     "ignore:Exception ignored in. .*(Transport|socket):pytest.PytestUnraisableExceptionWarning"
 )
@@ -41,7 +41,7 @@ def kubectl(*words, manifest=None):
         capture_output=True,
         text=True,
         check=False,
-        timeout=90,
+        timeout=COMMAND_SECONDS,
     )
     assert result.returncode == 0, result.stderr
     return result.stdout
@@ -57,7 +57,7 @@ def make_namespace(*, labels=None, objects=()):
         "-",
         manifest={"apiVersion": "v1", "kind": "Namespace", "metadata": metadata},
     )
-    kubectl("-n", name, "wait", "--for=create", "serviceaccount/default", "--timeout=30s")
+    kubectl("-n", name, "wait", "--for=create", "serviceaccount/default", KUBECTL_TIMEOUT)
     for item in objects:
         kubectl("-n", name, "create", "-f", "-", manifest=item)
         if item["kind"] == "ResourceQuota":
@@ -88,7 +88,7 @@ class RealWorld:
         namespace = ("-n", self.cluster.namespace)
         gate = '[{"op": "remove", "path": "/spec/schedulingGates"}]'
         kubectl(*namespace, "patch", "pod", name, "--type=json", "-p", gate)
-        kubectl(*namespace, "wait", "--for=condition=Ready", f"pod/{name}", WAIT)
+        kubectl(*namespace, "wait", "--for=condition=Ready", f"pod/{name}", KUBECTL_TIMEOUT)
 
 
 def needs_cluster():
@@ -178,7 +178,7 @@ def sleeping_pod():
     spec = {"terminationGracePeriodSeconds": 1, "containers": [container]}
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
     kubectl("-n", namespace, "create", "-f", "-", manifest=manifest)
-    kubectl("-n", namespace, "wait", "--for=condition=Ready", "pod/a", WAIT)
+    kubectl("-n", namespace, "wait", "--for=condition=Ready", "pod/a", KUBECTL_TIMEOUT)
     yield namespace, "a"
     kubectl("delete", "namespace", namespace, "--wait=false")
 

@@ -6,6 +6,7 @@ import pytest
 
 from support.release import call, release
 from support.runs import STUCK, begin, is_running, rows
+from support.waiting import KUBECTL_TIMEOUT
 
 pytestmark = pytest.mark.e2e
 
@@ -18,8 +19,8 @@ def test_run_and_namespace_are_deleted_without_hanging(replicas: int) -> None:
             own.wait(run, lambda _, run=run: is_running(own, run))  # type: ignore[misc]
         if not replicas:
             own.scale(0)
-        own.kubectl("delete", "benchmarkrun", deleted, "--timeout=20s")
+        own.kubectl("delete", "benchmarkrun", deleted, KUBECTL_TIMEOUT)
         if replicas:
             label = f"securebench.dev/run={deleted}"
-            own.kubectl("wait", "--for=delete", "pod", "-l", label, "--timeout=60s")
-        call("kubectl", "delete", "namespace", own.namespace, "--timeout=150s", seconds=160)
+            own.kubectl("wait", "--for=delete", "pod", "-l", label, KUBECTL_TIMEOUT)
+        call("kubectl", "delete", "namespace", own.namespace, KUBECTL_TIMEOUT)

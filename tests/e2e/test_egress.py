@@ -20,7 +20,7 @@ from outside import journal, places
 from securebench.run.state.entries import LaunchLost, Opened
 from support.release import OPERATOR, Raw, Release, condition
 from support.runs import begin, rows
-from support.waiting import until
+from support.waiting import KUBECTL_TIMEOUT, until
 
 pytestmark = pytest.mark.e2e
 
@@ -82,7 +82,7 @@ def test_an_agent_reaches_what_is_listed_and_nothing_else(own: Release) -> None:
     assert "; open: gateway" in isolation["message"]
     until(lambda: not left(own, uid), "the gateway is taken away")
     assert len(objects(own, "networkpolicy", uid)) == 3
-    own.kubectl("delete", "benchmarkrun", run, "--timeout=60s")
+    own.kubectl("delete", "benchmarkrun", run, KUBECTL_TIMEOUT)
     until(lambda: not objects(own, "networkpolicy", uid), "the policies are taken away")
 
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from support.release import ROOT, Release, condition
+from support.waiting import KUBECTL_TIMEOUT
 
 pytestmark = pytest.mark.e2e
 
@@ -59,9 +60,7 @@ def applied(shared: Release, overlays: Path) -> Release:
 
 @pytest.mark.parametrize("pack", PACKS, ids=lambda pack: pack.name)
 def test_a_pack_is_applied_and_ends_with_a_score(pack: Path, applied: Release) -> None:
-    applied.kubectl(
-        "wait", "--for=condition=Complete", f"brun/{pack.name}", "--timeout=300s", seconds=320
-    )
+    applied.kubectl("wait", "--for=condition=Complete", f"brun/{pack.name}", KUBECTL_TIMEOUT)
     rows = min(ROWS, len((pack / "tasks.jsonl").read_text(encoding="utf-8").splitlines()))
     run = applied.get("brun", pack.name)
     passed = run["status"]["score"]["passed"]

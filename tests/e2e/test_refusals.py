@@ -9,6 +9,7 @@ import pytest
 
 from support.release import DATA, Raw, Release, condition, release
 from support.runs import begin, outcomes, row, rows, tasks
+from support.waiting import KUBECTL_TIMEOUT
 
 pytestmark = pytest.mark.e2e
 
@@ -26,7 +27,7 @@ def with_object(own: Release, body: Raw) -> Iterator[None]:
     own.create(body)
     kind, name = body["kind"], body["metadata"]["name"]
     if kind == "ResourceQuota":
-        own.kubectl("wait", "--for=jsonpath={.status.hard}", f"{kind}/{name}", "--timeout=30s")
+        own.kubectl("wait", "--for=jsonpath={.status.hard}", f"{kind}/{name}", KUBECTL_TIMEOUT)
     try:
         yield
     finally:

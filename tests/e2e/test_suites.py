@@ -14,7 +14,7 @@ from cluster.shell import kubeconfig
 from securebench.core.names import SUITE_CELL_ANNOTATION, SUITE_LABEL
 from support.documented import Reader
 from support.release import ROOT, Raw, Release, condition
-from support.waiting import until
+from support.waiting import KUBECTL_TIMEOUT, until
 
 pytestmark = pytest.mark.e2e
 
@@ -46,7 +46,7 @@ def page(shared: Release, tmp_path: Path) -> Iterator[Reader]:
 
 def test_a_suite_is_applied_and_run_again(shared: Release, page: Reader) -> None:
     page.run_next()
-    shared.kubectl("wait", "--for=condition=Ready", "bsuite/nightly", "--timeout=300s", seconds=320)
+    shared.kubectl("wait", "--for=condition=Ready", "bsuite/nightly", KUBECTL_TIMEOUT)
     first = runs(shared)
     assert len(first) == 4
     assert {cell.split("/")[0] for cell in first.values()} == {"sums", "words"}

@@ -6,6 +6,7 @@ import pytest
 
 from support.release import Raw, Release, benchmark_run, condition, keyed_pack
 from support.runs import MANIFEST, NO_IMAGE, begin, row, rows
+from support.waiting import KUBECTL_TIMEOUT
 
 pytestmark = pytest.mark.e2e
 
@@ -26,7 +27,7 @@ def test_an_image_that_cannot_be_pulled_is_told_before_the_run_ends(shared: Rele
     seen = shared.wait(run, lambda run: names_image(image, run), TOLD_SECONDS)
     assert condition(seen)["status"] == "Unknown"
     shared.patch(run, {"cancel": "Immediate"})
-    shared.kubectl("wait", "--for=condition=Complete", f"brun/{run}", "--timeout=60s")
+    shared.kubectl("wait", "--for=condition=Complete", f"brun/{run}", KUBECTL_TIMEOUT)
     assert condition(shared.get("brun", run))["reason"] == "Cancelled"
 
 

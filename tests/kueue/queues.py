@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from kueue.controller import only
 from securebench.core.names import QUEUE_LABEL
 from support.release import Raw, Release, call
+from support.waiting import KUBECTL_TIMEOUT
 
 API = "kueue.x-k8s.io/v1beta2"
 QUEUE = "team-a"
@@ -55,7 +56,7 @@ class Queue:
         """Delete it, and first what is in it: no finalizer of Kueue may outlive its controller."""
         self._installed.kubectl("delete", "benchmarkruns", "--all")
         self._installed.kubectl("delete", "pods", "-l", QUEUE_LABEL)
-        self._installed.kubectl("wait", "--for=delete", "workloads", "--all", "--timeout=60s")
+        self._installed.kubectl("wait", "--for=delete", "workloads", "--all", KUBECTL_TIMEOUT)
         self._installed.kubectl("delete", "localqueues", "--all")
         call("kubectl", "delete", "clusterqueue,resourceflavor", self._shared)
         call("kubectl", "delete", "workloadpriorityclass", URGENT)

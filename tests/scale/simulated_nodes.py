@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from support.release import CHART, Raw, call, namespace
+from support.waiting import KUBECTL_TIMEOUT
 
 STAGES = Path(__file__).parents[1] / "cluster" / "kwok-stages.yaml"
 MANAGED = "kwok.x-k8s.io/node"
@@ -88,7 +89,7 @@ def simulated(root: Path, nodes: int, log: IO[str]) -> Iterator[str]:
         with kwok(log):
             try:
                 call("kubectl", "create", "-f", "-", stdin=text.encode())
-                call("kubectl", "wait", "--for=condition=Ready", "--timeout=60s", "node", *names)
+                call("kubectl", "wait", "--for=condition=Ready", KUBECTL_TIMEOUT, "node", *names)
                 call("kubectl", "-n", space, "wait", "--for=create", "serviceaccount/default")
                 yield space
             finally:

@@ -19,6 +19,7 @@ import pytest
 
 from securebench.controller.volume.journal import decode
 from support import api
+from support.waiting import COMMAND_SECONDS, KUBECTL_TIMEOUT
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "securebench"
@@ -37,7 +38,7 @@ class CommandError(AssertionError):
     """A command of the user failed; the text is what it printed."""
 
 
-def call(*words: str, stdin: bytes | None = None, seconds: float = 120) -> bytes:
+def call(*words: str, stdin: bytes | None = None, seconds: float = COMMAND_SECONDS) -> bytes:
     """Run a program and return its standard output."""
     done = subprocess.run(words, input=stdin, capture_output=True, check=False, timeout=seconds)
     if done.returncode != 0:
@@ -64,7 +65,9 @@ class Release:
 
     namespace: str
 
-    def kubectl(self, *words: str, stdin: bytes | None = None, seconds: float = 120) -> str:
+    def kubectl(
+        self, *words: str, stdin: bytes | None = None, seconds: float = COMMAND_SECONDS
+    ) -> str:
         """Run kubectl in the namespace."""
         out = call("kubectl", "-n", self.namespace, *words, stdin=stdin, seconds=seconds)
         return out.decode()
@@ -148,9 +151,9 @@ class Release:
         """Start or stop the operator and wait until it is so."""
         self.kubectl("scale", "statefulset", RELEASE, f"--replicas={replicas}")
         if replicas:
-            self.kubectl("rollout", "status", f"statefulset/{RELEASE}", "--timeout=120s")
+            self.kubectl("rollout", "status", f"statefulset/{RELEASE}", KUBECTL_TIMEOUT)
         else:
-            self.kubectl("wait", "--for=delete", f"pod/{OPERATOR}", "--timeout=120s")
+            self.kubectl("wait", "--for=delete", f"pod/{OPERATOR}", KUBECTL_TIMEOUT)
 
     def _story(self, seen: Raw) -> str:
         status = json.dumps(seen.get("status"), indent=1)
@@ -224,5 +227,5 @@ def install(name: str, flags: Sequence[str]) -> None:
     call("kubectl", "apply", "--server-side", "--force-conflicts", "-f", str(CHART / "crds"))
     helm = shutil.which("helm")
     assert helm is not None, "helm is not in PATH"
-    words = ["upgrade", "--install", RELEASE, str(CHART), "-n", name, "--wait", "--timeout=3m"]
-    call(helm, *words, *flags, seconds=240)
+    words = ["upgrade", "--install", RELEASE, str(CHART), "-n", name, "--wait", KUBECTL_TIMEOUT]
+    call(helm, *words, *flags)

@@ -8,6 +8,10 @@ from collections.abc import Callable
 STEP_SECONDS = 0.2
 SECONDS = 480
 """Longest that anything may take on a busy machine, unless a test says otherwise."""
+KUBECTL_TIMEOUT = f"--timeout={SECONDS}s"
+"""The same for a command of kubectl or helm that waits."""
+COMMAND_SECONDS = SECONDS + 20
+"""Longest that a command runs: it ends before it is killed, and says what it waited for."""
 
 
 def until(

@@ -12,6 +12,7 @@ from securebench.client.inspection import results as command
 from support.cli_fixtures import finished, interrupt, shell
 from support.cli_shell import Shell
 from support.release import CommandError, Raw, Release
+from support.waiting import KUBECTL_TIMEOUT
 from threats.honest import APP
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch
@@ -110,7 +111,7 @@ def test_a_350_twin(arena: Arena) -> None:
             "spec": spec,
         }
     )
-    release.kubectl("wait", "--for=condition=Ready", f"pod/{TWIN}", "--timeout=120s")
+    release.kubectl("wait", "--for=condition=Ready", f"pod/{TWIN}", KUBECTL_TIMEOUT)
     assert seen(release, TWIN) == {**NOTHING, "hidden": True}
     release.kubectl("delete", "pod", TWIN, "--wait=false")
 

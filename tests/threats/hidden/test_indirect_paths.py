@@ -8,6 +8,7 @@ import re
 import pytest
 
 from support.release import Raw
+from support.waiting import KUBECTL_TIMEOUT
 from threats import honest
 from threats.honest import APP, CHECK_ANSWER, assert_passed
 from threats.kit.arena import Arena
@@ -189,7 +190,7 @@ def fetchers(arena: Arena) -> tuple[Trial, Trial]:
     """Return a trial without a network and one that a second policy lets reach the host."""
     here, there = arena.place(OFFLINE).release, arena.place(ONLINE).release
     here.create(HOST)
-    here.kubectl("wait", "--for=condition=Ready", "pod/answers", "--timeout=60s")
+    here.kubectl("wait", "--for=condition=Ready", "pod/answers", KUBECTL_TIMEOUT)
     address = here.get("pod", "answers")["status"]["podIP"]
     there.create(_open(ONLINE.name, here.namespace))
     trials = tuple(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from support.release import Raw, call
+from support.waiting import KUBECTL_TIMEOUT
 from threats.kit.batch import IMAGE
 
 PORTS = (
@@ -221,7 +222,7 @@ def _create(namespace: str, *items: Raw) -> None:
 
 def _ready(namespace: str, name: str) -> Listener:
     words = ("kubectl", "-n", namespace)
-    call(*words, "wait", "--for=condition=Ready", f"pod/{name}", "--timeout=90s")
+    call(*words, "wait", "--for=condition=Ready", f"pod/{name}", KUBECTL_TIMEOUT)
     pod = json.loads(call(*words, "get", "pod", name, "-o", "json"))
     service = json.loads(call(*words, "get", "service", name, "-o", "json"))
     return Listener(

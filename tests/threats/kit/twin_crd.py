@@ -10,6 +10,7 @@ from typing import Any
 from securebench.run.api.base import KIND, PLURAL, VERSION
 from securebench.run.api.crd import benchmark_run_crd
 from support.release import CommandError, Raw, Release, call
+from support.waiting import KUBECTL_TIMEOUT
 
 GROUP = "twins.securebench.dev"
 RULES = ("x-kubernetes-validations", "pattern", "maxLength", "minLength")
@@ -37,7 +38,7 @@ def twin_crd() -> Iterator[None]:
     }
     call("kubectl", "create", "-f", "-", stdin=json.dumps(crd).encode())
     try:
-        call("kubectl", "wait", "--for=condition=Established", f"crd/{name}", "--timeout=60s")
+        call("kubectl", "wait", "--for=condition=Established", f"crd/{name}", KUBECTL_TIMEOUT)
         yield
     finally:
         call("kubectl", "delete", "crd", name)

@@ -15,7 +15,7 @@ from prometheus_client import make_wsgi_app, start_http_server
 
 from securebench.controller.process.http_port import serve
 from support.release import OPERATOR, Raw, Record, Release, benchmark_run, keyed_pack, release
-from support.waiting import until
+from support.waiting import KUBECTL_TIMEOUT, until
 from threats.kit.batch import IMAGE, Batch, Trial
 
 PORT = 9090
@@ -159,7 +159,7 @@ def test_a_202_twin(served: Release) -> None:
     container = {"name": "free", "image": IMAGE, "command": ["sleep", "300"]}
     spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
     served.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "free"}, "spec": spec})
-    served.kubectl("wait", "--for=condition=Ready", "pod/free", "--timeout=60s")
+    served.kubectl("wait", "--for=condition=Ready", "pod/free", KUBECTL_TIMEOUT)
 
     until(  # a flood counts what is accepted within a second
         lambda: flood(served, "free", SOME_CONNECTIONS) > 0,
