@@ -9,8 +9,7 @@ from pathlib import Path
 
 from securebench.benchmark.families.audit_rules import AuditRules, TaskRepository
 from securebench.benchmark.families.registry import audit_rules_for
-from securebench.benchmark.files.entries import named_file_problems, root_problems
-from securebench.benchmark.files.load import CheckedPack, check_pack, read_answers
+from securebench.benchmark.files.load import CheckedPack, check_upload, read_answers
 from securebench.benchmark.lint.pack_lint import LintFinding
 from securebench.benchmark.pack.lane_plan import TASK_FILE
 from securebench.benchmark.pack.oracle import ReferenceAnswer, reference_answers
@@ -89,7 +88,7 @@ def load_subject(
         limit: Rows behind this many are not read.
         task_file: Workspace path of the public payload.
     """
-    checked = _checked(manifest, tasks, limit, task_file)
+    checked = check_upload(manifest, tasks, limit=limit, task_file=task_file)
     answers: Mapping[str, ReferenceAnswer] = {}
     errors: tuple[InvalidInputError, ...] = ()
     try:
@@ -103,14 +102,3 @@ def load_subject(
     except InvalidInputError as broken:
         errors = (broken,)
     return Subject(manifest, tasks, checked, answers, errors, limit)
-
-
-def _checked(manifest: Path, tasks: Path, limit: int | None, task_file: str) -> CheckedPack:
-    unreadable = named_file_problems(manifest, tasks)
-    if unreadable:
-        return CheckedPack(None, (), unreadable)
-    checked = check_pack(manifest, tasks, limit=limit, task_file=task_file)
-    if checked.pack is None or checked.errors:
-        return checked
-    roots = checked.pack.manifest.asset_roots
-    return checked._replace(errors=root_problems(manifest, roots))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.benchmark.files.assets import asset_source
-from securebench.benchmark.files.entries import named_file_problems
+from securebench.benchmark.files.entries import named_file_problems, root_problems
 from securebench.benchmark.pack.environment import EnvironmentProblem, environment_problems
 from securebench.benchmark.pack.lane_plan import TASK_FILE, check_task_file, materialization_plan
 from securebench.benchmark.pack.oracle import ANSWERS_FILE
@@ -132,6 +132,24 @@ def check_pack(
     placed = _environment_errors(pack, compiled.tasks)
     rows = once_per_cause(in_file_order([*errors, *placed.rows]))
     return CheckedPack(pack, compiled.tasks, (*placed.manifest, *rows))
+
+
+def check_upload(
+    manifest: Path, tasks: Path, *, limit: int | None = None, task_file: str = TASK_FILE
+) -> CheckedPack:
+    """Collect what would stop a pack of this machine: its upload or, as ``check_pack``, its run.
+
+    The files that it names come first: a FIFO is not read. What else is no file and no folder is
+    told of packs without other errors.
+    """
+    unreadable = named_file_problems(manifest, tasks)
+    if unreadable:
+        return CheckedPack(None, (), unreadable)
+    checked = check_pack(manifest, tasks, limit=limit, task_file=task_file)
+    if checked.pack is None or checked.errors:
+        return checked
+    roots = checked.pack.manifest.asset_roots
+    return checked._replace(errors=root_problems(manifest, roots))
 
 
 def load_tasks(

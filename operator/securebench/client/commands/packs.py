@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from securebench.benchmark.files.bundle import files_receipt
-from securebench.benchmark.files.load import check_pack
+from securebench.benchmark.files.load import check_upload
 from securebench.client.output import print_error, print_json, print_line, print_table
-from securebench.client.packs.source import PackFiles, readable_source, valid_pack
+from securebench.client.packs.source import PackFiles, pack_source, valid_pack
 from securebench.client.submit.prepare import LocalPack
 from securebench.client.submit.submit import pack_folder
 from securebench.client.volume.connection import ClusterTarget, Connection, open_connection
@@ -62,8 +62,8 @@ def remove(name: str, target: ClusterTarget) -> int:
 
 def push(files: PackFiles, name: str | None, target: ClusterTarget) -> int:
     """Upload a pack and print its folder below ``packs/``; without a name, from id and digest."""
-    source = readable_source(files)
-    pack = valid_pack(source, check_pack(source.manifest, source.tasks))
+    source = pack_source(files)
+    pack = valid_pack(source, check_upload(source.manifest, source.tasks))
     folder = name or pack_folder(pack)
     sent = asyncio.run(_upload(pack, folder, target))
     print_line(f"pack {pack.id} path={folder} digest={pack.digest} uploaded={str(sent).lower()}")

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from securebench.benchmark.files.load import check_pack, load_benchmark_manifest, pack_file
+from securebench.benchmark.files.load import check_upload, load_benchmark_manifest, pack_file
 from securebench.benchmark.files.pack_digest import pack_digest
 from securebench.benchmark.pack.oracle import ANSWERS_FILE
 from securebench.benchmark.pack.paths import safe_relative_path
 from securebench.client.output import print_line
-from securebench.client.packs.source import PackFiles, readable_source, valid_pack
+from securebench.client.packs.source import PackFiles, pack_source, valid_pack
 from securebench.client.volume.link import LOCAL_LIMITS
 from securebench.core.errors import InvalidInputError
 from securebench.core.image_reference import ImageReference, image_reference
@@ -75,8 +75,8 @@ def pull(image: str, folder: Path, options: RegistryOptions) -> int:
 
 def _content(files: PackFiles) -> PackLanes:
     """Return a local pack by lanes: rows hold answers, so the task file is hidden as a whole."""
-    source = readable_source(files)
-    checked = check_pack(source.manifest, source.tasks)
+    source = pack_source(files)
+    checked = check_upload(source.manifest, source.tasks)
     pack = valid_pack(source, checked)
     eval_root = safe_relative_path(
         load_benchmark_manifest(source.manifest).asset_roots.eval, "asset root"

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from securebench.agents.harness_config import CommandHarness, HarnessConfig
 from securebench.agents.registry import harness_config
-from securebench.benchmark.files.entries import named_file_problems, root_problems
-from securebench.benchmark.files.load import CheckedPack, check_pack, read_answers
+from securebench.benchmark.files.load import CheckedPack, check_upload, read_answers
 from securebench.benchmark.lint.graders import lint_graders
 from securebench.benchmark.lint.pack_lint import LintFinding, Severity, lint_harness, lint_pack
 from securebench.benchmark.pack.lane_plan import TASK_FILE
@@ -46,9 +45,8 @@ def pack_findings(files: PackFiles) -> list[LintFinding]:
     except ConfigErrors as broken:
         return _as_findings(broken.errors)
     absent = () if source.config is None else absent_files(source.config)
-    unreadable = absent or named_file_problems(source.manifest, source.tasks)
-    if unreadable:
-        return [*_harness(source.config)[1], *_as_findings(unreadable)]
+    if absent:
+        return [*_harness(source.config)[1], *_as_findings(absent)]
     findings = _source_findings(source)
     return sorted(findings, key=lambda finding: finding.severity is not Severity.ERROR)
 
@@ -56,10 +54,8 @@ def pack_findings(files: PackFiles) -> list[LintFinding]:
 def _source_findings(source: PackSource) -> list[LintFinding]:
     harness, findings = _harness(source.config)
     task_file = harness.task_file if harness is not None else TASK_FILE
-    checked = check_pack(source.manifest, source.tasks, task_file=task_file)
+    checked = check_upload(source.manifest, source.tasks, task_file=task_file)
     findings += (*lint_pack(checked), *lint_graders(checked))
-    if checked.pack is not None and not checked.errors:
-        findings += _as_findings(root_problems(source.manifest, checked.pack.manifest.asset_roots))
     findings += _answer_findings(source.manifest.parent, checked)
     if source.config is not None:
         command = harness if isinstance(harness, CommandHarness) else None

@@ -16,11 +16,11 @@ from rich.text import Text
 from securebench.agents.harness_config import CommandHarness, HarnessConfig
 from securebench.agents.registry import harness_config
 from securebench.benchmark.files.bundle import files_receipt
-from securebench.benchmark.files.load import check_pack
+from securebench.benchmark.files.load import check_upload
 from securebench.benchmark.pack.task import CompiledTask
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.client.output import print_json, print_line
-from securebench.client.packs.source import PackFiles, readable_source, valid_pack
+from securebench.client.packs.source import PackFiles, pack_source, valid_pack
 from securebench.client.packs.visibility import (
     TaskVisibility,
     VisibleFile,
@@ -58,8 +58,8 @@ class _Summary(TypedDict):
 
 def show_local(files: PackFiles, options: ShowOptions) -> int:
     """Print digests and size of a local pack, and what agent and verifier see of its tasks."""
-    source = readable_source(files)
-    checked = check_pack(source.manifest, source.tasks)
+    source = pack_source(files)
+    checked = check_upload(source.manifest, source.tasks)
     pack = valid_pack(source, checked)
     harness, policy = _harness(source.config)
     visible_tasks = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from securebench.benchmark.files.entries import named_file_problems
 from securebench.benchmark.files.load import CheckedPack
 from securebench.client.submit.prepare import LocalPack, local_pack
 from securebench.client.submit.tester_config import TesterConfig, load_tester_config
@@ -43,20 +42,6 @@ def pack_source(files: PackFiles) -> PackSource:
     if files.manifest is None or files.tasks is None:
         raise InvalidInputError("name the pack with --config, or with --manifest and --tasks")
     return PackSource(files.manifest, files.tasks, None)
-
-
-def readable_source(files: PackFiles) -> PackSource:
-    """Return manifest and task file, which are no symlinks and nothing special.
-
-    Raises:
-        InvalidInputError: Nothing names the pack.
-        ConfigErrors: The tester YAML does not hold, or they are.
-    """
-    source = pack_source(files)
-    problems = named_file_problems(source.manifest, source.tasks)
-    if problems:
-        raise ConfigErrors(problems)
-    return source
 
 
 def valid_pack(source: PackSource, checked: CheckedPack) -> LocalPack:

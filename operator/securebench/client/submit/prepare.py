@@ -8,12 +8,8 @@ from pathlib import Path
 
 from securebench.agents.harness_config import ORACLE, HarnessConfig
 from securebench.agents.registry import agent_named, harness_config, harness_digest
-from securebench.benchmark.files.entries import (
-    named_file_problems,
-    root_files,
-    root_problems,
-)
-from securebench.benchmark.files.load import check_pack, read_answers
+from securebench.benchmark.files.entries import root_files
+from securebench.benchmark.files.load import check_upload, read_answers
 from securebench.benchmark.files.pack_digest import pack_digest
 from securebench.benchmark.lint.graders import lint_graders
 from securebench.benchmark.lint.pack_lint import LintFinding, LintRule, lint_pack
@@ -72,11 +68,11 @@ def prepare(config: TesterConfig) -> PreparedSubmission:
     """
     harness, errors = _checked_harness(config)
     manifest, tasks = config.benchmark.manifest, config.benchmark.tasks
-    unreadable = absent_files(config) or named_file_problems(manifest, tasks)
-    if unreadable:
-        raise ConfigErrors([*errors, *unreadable])
+    absent = absent_files(config)
+    if absent:
+        raise ConfigErrors([*errors, *absent])
     task_file = harness.task_file if harness is not None else TASK_FILE
-    checked = check_pack(manifest, tasks, limit=config.run.limit, task_file=task_file)
+    checked = check_upload(manifest, tasks, limit=config.run.limit, task_file=task_file)
     if checked.pack is None or harness is None or errors or checked.errors:
         raise ConfigErrors([*errors, *checked.errors])
     pack = local_pack(manifest, tasks, checked.pack.manifest)
@@ -119,13 +115,9 @@ def local_pack(manifest: Path, tasks: Path, loaded: BenchmarkManifest) -> LocalP
         loaded: The parsed manifest.
 
     Raises:
-        ConfigErrors: An asset root contains something other than files and folders.
         StorageError: A file cannot be read.
     """
     roots = loaded.asset_roots
-    problems = root_problems(manifest, roots)
-    if problems:
-        raise ConfigErrors(problems)
     files = {MANIFEST_FILE: manifest, TASKS_FILE: tasks, **root_files(manifest, roots)}
     return LocalPack(loaded.id, pack_digest(manifest, tasks, roots), files)
 
