@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
-from securebench.audit.findings import COULD_NOT_RUN, Finding, Rule, not_checked
+from securebench.audit.findings import Finding, Rule, not_checked
 from securebench.audit.images.archive import Catalogue
 from securebench.audit.rules.families import (
     answer_rules,
@@ -53,6 +54,18 @@ class AuditResources:
     runs: int = 1
 
 
+class Audited(NamedTuple):
+    """What an audit found.
+
+    Args:
+        findings: In the order of the rules; each has at least one.
+        run_error: Why the pack could not be run, or empty.
+    """
+
+    findings: tuple[Finding, ...]
+    run_error: str = ""
+
+
 def static_rules() -> tuple[str, ...]:
     """Return the names of the rules for which nothing runs, in the order of the report."""
     families = (rule.name for rule in task_rules())
@@ -71,32 +84,32 @@ def every_rule() -> tuple[str, ...]:
     return (Rule.LINT, *static_rules(), *run_rules())
 
 
-def audit(subject: Subject, resources: AuditResources) -> tuple[Finding, ...]:
-    """Return the findings of all rules; each rule has at least one."""
+def audit(subject: Subject, resources: AuditResources) -> Audited:
+    """Return the findings of all rules."""
     found = check_lint(subject)
     if subject.checked.pack is None or subject.checked.errors or subject.answer_errors:
         remedy = "correct the errors that the rule 'lint' has found"
-        return found + _none_checked(
-            every_rule()[1:], "the pack has errors and could not run", remedy
-        )
+        message = "the pack has errors and could not run"
+        return Audited(found + _none_checked(every_rule()[1:], message, remedy))
     found += check_payload(subject)
     found += check_task_rules(subject)
     found += check_null_answers(subject)
     found += check_image(subject, resources.archives)
     found += check_history(subject, resources.archives)
-    return found + _run_findings(subject, resources)
+    of_runs = _run_findings(subject, resources)
+    return of_runs._replace(findings=found + of_runs.findings)
 
 
-def _run_findings(subject: Subject, resources: AuditResources) -> tuple[Finding, ...]:
+def _run_findings(subject: Subject, resources: AuditResources) -> Audited:
     if resources.run_pack is None:
         remedy = "leave out --static; the audit then runs the pack on the cluster"
-        return _none_checked(run_rules(), "nothing was run", remedy)
+        return Audited(_none_checked(run_rules(), "nothing was run", remedy))
     try:
-        return tuple(_run_all(subject, resources.run_pack, resources.runs))
+        return Audited(tuple(_run_all(subject, resources.run_pack, resources.runs)))
     except SecureBenchError as error:
-        reason = " ".join(str(error).split())
+        message = f"the pack could not be run: {' '.join(str(error).split())}"
         remedy = "correct what the error names, or use --static"
-        return _none_checked(run_rules(), f"{COULD_NOT_RUN}{reason}", remedy)
+        return Audited(_none_checked(run_rules(), message, remedy), message)
 
 
 def _run_all(subject: Subject, run_pack: RunPack, runs: int) -> Iterator[Finding]:

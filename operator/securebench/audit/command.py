@@ -10,7 +10,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from securebench.agents.harness_config import CommandHarness, HarnessConfig
 from securebench.agents.registry import harness_config
 from securebench.audit.auditor import AuditResources, RunPack, audit
 from securebench.audit.images.archive import catalogue
@@ -19,11 +18,10 @@ from securebench.audit.rules.verdicts import Records
 from securebench.audit.subject import Subject, load_subject
 from securebench.audit.trials import TrialKind, run_trial
 from securebench.benchmark.files.pack_digest import pack_digest
-from securebench.benchmark.lint.pack_lint import LintFinding, lint_harness
 from securebench.client.output import print_error, print_note
+from securebench.client.packs.lint import harness_findings
 from securebench.client.submit.tester_config import (
     TESTER_FILE,
-    TesterConfig,
     load_tester_config,
 )
 from securebench.client.volume.connection import ClusterTarget, open_connection
@@ -32,7 +30,6 @@ from securebench.core.errors import SecureBenchError
 from securebench.core.names import logical_name
 from securebench.core.unsafe_text import printable
 from securebench.protocol.audit_result import AuditResult, PackAudit
-from securebench.protocol.extraction import ExtractionMode
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 
 _HANDED_IN: Mapping[TrialKind, str] = {"oracle": "its reference answers", "nop": "nothing"}
@@ -75,12 +72,14 @@ def run_audit(options: AuditOptions) -> int:
         run_pack=None if options.static else _runner(options.target, versions),
         runs=options.runs,
     )
+    audited = audit(subject, resources)
     report = Report(
         pack_id=subject.id,
         pack_digest=_digest(subject),
         tasks=len(subject.tasks),
         time=rfc3339(SystemClock().now()),
-        findings=audit(subject, resources),
+        findings=audited.findings,
+        run_error=audited.run_error,
     )
     folder = options.output_dir or Path(f"audit-{logical_name(subject.id)}")
     path = write_report(report, folder)
@@ -126,20 +125,7 @@ def _subject(options: AuditOptions) -> Subject:
         limit=options.limit,
         task_file=harness.task_file,
     )
-    return subject.with_lint(_harness_findings(loaded, harness, subject))
-
-
-def _harness_findings(
-    config: TesterConfig, harness: HarnessConfig, subject: Subject
-) -> tuple[LintFinding, ...]:
-    command = harness if isinstance(harness, CommandHarness) else None
-    return lint_harness(
-        config.harness.env,
-        artifact_path=command.artifact_path if command is not None else None,
-        takes_checkout=command is not None and command.extraction == ExtractionMode.GIT_DIFF,
-        task_types=None if subject.checked.errors else {task.task_type for task in subject.tasks},
-        path=str(config.source),
-    )
+    return subject.with_lint(harness_findings(loaded, harness, subject.checked))
 
 
 def _digest(subject: Subject) -> str | None:

@@ -99,10 +99,6 @@ NO_TASK: Final = "the pack has no task that this rule is about"
 """Message of a rule that has passed because it has nothing to look at."""
 
 
-COULD_NOT_RUN: Final = "the pack could not be run: "
-"""Begins the message of the rules for which the pack should have run."""
-
-
 def summary(count: int, text: str) -> str:
     """Return what a rule inspected.
 

@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from securebench.audit.findings import (
-    COULD_NOT_RUN,
     NO_TASK,
     PACK,
     Finding,
@@ -42,6 +41,7 @@ class Report:
         pack_digest: ``sha256:…`` of contract 15.6; None where the pack has errors.
         time: RFC 3339, UTC.
         findings: In the order of the rules.
+        run_error: Why the pack could not be run, or empty.
     """
 
     pack_id: str
@@ -49,6 +49,7 @@ class Report:
     tasks: int
     time: str
     findings: tuple[Finding, ...]
+    run_error: str = ""
 
     @property
     def verdict(self) -> PackAudit:
@@ -62,12 +63,6 @@ class Report:
     def has_failed(self) -> bool:
         """Tell whether any finding failed."""
         return any(finding.outcome is FindingOutcome.FAILED for finding in self.findings)
-
-    @property
-    def run_error(self) -> str:
-        """Return why the pack could not be run, or nothing."""
-        messages = (finding.message for finding in self.findings)
-        return next((each for each in messages if each.startswith(COULD_NOT_RUN)), "")
 
     def counts(self) -> dict[str, int]:
         """Return the number of findings by outcome."""

@@ -72,7 +72,7 @@ def found(tmp_path, monkeypatch):
         passed = folder.name == "pack-echoes" and kind == "oracle"
         return [{"task_id": name, "passed": passed} for name in ("bad", "mute", "c")]
 
-    findings = audit(subject, AuditResources(run_pack=run_pack))
+    findings = audit(subject, AuditResources(run_pack=run_pack)).findings
     assert list(dict.fromkeys(each.rule for each in findings)) == list(every_rule())
     return findings
 

@@ -72,7 +72,7 @@ def findings_of(folder: Path, *, is_bad: bool):
         ]
 
     subject = load_subject(folder / "pack" / "manifest.yaml", folder / "pack" / "tasks.jsonl")
-    return audit(subject, AuditResources(catalogue(folder / "archives"), run_pack, runs=2))
+    return audit(subject, AuditResources(catalogue(folder / "archives"), run_pack, runs=2)).findings
 
 
 def test_each_rule_finds_its_defect_and_no_other(bad):

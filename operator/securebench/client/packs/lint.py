@@ -58,15 +58,28 @@ def _source_findings(source: PackSource) -> list[LintFinding]:
     findings += (*lint_pack(checked), *lint_graders(checked))
     findings += _answer_findings(source.manifest.parent, checked)
     if source.config is not None:
-        command = harness if isinstance(harness, CommandHarness) else None
-        findings += lint_harness(
-            source.config.harness.env,
-            artifact_path=command.artifact_path if command is not None else None,
-            takes_checkout=command is not None and command.extraction == ExtractionMode.GIT_DIFF,
-            task_types=None if checked.errors else {task.task_type for _, task in checked.tasks},
-            path=str(source.config.source),
-        )
+        findings += harness_findings(source.config, harness, checked)
     return findings
+
+
+def harness_findings(
+    config: TesterConfig, harness: HarnessConfig | None, checked: CheckedPack
+) -> tuple[LintFinding, ...]:
+    """Return the warnings of the harness that a tester YAML names.
+
+    Args:
+        config: Names harness and pack.
+        harness: None where its configuration does not hold.
+        checked: The pack.
+    """
+    command = harness if isinstance(harness, CommandHarness) else None
+    return lint_harness(
+        config.harness.env,
+        artifact_path=command.artifact_path if command is not None else None,
+        takes_checkout=command is not None and command.extraction == ExtractionMode.GIT_DIFF,
+        task_types=None if checked.errors else {task.task_type for _, task in checked.tasks},
+        path=str(config.source),
+    )
 
 
 def _answer_findings(folder: Path, checked: CheckedPack) -> list[LintFinding]:

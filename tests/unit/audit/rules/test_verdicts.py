@@ -211,7 +211,7 @@ class Cluster:
 def test_the_pack_is_run_as_often_as_asked(subject):
     cluster = Cluster()
 
-    found = audit(subject, AuditResources(run_pack=cluster.run_pack, runs=2))
+    found = audit(subject, AuditResources(run_pack=cluster.run_pack, runs=2)).findings
 
     assert [run[:3] for run in cluster.runs] == [
         *[("pack", "oracle", None)] * 2,
@@ -241,11 +241,9 @@ def test_a_cluster_that_refuses_leaves_the_run_rules_unchecked(subject):
     def run_pack(*_):
         raise ClusterError("the API server\nrefused")
 
-    found = [
-        each
-        for each in audit(subject, AuditResources(run_pack=run_pack))
-        if each.rule in run_rules()
-    ]
+    audited = audit(subject, AuditResources(run_pack=run_pack))
+    found = [each for each in audited.findings if each.rule in run_rules()]
 
     assert {each.outcome for each in found} == {FindingOutcome.NOT_CHECKED}
-    assert {each.message for each in found} == {"the pack could not be run: the API server refused"}
+    assert {each.message for each in found} == {audited.run_error}
+    assert audited.run_error == "the pack could not be run: the API server refused"
