@@ -1,4 +1,4 @@
-"""Files of a run on the results volume, and the exec calls by which the command line reads them.
+"""Files of a run on the results volume.
 
 What an agent prints is a file beside a launch's streams, for those who watch it work: the courier
 writes it, the operator's Pod reads it to a tester; nothing is judged by it.
@@ -6,7 +6,7 @@ writes it, the operator's Pod reads it to a tester; nothing is judged by it.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from securebench.core.sizes import MIB
 
@@ -34,27 +34,3 @@ LIVE_FILES: Final = {"stdout": LIVE_OUTPUT, "stderr": "live-stderr"}
 
 LIVE_BYTES: Final = MIB
 """Most bytes of a file; what comes later is in the task's record."""
-
-
-MAX_ANSWER_BYTES = 64 * MIB
-"""Most bytes of one ``get-run`` answer; the rest is asked for again."""
-
-
-class Mark(NamedTuple):
-    """A prefix that the asker has already.
-
-    Args:
-        offset: Its length in bytes.
-        sha256: Hex SHA-256 of these bytes.
-    """
-
-    offset: int
-    sha256: str
-
-
-class LaunchNumbers(NamedTuple):
-    """Which launch; tasks count from 0 in pack order, attempts and launches from 1."""
-
-    task: int
-    attempt: int
-    launch: int

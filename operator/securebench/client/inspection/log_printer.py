@@ -7,8 +7,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from securebench.client.volume.watch_answers import AttemptOutput, OutputMark, OutputPart
+from securebench.client.volume.watch_answers import AttemptOutput, OutputPart
 from securebench.core.unsafe_text import printable_lines
+from securebench.protocol.exec_calls import OutputMark
 
 _PRODUCER = "producer"
 

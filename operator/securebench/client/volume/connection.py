@@ -34,7 +34,7 @@ from securebench.core.names import (
     holder_pod,
 )
 from securebench.core.sizes import KIB
-from securebench.protocol.volume import MAX_ANSWER_BYTES
+from securebench.protocol.exec_calls import MAX_ANSWER_BYTES
 
 OPERATOR_SELECTOR = f"{COMPONENT_LABEL}=operator,{NAME_LABEL}={APP_NAME}"
 OPERATOR_CONTAINER = "operator"

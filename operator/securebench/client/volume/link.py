@@ -26,7 +26,6 @@ from securebench.client.volume.watch_answers import (
     AttemptOutput,
     FoundLaunches,
     LivePart,
-    OutputMark,
     OutputPart,
 )
 from securebench.core.errors import (
@@ -39,8 +38,14 @@ from securebench.core.errors import (
 )
 from securebench.core.json_values import text_at
 from securebench.protocol.audit_result import AuditResult
+from securebench.protocol.exec_calls import (
+    LaunchNumbers,
+    LiveMark,
+    Operation,
+    OutputMark,
+    PrefixMark,
+)
 from securebench.protocol.messages import decode_object, decode_value
-from securebench.protocol.volume import LaunchNumbers, Mark
 
 COMMAND = ("securebench", "operator-io", "--")
 """Executed in the operator's container; the operation and its arguments follow."""
@@ -135,12 +140,12 @@ class OperatorLink:
 
     async def pack_digest(self, name: str) -> str | None:
         """Return the tree digest of an uploaded pack, or None if it does not exist."""
-        answer = (await self._call("show-pack", name)).answer
+        answer = (await self._call(Operation.SHOW_PACK, name)).answer
         return text_at(answer, "digest") if answer.get("present") else None
 
     async def show_pack(self, name: str) -> Mapping[str, object]:
         """Return ``present`` and, for an uploaded pack, ``digest``, ``files``, ``size_bytes``."""
-        return (await self._call("show-pack", name)).answer
+        return (await self._call(Operation.SHOW_PACK, name)).answer
 
     async def put_pack(self, name: str, files: Mapping[str, Path]) -> BundleReceipt:
         """Upload a pack as ``packs/<name>``; idempotent.
@@ -157,13 +162,15 @@ class OperatorLink:
             receipt = write_bundle(files, bundle, LOCAL_LIMITS)
             size = bundle.tell()
             bundle.seek(0)
-            arguments = ("put-pack", name, receipt.digest, str(size))
-            reply = await self._call(*arguments, stdin=bundle)
+            arguments = (name, receipt.digest, str(size))
+            reply = await self._call(Operation.PUT_PACK, *arguments, stdin=bundle)
         found = text_at(reply.answer, "digest")
         require_digest("the pack", expected=receipt.digest, found=found)
         return receipt
 
-    async def get_run(self, uid: str, file: str, marks: Sequence[Mark] = ()) -> FilePart | None:
+    async def get_run(
+        self, uid: str, file: str, marks: Sequence[PrefixMark] = ()
+    ) -> FilePart | None:
         """Return a file of a run after the longest matching prefix, or None if it does not exist.
 
         Args:
@@ -171,8 +178,8 @@ class OperatorLink:
             file: For example ``summary.json``.
             marks: Prefixes that the client already has.
         """
-        offered = [f"{mark.offset}:{mark.sha256}" for mark in marks]
-        reply = await self._call("get-run", uid, file, *offered)
+        offered = [mark.encode() for mark in marks]
+        reply = await self._call(Operation.GET_RUN, uid, file, *offered)
         if not reply.answer.get("present"):
             return None
         part = FilePart(
@@ -187,15 +194,15 @@ class OperatorLink:
 
     async def find_run(self, run_id: str) -> tuple[RunEntry, ...]:
         """Return the runs with this run id, oldest first."""
-        return _entries(await self._call("find-run", run_id))
+        return _entries(await self._call(Operation.FIND_RUN, run_id))
 
     async def find_named(self, name: str) -> tuple[RunEntry, ...]:
         """Return the runs with this BenchmarkRun name or run id, oldest first."""
-        return _entries(await self._call("find-named", name))
+        return _entries(await self._call(Operation.FIND_NAMED, name))
 
     async def list_packs(self) -> list[Mapping[str, object]]:
         """Return ``name``, ``files`` and ``size_bytes`` of every uploaded pack, by name."""
-        return _objects(await self._call("list-packs"), "packs")
+        return _objects(await self._call(Operation.LIST_PACKS), "packs")
 
     async def put_audit(self, result: AuditResult) -> None:
         """Store the result of an audit on the volume.
@@ -205,11 +212,11 @@ class OperatorLink:
             SecureBenchError: The cluster or the operator's Pod rejected it.
         """
         data = result.encode()
-        await self._call("put-audit", str(len(data)), stdin=BytesIO(data))
+        await self._call(Operation.PUT_AUDIT, str(len(data)), stdin=BytesIO(data))
 
     async def remove_pack(self, name: str) -> bool:
         """Remove an uploaded pack; False if it does not exist."""
-        return bool((await self._call("remove-pack", name)).answer.get("present"))
+        return bool((await self._call(Operation.REMOVE_PACK, name)).answer.get("present"))
 
     async def get_log(self, uid: str, task_id: str, folder: Path) -> BundleReceipt:
         """Fetch the captured output of a task's last launches into a new folder.
@@ -219,7 +226,7 @@ class OperatorLink:
             task_id: Id of the row.
             folder: Must not exist.
         """
-        reply = await self._call("get-log", uid, task_id)
+        reply = await self._call(Operation.GET_LOG, uid, task_id)
         receipt = unpack_bundle(BytesIO(reply.stdout), folder, LOG_LIMITS)
         require_digest("the log", expected=text_at(reply.answer, "digest"), found=receipt.digest)
         return receipt
@@ -235,7 +242,7 @@ class OperatorLink:
             InvalidInputError: No such task, or the operator is older and does not support this.
             SecureBenchError: The cluster or the operator's Pod rejected the request.
         """
-        reply = await self._call("get-launches", uid, *([task] if task else []))
+        reply = await self._call(Operation.GET_LAUNCHES, uid, *([task] if task else []))
         if len(reply.stdout) != _number(reply.answer, "sent"):
             raise TransientClusterError("the launches arrived incomplete")
         attempts = tuple(map(decode_object, reply.stdout.decode().splitlines()))
@@ -248,7 +255,7 @@ class OperatorLink:
             InvalidInputError: The operator is older and does not support this.
             SecureBenchError: The cluster or the operator's Pod rejected the request.
         """
-        reply = await self._call("get-active", uid)
+        reply = await self._call(Operation.GET_ACTIVE, uid)
         if len(reply.stdout) != _number(reply.answer, "sent"):
             raise TransientClusterError("the attempts in flight arrived incomplete")
         attempts = tuple(map(decode_object, reply.stdout.decode().splitlines()))
@@ -262,7 +269,7 @@ class OperatorLink:
             InvalidInputError: The run has not begun, or the operator is older.
             SecureBenchError: The cluster or the operator's Pod rejected the request.
         """
-        reply = await self._call("list-tasks", uid)
+        reply = await self._call(Operation.LIST_TASKS, uid)
         if len(reply.stdout) != _number(reply.answer, "sent"):
             raise TransientClusterError("the ids of the tasks arrived incomplete")
         found = decode_value(reply.stdout)
@@ -280,8 +287,8 @@ class OperatorLink:
             InvalidInputError: No such task, the run has not begun, or the operator is older.
             SecureBenchError: The cluster or the operator's Pod rejected the request.
         """
-        known = [f"{mark.attempt}.{mark.launch}.{mark.stream}:{mark.offset}" for mark in marks]
-        reply = await self._call("get-output", uid, task, *known)
+        known = [mark.encode() for mark in marks]
+        reply = await self._call(Operation.GET_OUTPUT, uid, task, *known)
         parts, position = list[OutputPart](), 0
         listed = reply.answer.get("parts")
         for part in listed if isinstance(listed, list) else []:
@@ -306,10 +313,8 @@ class OperatorLink:
             InvalidInputError: The operator is older and does not support live output.
             SecureBenchError: The cluster or the operator's Pod rejected the request.
         """
-        marks = [
-            f"{task}.{attempt}.{launch}:{size}" for (task, attempt, launch), size in sizes.items()
-        ]
-        reply = await self._call("get-live", uid, *marks)
+        marks = [LiveMark(*item).encode() for item in sizes.items()]
+        reply = await self._call(Operation.GET_LIVE, uid, *marks)
         parts, position = list[LivePart](), 0
         listed = reply.answer.get("parts")
         for part in listed if isinstance(listed, list) else []:
@@ -321,8 +326,10 @@ class OperatorLink:
             raise TransientClusterError("the live output arrived incomplete")
         return parts
 
-    async def _call(self, *arguments: str, stdin: IO[bytes] | None = None) -> _Reply:
-        result = await self._execute((*self._command, *arguments), stdin)
+    async def _call(
+        self, operation: Operation, *arguments: str, stdin: IO[bytes] | None = None
+    ) -> _Reply:
+        result = await self._execute((*self._command, operation, *arguments), stdin)
         answer = _answer(result)
         if answer.get("ok") is not True:
             kind = _ERRORS.get(text_at(answer, "kind"), SecureBenchError)

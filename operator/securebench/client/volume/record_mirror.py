@@ -15,7 +15,8 @@ from typing import IO
 
 from securebench.benchmark.files.bundle import CHUNK_BYTES, require_digest
 from securebench.client.volume.link import OperatorLink
-from securebench.protocol.volume import CANDIDATES, Mark
+from securebench.protocol.exec_calls import PrefixMark
+from securebench.protocol.volume import CANDIDATES
 from securebench.run.records.reading import Record, RecordKey, parse_record, record_key
 
 _LINES_BACK = (0, 4, 16, 64, 256, 1024)
@@ -78,7 +79,7 @@ class RecordMirror:
             require_digest(self._file, expected=part.sha256, found=content.hexdigest())
             if part.is_complete:
                 return True
-            marks = (Mark(position, content.hexdigest()),)
+            marks = (PrefixMark(position, content.hexdigest()),)
 
     def _restart(self, sink: IO[bytes], size: int) -> hashlib._Hash:
         """Restart from a prefix of the local file."""
@@ -109,7 +110,7 @@ def read_records(path: Path) -> Iterator[Record]:
                 yield record
 
 
-def line_marks(path: Path) -> tuple[Mark, ...]:
+def line_marks(path: Path) -> tuple[PrefixMark, ...]:
     """Return prefixes of a file that end at line ends, shortest first; none if it is missing."""
     try:
         source = path.open("rb")
@@ -122,13 +123,13 @@ def line_marks(path: Path) -> tuple[Mark, ...]:
         return tuple(_marks(source, offsets))
 
 
-def _marks(source: IO[bytes], offsets: list[int]) -> Iterator[Mark]:
+def _marks(source: IO[bytes], offsets: list[int]) -> Iterator[PrefixMark]:
     content, position = hashlib.sha256(), 0
     for offset in offsets:
         for data in _first(source, offset - position):
             content.update(data)
         position = offset
-        yield Mark(offset, content.hexdigest())
+        yield PrefixMark(offset, content.hexdigest())
 
 
 def _first(source: IO[bytes], size: int) -> Iterator[bytes]:

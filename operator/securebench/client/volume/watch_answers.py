@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from securebench.protocol.volume import LaunchNumbers
+from securebench.protocol.exec_calls import LaunchNumbers
 
 
 class FoundLaunches(NamedTuple):
@@ -30,15 +30,6 @@ class ActiveAttempts(NamedTuple):
 
     attempts: tuple[Mapping[str, object], ...]
     now: float
-
-
-class OutputMark(NamedTuple):
-    """How far a stream of a launch was received."""
-
-    attempt: int
-    launch: int
-    stream: str
-    offset: int
 
 
 class OutputPart(NamedTuple):

@@ -10,7 +10,7 @@ from securebench.client.volume.watch_answers import LivePart
 from securebench.client.watch.background import in_background
 from securebench.client.watch.progress import Event, Reporter
 from securebench.core.errors import ClusterError, InvalidInputError, StorageError
-from securebench.protocol.volume import LaunchNumbers
+from securebench.protocol.exec_calls import LaunchNumbers
 from securebench.run.records.reading import RecordKey
 
 _PAUSE_SECONDS = 2.0

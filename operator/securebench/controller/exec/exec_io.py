@@ -28,7 +28,6 @@ from securebench.benchmark.files.bundle import (
     write_bundle,
 )
 from securebench.controller.exec.exec_packs import (
-    PACK_OPERATIONS,
     UNKNOWN_OPERATION,
     Answer,
     Volume,
@@ -39,19 +38,24 @@ from securebench.controller.volume.audits import write_audit
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.core.errors import InvalidInputError, SecureBenchError, StorageError
 from securebench.protocol.audit_result import MAX_BYTES, decode_audit
+from securebench.protocol.exec_calls import (
+    MAX_ANSWER_BYTES,
+    PACK_OPERATIONS,
+    WATCH_OPERATIONS,
+    Operation,
+    PrefixMark,
+)
 from securebench.protocol.extraction import STREAMS
 from securebench.protocol.volume import (
     ATTEMPT_LIST,
     CANDIDATES,
     EGRESS,
     JOURNAL,
-    MAX_ANSWER_BYTES,
     RECORD,
     RUN,
     STARTS,
     STATEMENT,
     SUMMARY,
-    Mark,
 )
 from securebench.run import layout
 
@@ -69,11 +73,7 @@ RUN_FILES = frozenset(
 )
 """What may be fetched of a run; lanes and candidates stay on the volume."""
 
-WATCH_OPERATIONS = frozenset({"get-active", "get-launches", "get-live", "get-output", "list-tasks"})
-"""Calls about a run that is under way."""
-
 _RUN_UID = re.compile(r"[0-9a-f]([-0-9a-f]{0,62}[0-9a-f])?")
-_MARK = re.compile(r"(0|[1-9][0-9]{0,14}):([0-9a-f]{64})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +111,13 @@ def serve(arguments: Sequence[str], *, volume: Volume, streams: Streams) -> int:
 
 def _dispatch(arguments: Sequence[str], volume: Volume, streams: Streams) -> Answer:
     match list(arguments):
-        case ["get-run", uid, file, *marks]:
+        case [Operation.GET_RUN, uid, file, *marks]:
             return get_run(volume.root, uid, file, marks, streams.stdout)
-        case ["find-run", run_id]:
+        case [Operation.FIND_RUN, run_id]:
             return find_run(volume.root, run_id, streams.stdout)
-        case ["find-named", name]:
+        case [Operation.FIND_NAMED, name]:
             return find_named(volume.root, name, streams.stdout)
-        case ["get-log", uid, task_id]:
+        case [Operation.GET_LOG, uid, task_id]:
             return get_log(volume.root, uid, task_id, streams.stdout)
         case [operation, uid, *words] if operation in WATCH_OPERATIONS:
             # These read plans and journals; the other calls start without what that needs.
@@ -127,7 +127,7 @@ def _dispatch(arguments: Sequence[str], volume: Volume, streams: Streams) -> Ans
 
             run = checked(_RUN_UID, uid, "run uid")
             return watch_answer(operation, volume.root, run, words, streams.stdout)
-        case ["put-audit", size]:
+        case [Operation.PUT_AUDIT, size]:
             return put_audit(volume.root, size, streams.stdin)
         case [operation, *_] if operation in PACK_OPERATIONS:
             return pack_answer(arguments, volume, streams.stdin, streams.stdout)
@@ -173,7 +173,7 @@ def get_run(root: Path, uid: str, file: str, marks: Sequence[str], sink: IO[byte
     if file not in RUN_FILES:
         raise InvalidInputError(f"{file!r} is no file of a run that may be fetched")
     folder = _run_folder(root, uid)
-    known = sorted(_parse_mark(mark) for mark in marks)
+    known = sorted(map(PrefixMark.decode, marks))
     source = _open_file(folder, file)
     if source is None:
         return {"present": False}
@@ -266,7 +266,7 @@ def _open_file(folder: Path, file: str) -> IO[bytes] | None:
 
 
 def _longest_prefix(
-    source: IO[bytes], marks: Sequence[Mark], size: int
+    source: IO[bytes], marks: Sequence[PrefixMark], size: int
 ) -> tuple[int, hashlib._Hash]:
     source.seek(0)
     running, position = hashlib.sha256(), 0
@@ -331,10 +331,3 @@ def _open_if_present(path: Path) -> IO[bytes] | None:
 
 def _run_folder(root: Path, uid: str) -> Path:
     return root / layout.RUNS / checked(_RUN_UID, uid, "run uid")
-
-
-def _parse_mark(text: str) -> Mark:
-    match = _MARK.fullmatch(text)
-    if match is None:
-        raise InvalidInputError("a mark must be OFFSET:SHA256")
-    return Mark(int(match[1]), match[2])

@@ -24,6 +24,7 @@ from securebench.benchmark.files.bundle import (
 )
 from securebench.core.digests import DIGEST
 from securebench.core.errors import InvalidInputError, StorageError, TooLargeError
+from securebench.protocol.exec_calls import Operation
 from securebench.run import layout
 
 _INCOMING = ".incoming"
@@ -35,7 +36,6 @@ _SIZE = re.compile(r"[0-9]{1,15}")
 
 Answer = Mapping[str, object]
 
-PACK_OPERATIONS = frozenset({"put-pack", "show-pack", "list-packs", "remove-pack"})
 UNKNOWN_OPERATION = "operator-io does not know this operation; the versions differ"
 
 
@@ -57,13 +57,13 @@ def pack_answer(
 ) -> Answer:
     """Answer one of ``PACK_OPERATIONS``."""
     match list(arguments):
-        case ["put-pack", name, digest, size]:
+        case [Operation.PUT_PACK, name, digest, size]:
             return put_pack(volume, name, digest, _size(size), stdin)
-        case ["show-pack", name]:
+        case [Operation.SHOW_PACK, name]:
             return show_pack(volume, name)
-        case ["list-packs"]:
+        case [Operation.LIST_PACKS]:
             return list_packs(volume.root, stdout)
-        case ["remove-pack", name]:
+        case [Operation.REMOVE_PACK, name]:
             return remove_pack(volume.root, name)
         case _:
             raise InvalidInputError(UNKNOWN_OPERATION)

@@ -14,6 +14,7 @@ from securebench.controller.exec.output import get_output
 from securebench.controller.exec.task_ids import list_tasks
 from securebench.core.clock import SystemClock
 from securebench.core.errors import InvalidInputError
+from securebench.protocol.exec_calls import Operation
 from securebench.run import layout
 
 
@@ -23,7 +24,7 @@ def watch_answer(
     """Answer one call about a run.
 
     Args:
-        operation: One of ``exec_io.WATCH_OPERATIONS``.
+        operation: One of ``WATCH_OPERATIONS``.
         root: Root of the volume.
         uid: Uid of the BenchmarkRun.
         words: The other arguments, as the asker wrote them.
@@ -34,14 +35,14 @@ def watch_answer(
     """
     folder = root / layout.run_folder(uid)
     match [operation, *words]:
-        case ["get-launches", *task] if len(task) <= 1:
+        case [Operation.GET_LAUNCHES, *task] if len(task) <= 1:
             return get_launches(folder, "".join(task), sink)
-        case ["get-live", *marks]:
+        case [Operation.GET_LIVE, *marks]:
             return get_live(folder, marks, sink)
-        case ["get-active"]:
+        case [Operation.GET_ACTIVE]:
             return get_active(folder, SystemClock().now(), sink)
-        case ["get-output", task, *marks]:
+        case [Operation.GET_OUTPUT, task, *marks]:
             return get_output(root, uid, task, marks, sink)
-        case ["list-tasks"]:
+        case [Operation.LIST_TASKS]:
             return list_tasks(root, uid, sink)
     raise InvalidInputError(UNKNOWN_OPERATION)

@@ -13,8 +13,8 @@ from securebench.controller.exec.journal_entries import (
     journal_entries,
 )
 from securebench.core.json_values import object_at, text_at
+from securebench.protocol.exec_calls import MAX_ANSWER_BYTES
 from securebench.protocol.journal_lines import EntryName
-from securebench.protocol.volume import MAX_ANSWER_BYTES
 from securebench.run.plan.keys import AttemptKey, Role
 
 Answer = dict[str, object]

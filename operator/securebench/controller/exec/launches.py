@@ -18,8 +18,9 @@ from securebench.controller.exec.journal_entries import (
 )
 from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at, object_in, text_at
+from securebench.protocol.exec_calls import MAX_ANSWER_BYTES
 from securebench.protocol.journal_lines import EntryName
-from securebench.protocol.volume import MAX_ANSWER_BYTES, RECORD
+from securebench.protocol.volume import RECORD
 from securebench.run.layout import TASKS
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.records.failures import failure

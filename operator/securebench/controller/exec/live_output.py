@@ -6,17 +6,14 @@ and never more than something to look at.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import IO
 
-from securebench.core.errors import InvalidInputError
 from securebench.files.untrusted import UnreadableError, open_regular, open_root
-from securebench.protocol.volume import LIVE_BYTES, LIVE_OUTPUT, RECORD, LaunchNumbers
+from securebench.protocol.exec_calls import LaunchNumbers, LiveMark
+from securebench.protocol.volume import LIVE_BYTES, LIVE_OUTPUT, RECORD
 from securebench.run import layout
-
-_MARK: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9}):(\d{1,9})", re.ASCII)
 
 
 def get_live(run: Path, marks: Sequence[str], sink: IO[bytes]) -> Mapping[str, object]:
@@ -33,7 +30,7 @@ def get_live(run: Path, marks: Sequence[str], sink: IO[bytes]) -> Mapping[str, o
     Raises:
         InvalidInputError: A mark of another form.
     """
-    known = dict(_parse_mark(mark) for mark in marks)
+    known = dict(map(LiveMark.decode, marks))
     parts: list[dict[str, int]] = []
     left = LIVE_BYTES
     for numbers in _unfinished(run / layout.TASKS):
@@ -87,11 +84,3 @@ def read_added(run: Path, numbers: LaunchNumbers, name: str, offset: int, limit:
             return file.read(limit)
     except UnreadableError:
         return b""
-
-
-def _parse_mark(text: str) -> tuple[LaunchNumbers, int]:
-    match = _MARK.fullmatch(text)
-    if match is None:
-        raise InvalidInputError("a mark of live output must be TASK.ATTEMPT.LAUNCH:OFFSET")
-    task, attempt, launch, offset = map(int, match.groups())
-    return LaunchNumbers(task, attempt, launch), offset

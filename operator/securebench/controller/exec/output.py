@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import IO, NamedTuple
 
 from securebench.controller.exec.live_output import numbered, read_added
 from securebench.controller.exec.task_ids import task_index
-from securebench.core.errors import InvalidInputError
-from securebench.protocol.volume import LIVE_BYTES, LIVE_FILES, RECORD, RUN, LaunchNumbers
+from securebench.protocol.exec_calls import LaunchNumbers, OutputMark
+from securebench.protocol.volume import LIVE_BYTES, LIVE_FILES, RECORD, RUN
 from securebench.run import layout
 
-_MARK: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.(stdout|stderr):(\d{1,9})", re.ASCII)
 
-
-class _Mark(NamedTuple):
+class _Stream(NamedTuple):
     attempt: int
     launch: int
-    stream: str
+    name: str
 
 
 def get_output(
@@ -42,7 +39,8 @@ def get_output(
     Raises:
         InvalidInputError: There is no such task, or a mark of another form.
     """
-    known = dict(_parse_mark(mark) for mark in marks)
+    given = map(OutputMark.decode, marks)
+    known = {_Stream(mark.attempt, mark.launch, mark.stream): mark.offset for mark in given}
     folder = root / layout.run_folder(uid)
     if not (folder / RUN).exists():
         return {**LaunchNumbers(0, 0, 0)._asdict(), "finished": False, "parts": []}
@@ -54,10 +52,10 @@ def get_output(
 
 
 def _parts(
-    folder: Path, numbers: LaunchNumbers, known: Mapping[_Mark, int], sink: IO[bytes]
+    folder: Path, numbers: LaunchNumbers, known: Mapping[_Stream, int], sink: IO[bytes]
 ) -> Iterator[dict[str, object]]:
     for stream, file in LIVE_FILES.items():
-        offset = known.get(_Mark(numbers.attempt, numbers.launch, stream), 0)
+        offset = known.get(_Stream(numbers.attempt, numbers.launch, stream), 0)
         data = read_added(folder, numbers, file, offset, LIVE_BYTES)
         if data:
             sink.write(data)
@@ -73,11 +71,3 @@ def _current(folder: Path, task: int) -> tuple[LaunchNumbers, bool]:
             launches = numbered(attempts / str(number) / layout.LAUNCHES)
             return LaunchNumbers(task, number, launches[-1] if launches else 0), False
     return LaunchNumbers(task, number, 0), number > 0
-
-
-def _parse_mark(text: str) -> tuple[_Mark, int]:
-    match = _MARK.fullmatch(text)
-    if match is None:
-        raise InvalidInputError("a mark of output must be ATTEMPT.LAUNCH.STREAM:OFFSET")
-    attempt, launch, stream, offset = match.groups()
-    return _Mark(int(attempt), int(launch), stream), int(offset)

@@ -19,7 +19,7 @@ from securebench.client.watch.live import LiveOutput
 from securebench.client.watch.progress import Event, NullReporter, record_events
 from securebench.client.watch.trace import AgentOutputReporter
 from securebench.core.errors import InvalidInputError, StorageError, TransientClusterError
-from securebench.protocol.volume import LaunchNumbers
+from securebench.protocol.exec_calls import LaunchNumbers
 from securebench.run.records.reading import RecordKey
 from support.cli_shell import Shell
 from support.fake_operator import Namespace, OperatorRun, record
