@@ -5,70 +5,34 @@ Source: providers 8; contract 11.4.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 
 from securebench.agents.providers.apis import provider_named
 from securebench.agents.providers.bodies import RefusedBodyError, RelayedBody, relayed_body
 from securebench.agents.providers.provider import RequestKind, RequestRefusal
-from securebench.core.errors import ConfigError, SecureBenchError
+from securebench.core.errors import ConfigError
 from securebench.core.reasons import PROVIDER_AUTH
 from securebench.gateway.net.causes import Cause, CutError, RefusedError, UnreachableError
 from securebench.gateway.net.http1 import Exchange, receive_exchange
 from securebench.gateway.net.streams import AgentStream, linger, while_there
-from securebench.gateway.provider.provider_call import (
-    KeyRefusedError,
-    ProviderCall,
-    request_tokens,
-)
+from securebench.gateway.provider.provider_call import KeyRefusedError, ProviderCall
 from securebench.gateway.provider.provider_upstream import UpstreamRequest
+from securebench.gateway.provider.refused_call import (
+    RefusedCallError,
+    check_obstacle,
+    obstacle_error,
+)
+from securebench.gateway.provider.request_body import RequestBody
+from securebench.gateway.provider.token_claim import TokenClaim
 from securebench.gateway.relay import account
 from securebench.gateway.relay.headers import RefusedHeadersError, host_of, upstream_headers
 from securebench.gateway.server.body_memory import Reservation
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.decisions import Decision, Verdict
 from securebench.gateway.server.launch import ServedLaunch
-from securebench.gateway.server.run_budget import RunBudget, RunBudgetSpentError, TokenReservation
 from securebench.protocol.gateway import ProviderConfig
 from securebench.protocol.sidecar import Route
-
-BODY_SECONDS = 60.0
-"""Time limit for the body of one request; it only comes from the sidecar."""
-
-_CAUSES = {
-    RequestRefusal.NOT_RELAYED: Cause.PATH,
-    RequestRefusal.BAD_REQUEST: Cause.BAD_REQUEST,
-    RequestRefusal.TOO_LARGE: Cause.TOO_LARGE,
-    RequestRefusal.BUDGET: Cause.BUDGET,
-    RequestRefusal.RUN_BUDGET: Cause.RUN_BUDGET,
-}
-_OBSTACLES = {
-    RequestRefusal.BUDGET: (
-        "the budget of this task is used up; no further request is sent to the model"
-    ),
-    RequestRefusal.RUN_BUDGET: (
-        "the token budget of the whole run is used up; no further request is sent to the model"
-    ),
-    RequestRefusal.KEY_REFUSED: "the model provider rejects the key of this run; tell the tester",
-}
-
-
-class RefusedCallError(SecureBenchError):
-    """A request that is not forwarded.
-
-    Args:
-        refusal: Determines the response.
-        reason: Message for the agent.
-        kinds: Kinds of hosted tools that it asked for.
-    """
-
-    def __init__(self, refusal: RequestRefusal, reason: str, kinds: tuple[str, ...] = ()) -> None:
-        super().__init__(reason)
-        self.refusal = refusal
-        self.kinds = kinds
 
 
 async def serve_provider(agent: AgentStream, launch: ServedLaunch, gateway: RunGateway) -> None:
@@ -144,13 +108,13 @@ class Request:
         self._config = connection.config
         self._provider = provider_named(connection.config.name)
         self._call: ProviderCall | None = None
-        self._tokens: TokenReservation | None = None
         self._began = connection.gateway.monotonic()
         self._bytes = bytes_before, connection.agent.bytes_down
         self._verdict, self._reason = Verdict.CUT, Cause.CLOSED.value
         self._model = ""
         self._kinds: tuple[str, ...] = ()
-        self._is_read = False
+        self._body = RequestBody(exchange, self._gateway.config.limits.request_bytes)
+        self._claim = TokenClaim(self._gateway.run_budget, self._launch, self._config)
 
     async def serve(self) -> bool:
         """Answer; return whether another request may follow on the connection.
@@ -166,7 +130,7 @@ class Request:
             self._verdict = Verdict.ALLOWED
             if self._exchange.status is not None:
                 return False
-            await self._reply(RequestRefusal.UNAVAILABLE, error.reason)
+            await self._reply(RefusedCallError(RequestRefusal.UNAVAILABLE, error.reason))
         except CutError as error:
             self._reason = error.cause.value
             return False
@@ -195,32 +159,25 @@ class Request:
             async with self._gateway.bodies.reader(self._launch):
                 # Before the body is read: a request that waits here must not hold memory that
                 # other launches need.
-                await self._claim_tokens()
-                room = await self._gateway.bodies.reserve(self._size())
+                await self._reserve_tokens()
+                room = await self._gateway.bodies.reserve(self._body.most_bytes)
                 request = await self._upstream_request()
-                self._shrink_claim(len(request.body))
+                self._claim.shrink(len(request.body))
             self._call = self._begun(request)
             del request  # the call releases the body as soon as it is sent
             is_served = await while_there(self._agent, self._call.run(room.release))
         except KeyRefusedError:
             self._verdict, self._reason = Verdict.ALLOWED, PROVIDER_AUTH
-            await self._reply(RequestRefusal.KEY_REFUSED, _OBSTACLES[RequestRefusal.KEY_REFUSED])
+            await self._reply(obstacle_error(RequestRefusal.KEY_REFUSED))
             return
         finally:
             if room is not None:
                 room.release()
-            if self._tokens is not None:
-                self._tokens.settle(0 if self._call is None else self._call.used_tokens)
+            self._claim.settle(self._call)
         self._verdict = Verdict.ALLOWED
         self._reason = "" if is_served else Cause.BROKEN.value
         if not is_served:
             raise ConnectionResetError("the agent left before its response was complete")
-
-    def _size(self) -> int:
-        limit = self._gateway.config.limits.request_bytes
-        return (
-            limit if self._exchange.head.length is None else min(self._exchange.head.length, limit)
-        )
 
     async def _upstream_request(self) -> UpstreamRequest:
         """Read the agent's request and build the one for the provider.
@@ -229,9 +186,8 @@ class Request:
             RefusedCallError: It may not be sent.
             CutError: It did not arrive in time.
         """
-        raw = await self._raw()
-        self._is_read = True
-        self._check_obstacle()
+        raw = await self._body.read()
+        check_obstacle(self._launch, self._config)
         body = await self._relayed(raw)
         self._model, self._kinds = body.model, body.stripped
         key = self._key()
@@ -248,38 +204,6 @@ class Request:
         target = self._provider.target(self._exchange.head.target, self._config.base)
         sent = body.data, key, body.is_streamed, body.model
         return UpstreamRequest(self._provider, self._config, target, headers, *sent)
-
-    async def _raw(self) -> bytes:
-        limit = self._gateway.config.limits.request_bytes
-        async with self._body_limits():
-            return await self._exchange.whole_body(limit)
-
-    async def _discard_body(self) -> None:
-        """Read a body that is not needed, so that the connection stays usable."""
-        async with self._body_limits():
-            async for _ in self._exchange.body():
-                pass
-        self._is_read = True
-
-    @asynccontextmanager
-    async def _body_limits(self) -> AsyncIterator[None]:
-        """Bound the time to read a body in.
-
-        Raises:
-            RefusedCallError: The body is malformed or too large.
-            CutError: It did not arrive in time.
-        """
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                yield
-        except TimeoutError:
-            raise CutError(
-                f"The body did not arrive within {BODY_SECONDS:g} seconds.", Cause.IDLE
-            ) from None
-        except RefusedError as error:
-            is_large = error.cause is Cause.TOO_LARGE
-            kind = RequestRefusal.TOO_LARGE if is_large else RequestRefusal.BAD_REQUEST
-            raise RefusedCallError(kind, error.reason) from error
 
     async def _relayed(self, raw: bytes) -> RelayedBody:
         provider = self._provider
@@ -301,68 +225,35 @@ class Request:
         except ConfigError as error:
             end = account.UsageEnd(failure=PROVIDER_AUTH)
             self._launch.update_relay(account.ended(self._launch.relay, end))
-            kind = RequestRefusal.KEY_REFUSED
-            raise RefusedCallError(kind, _OBSTACLES[kind]) from error
+            raise obstacle_error(RequestRefusal.KEY_REFUSED) from error
 
-    def _check_obstacle(self) -> None:
-        found = account.obstacle(self._launch.relay, self._config)
-        if found is not None:
-            raise RefusedCallError(found, _OBSTACLES[found])
-
-    async def _claim_tokens(self) -> None:
-        """Reserve tokens of the run's budget for as large a body as the head announces.
-
-        Raises:
-            RefusedCallError: The budget is used up, or the request may not be sent anyway.
-            UnreachableError: The volume failed.
-            OSError: The agent left meanwhile.
-        """
-        budget = self._gateway.run_budget
-        if budget is None:
-            return
+    async def _reserve_tokens(self) -> None:
         try:
-            is_there = await while_there(self._agent, self._reserve_tokens(budget))
+            await self._claim.reserve(self._agent, self._body.most_bytes)
         except (RefusedCallError, UnreachableError):
-            await self._discard_body()
+            await self._body.discard()
             raise
-        if not is_there:
-            raise ConnectionResetError("the agent left before there was room in the run's budget")
-
-    async def _reserve_tokens(self, budget: RunBudget) -> None:
-        self._check_obstacle()
-        try:
-            self._tokens = await budget.reserve(self._launch, request_tokens(self._size()))
-        except RunBudgetSpentError:
-            kind = RequestRefusal.RUN_BUDGET
-            raise RefusedCallError(kind, _OBSTACLES[kind]) from None
-
-    def _shrink_claim(self, body_bytes: int) -> None:
-        """Give back what was claimed beyond the body, whose size a chunked request does not say."""
-        if self._tokens is not None:
-            self._tokens.shrink(request_tokens(body_bytes))
 
     def _begun(self, request: UpstreamRequest) -> ProviderCall:
         """Count the request. No await between the budget check and this, or requests would race."""
-        self._check_obstacle()
+        check_obstacle(self._launch, self._config)
         self._launch.update_relay(account.sent(self._launch.relay, self._model, self._kinds))
         return ProviderCall(request, self._exchange, self._launch, self._gateway)
 
     async def _refuse(self, error: RefusedCallError) -> None:
         self._kinds = tuple(sorted({*self._kinds, *error.kinds}))
         self._connection.refused(error.refusal, error.kinds)
-        cause = Cause.HOSTED_TOOL if error.kinds else _CAUSES.get(error.refusal)
-        self._verdict = Verdict.REFUSED
-        self._reason = PROVIDER_AUTH if cause is None else cause.value
-        await self._reply(error.refusal, error.reason)
+        self._verdict, self._reason = Verdict.REFUSED, error.cause
+        await self._reply(error)
 
-    async def _reply(self, reason: RequestRefusal, message: str) -> None:
+    async def _reply(self, error: RefusedCallError) -> None:
         """Answer in the provider's error format; an unread request body ends the connection."""
-        reply = self._provider.refusal(reason, f"securebench: {message}")
+        reply = self._provider.refusal(error.refusal, f"securebench: {error}")
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(reply.body)).encode()),
         ]
-        if self._exchange.head.has_body and not self._is_read:
+        if self._body.is_pending:
             headers.append((b"connection", b"close"))
         await self._exchange.start(reply.status, tuple(headers))
         if self._exchange.head.method != "HEAD":

@@ -11,7 +11,7 @@ from securebench.agents.providers.answers import DOCUMENT_BYTES
 from securebench.agents.providers.sse import EVENT_BYTES
 from securebench.core.clock import SystemClock
 from securebench.core.sizes import MIB
-from securebench.gateway.provider import provider_call, provider_route
+from securebench.gateway.provider import provider_call, request_body
 from securebench.gateway.provider.provider_call import ANSWER_TOKENS
 from securebench.gateway.server.body_memory import SMALL_BYTES, BodyMemory
 from securebench.gateway.server.launch import ServedLaunch
@@ -290,7 +290,7 @@ async def test_an_agent_that_sends_nothing_is_cut(tmp_path):
 
 
 async def test_an_agent_that_sends_its_body_too_slowly_is_cut(tmp_path, monkeypatch):
-    monkeypatch.setattr(provider_route, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(request_body, "BODY_SECONDS", 0.05)
     async with relayed("openai", [answer()], tmp_path) as relay:
         relay.writer.write(request("openai")[:-3])
         assert await relay.reader.read() == b""
