@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -19,6 +18,7 @@ from securebench.controller.reporting.run_status import (
     succeeded,
     with_generation,
 )
+from securebench.controller.reporting.write_schedule import WriteSchedule
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.latest_spec import LatestSpec
 from securebench.core.errors import RunGoneError, TransientClusterError
@@ -29,17 +29,10 @@ from securebench.run.observe.waiting import WaitReason
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Lost
 from securebench.run.state.entries import IsolationResult
-from securebench.run.state.tally import Tally, tally
 from securebench.stats.intervals import Estimates
 
 logger = logging.getLogger(__name__)
 
-
-SIGNIFICANT_SHARE = 0.25
-"""Share of a run's attempts whose end makes new counts worth a write at the next interval."""
-
-MAX_DEFERRED_INTERVALS = 5
-"""Intervals after which smaller changes of the counts are written."""
 
 _NOT_SEALED = ConditionUpdate(
     ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED
@@ -60,24 +53,17 @@ class Publisher:
         self._name = run.name
         self._spec = spec
         self._clock = context.clock
-        self._interval = context.settings.status_interval_seconds
+        self._schedule = WriteSchedule(context.settings.status_interval_seconds)
         self._builder = StatusBuilder(run.conditions)
         self._pass_rate = PassRateCache()
         self._events = EventRecorder(context.cluster, run, context.clock, context.process)
         self._posted = run.conditions
         self.written: Raw = {}
         self._stored: Raw = {"status": run.status}
-        self._written_at = -math.inf
-        self._findings: Sequence[ConditionUpdate] = ()
-        self._due_at: float | None = None
-        self._counts = tally(())
-        self._generation = 0
-        self._changed_since: float | None = None
-        self._needs_retry = False
 
     def due_at(self) -> float | None:
         """Return when a deferred status has to be written, monotonic seconds, or None."""
-        return self._due_at
+        return self._schedule.due_at
 
     async def announce(self, reason: Reason, message: str) -> None:
         """Publish why a run makes no progress before its loop starts, or between loop retries."""
@@ -102,12 +88,8 @@ class Publisher:
             *self._base_conditions(facts.history.isolation),
             _NOT_SEALED,
         ]
-        counts = facts.history.attempts.tally()
-        due_at = self._next_write_at(findings, counts)
-        is_due = due_at is not None and self._clock.monotonic() >= due_at
-        self._due_at = None if is_due else due_at
-        if is_due:
-            self._counts, self._changed_since = counts, None
+        counts, now = facts.history.attempts.tally(), self._clock.monotonic()
+        if self._schedule.is_due(findings, counts, self._spec.generation, now):
             await self._write(await self._status(facts, findings), findings)
 
     async def parked(self, facts: RunFacts, reason: WaitReason) -> None:
@@ -151,27 +133,6 @@ class Publisher:
         if not is_already_stored(self._stored, final):
             await self._write_required(final)
 
-    def _next_write_at(self, findings: Sequence[ConditionUpdate], counts: Tally) -> float | None:
-        """Return when the status is to be written: conditions at once, counts by significance.
-
-        None without a change.
-        """
-        if [_state(each) for each in findings] != [_state(each) for each in self._findings]:
-            return self._clock.monotonic()
-        now, turn = self._clock.monotonic(), self._written_at + self._interval
-        ended = counts.done - self._counts.done
-        has_changed = bool(ended) or counts.active != self._counts.active
-        if not has_changed or self._changed_since is None:
-            self._changed_since = now if has_changed else None
-        is_stale = self._generation != self._spec.generation
-        if now < turn or self._needs_retry or is_stale or findings != self._findings:
-            return turn
-        if self._changed_since is None:
-            return None
-        if ended >= counts.total * SIGNIFICANT_SHARE:
-            return turn
-        return self._changed_since + self._interval * MAX_DEFERRED_INTERVALS
-
     async def _status(self, facts: RunFacts, findings: Sequence[ConditionUpdate]) -> Raw:
         estimates = facts.exported.estimates
         if estimates is None:
@@ -190,10 +151,7 @@ class Publisher:
         return ConditionUpdate(ConditionType.SUSPENDED, ConditionStatus.FALSE, Reason.NOT_SUSPENDED)
 
     async def _write(self, status: Raw, findings: Sequence[ConditionUpdate]) -> None:
-        self._written_at = self._clock.monotonic()
-        self._findings = findings
-        self._generation = self._spec.generation
-        self._needs_retry, self._due_at = False, None
+        self._schedule.begin(findings, self._spec.generation, self._clock.monotonic())
         if is_already_stored(self._stored, status):
             self.written = status
             return
@@ -201,8 +159,7 @@ class Publisher:
             found = await self._cluster.patch_status(ObjectKind.BENCHMARK_RUN, self._name, status)
         except TransientClusterError as error:
             logger.warning("status of %s was not written: %s", self._name, error)
-            self._needs_retry = True
-            self._due_at = self._written_at + self._interval
+            self._schedule.failed()
             return
         if not found:
             raise RunGoneError("its BenchmarkRun was deleted")
@@ -231,11 +188,6 @@ def sealed(unsigned: str) -> ConditionUpdate:
     return ConditionUpdate(
         ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED, message
     )
-
-
-def _state(finding: ConditionUpdate) -> ConditionUpdate:
-    """Return a finding without its message, whose change alone may be deferred."""
-    return replace(finding, message="")
 
 
 def _under_way(wait_reason: WaitReason | None) -> ConditionUpdate:

@@ -3,7 +3,10 @@
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.reporting.publish import MAX_DEFERRED_INTERVALS, SIGNIFICANT_SHARE
+from securebench.controller.reporting.write_schedule import (
+    MAX_DEFERRED_INTERVALS,
+    SIGNIFICANT_SHARE,
+)
 from securebench.core.errors import TransientClusterError
 from support.build import pod_status, question, running, write_pack
 from support.operator_world import World, opened

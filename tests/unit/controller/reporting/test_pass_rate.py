@@ -9,7 +9,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.ledger.results_export import ResultsExport
-from securebench.controller.reporting.publish import MAX_DEFERRED_INTERVALS
+from securebench.controller.reporting.write_schedule import MAX_DEFERRED_INTERVALS
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.keys import Role, pod_name
 from securebench.stats import intervals
