@@ -12,7 +12,8 @@ import pytest
 
 from securebench.audit import trials
 from securebench.audit.trials import Trial, TrialKind, run_trial
-from securebench.client.session.run_session import RunSession, SessionDependencies
+from securebench.client.session.dependencies import SessionDependencies
+from securebench.client.session.run_session import RunSession
 from securebench.client.submit import tester_config as tester
 from securebench.client.submit.prepare import PreparedSubmission
 from securebench.client.volume.connection import ClusterTarget

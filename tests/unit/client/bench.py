@@ -6,12 +6,8 @@ from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 
-from securebench.client.session.run_session import (
-    NOT_WATCHING,
-    RunEnd,
-    RunSession,
-    SessionDependencies,
-)
+from securebench.client.session.dependencies import NOT_WATCHING, SessionDependencies
+from securebench.client.session.run_session import RunEnd, RunSession
 from securebench.client.submit.prepare import prepare
 from securebench.client.submit.tester_config import load_tester_config, with_tester_overrides
 from securebench.client.volume.link import OperatorLink

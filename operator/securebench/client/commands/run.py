@@ -19,8 +19,9 @@ from securebench.agents.registry import agent_named, forwarded_env
 from securebench.client.inspection.fail_below import score_code
 from securebench.client.inspection.results import print_figures, print_reasons, print_result
 from securebench.client.output import INTERRUPTED, print_error, print_notices
+from securebench.client.session.dependencies import Watching
 from securebench.client.session.facade import open_session
-from securebench.client.session.run_session import RunEnd, RunSession, Watching
+from securebench.client.session.run_session import RunEnd, RunSession
 from securebench.client.submit.env_file import load_env_file
 from securebench.client.submit.prepare import PreparedSubmission, prepare
 from securebench.client.submit.prices import load_prices

@@ -7,13 +7,8 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from securebench.client.session.run_session import (
-    NOT_WATCHING,
-    RunEnd,
-    RunSession,
-    SessionDependencies,
-    Watching,
-)
+from securebench.client.session.dependencies import NOT_WATCHING, SessionDependencies, Watching
+from securebench.client.session.run_session import RunEnd, RunSession
 from securebench.client.session.run_summary import TesterRunSummary
 from securebench.client.submit.prepare import PreparedSubmission, prepare
 from securebench.client.submit.submit import random_suffix

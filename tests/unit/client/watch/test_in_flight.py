@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.client.session.run_session import Watching
+from securebench.client.session.dependencies import Watching
 from securebench.client.volume.watch_answers import ActiveAttempts
 from securebench.client.watch.in_flight import AttemptInFlight, InFlightWatch
 from securebench.client.watch.progress import Event
