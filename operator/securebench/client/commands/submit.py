@@ -8,7 +8,7 @@ from securebench.client.commands.run import RunOptions, prepared_run
 from securebench.client.output import print_line, print_note
 from securebench.client.output_formats import OutputForm, print_objects
 from securebench.client.session.facade import open_session
-from securebench.client.session.run_start import Started
+from securebench.client.session.run_starter import Started
 from securebench.client.submit.prepare import PreparedSubmission
 from securebench.client.submit.tester_config import TesterConfig
 from securebench.client.watch.progress import WarningReporter, stderr_console

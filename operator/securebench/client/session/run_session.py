@@ -16,7 +16,7 @@ from typing import NamedTuple
 from securebench.client.session.dependencies import SessionDependencies
 from securebench.client.session.record_progress import RecordProgress
 from securebench.client.session.run_cost import cost_fields
-from securebench.client.session.run_start import EarlierRecords, RunStart, Started
+from securebench.client.session.run_starter import EarlierRecords, RunStarter, Started
 from securebench.client.session.run_summary import (
     TesterRunSummary,
     localized_summary,
@@ -80,7 +80,7 @@ class RunSession:
         self._deps = deps
         self._folder = config.run.output_dir
         self._follower = Follower(deps.cluster, deps.sleep, deps.note)
-        self._start = RunStart(config, prepared, deps, self._follower, parallelism)
+        self._start = RunStarter(config, prepared, deps, self._follower, parallelism)
         total = len(prepared.task_ids) * config.run.attempts
         self._progress = RecordProgress(deps.reporter, self._folder / CANDIDATES, total)
         self._on_record: Callable[[RecordKey], None] = lambda _: None

@@ -64,7 +64,7 @@ class Started(NamedTuple):
     earlier: EarlierRecords | None = None
 
 
-class RunStart:
+class RunStarter:
     """Starts the run of one configuration.
 
     Args:
