@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 
 import pytest
@@ -124,16 +125,15 @@ with open("full", "wb") as file:
         file.write(b"x" * (1 << 20))
 time.sleep(50)
 """
-BY_ITSELF = {"agent", "resource"}
-OF_A_PROCESS = {"agent", "resource", "scored"}
-"""Where only processes of the agent died, what it left is judged."""
 BREAKS = {
-    "kill": (KILL, BY_ITSELF),
-    "forge": (FORGE, BY_ITSELF),
-    "kill-parent": (KILL_PARENT, OF_A_PROCESS),
-    "memory": (HOG, OF_A_PROCESS),
-    "disk": (FILL, BY_ITSELF),
+    "kill": (KILL, {"agent"}),
+    "forge": (FORGE, {"agent"}),
+    "kill-parent": (KILL_PARENT, {"scored"}),
+    "memory": (HOG, {"resource", "scored"}),
+    "disk": (FILL, {"agent", "resource"}),
 }
+"""Where only processes of the agent died, what it left is judged. The candidate is too large when
+the kubelet has not ended the Pod before."""
 BROKEN = {
     name: ENDED.task(name, agent=agent, grading=CHECK_ANSWER) for name, (agent, _) in BREAKS.items()
 }
@@ -148,6 +148,16 @@ def test_a_076_attack(arena: Arena, how: str) -> None:
     assert record["outcome"] in BREAKS[how][1]
     assert (record["attempt"], record["launches"]) == (1, 1)
     assert len(arena.pods(BROKEN[how], "harness")) == 1
+
+
+@pytest.mark.trials(BROKEN["memory"])
+def test_a_076_attack_by_memory(arena: Arena) -> None:
+    """Some nodes kill all of a container at its memory limit, others its largest process."""
+    (pod,) = arena.pods(BROKEN["memory"], "harness")
+    (harness,) = (each["state"]["terminated"] for each in pod["status"]["containerStatuses"])
+
+    is_killed = harness["exitCode"] == 128 + signal.SIGKILL
+    assert arena.record(BROKEN["memory"])["outcome"] == ("resource" if is_killed else "scored")
 
 
 def ended(arena: Arena, trial: Trial) -> PodView:
