@@ -70,6 +70,11 @@ class Release(NamedTuple):
         loaded: dict[str, Any] = json.loads(self.kubectl("get", what, "-o", "json"))
         return loaded
 
+    def pod_uid(self) -> str:
+        """Return the uid of the operator's Pod; empty while it is replaced."""
+        words = ("get", POD, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
+        return self.kubectl(*words)
+
     def names(self, *arguments: str) -> list[str]:
         return self.kubectl("get", *arguments, "-o", "name").split()
 
@@ -137,10 +142,10 @@ def follow_installation(release: Release, folder: Path) -> None:
     page.run_next()
     signing = follow_signing(release, folder)
     upgraded = release.start(slow_copy(folder / "pack", "nightly", seconds=5))
-    before = release.get(POD)["metadata"]["uid"]
+    before = release.pod_uid()
     until(lambda: _done(release, upgraded) >= 1, "a finished task")
     signing.run_next()
-    until(lambda: release.get(POD)["metadata"]["uid"] != before, "another operator's Pod")
+    until(lambda: release.pod_uid() not in {"", before}, "another operator's Pod")
     assert _done(release, upgraded) < len(calm)
     follow_waiting(release, upgraded)
     assert verdicts(release.records(upgraded)) == calm
