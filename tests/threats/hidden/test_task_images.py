@@ -67,7 +67,7 @@ def pack(folder: Path) -> Subject:
 
 
 def image_findings(folder: Path, resources: AuditResources) -> list[Finding]:
-    return [found for found in audit(pack(folder), resources) if found.rule is Rule.IMAGE]
+    return [found for found in audit(pack(folder), resources).findings if found.rule is Rule.IMAGE]
 
 
 @pytest.mark.short
