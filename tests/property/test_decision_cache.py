@@ -139,7 +139,7 @@ class Run:
         self.changed.add(name)
 
     def _set(self, key: AttemptKey, **changes: Any) -> None:
-        self.history[key] = replace(self.history[key], **changes)
+        self.history[key] = self.history[key]._replace(**changes)
 
     def _begin(self, launch: LaunchKey, batch: LaunchKey | None) -> None:
         begun = {"live": launch, "live_since": self.now, "batch": batch}
@@ -196,16 +196,14 @@ def test_counts_of_an_index_are_those_of_its_attempts(changes: list[tuple[int, s
     for task, what in changes:
         key = AttemptKey(task, 1)
         launch = LaunchKey(task, 1, Role.HARNESS, 1)
-        index[key] = replace(
-            index[key],
-            **{
-                "live": {"live": launch, "launches": 1},
-                "made": {"live": None, "production": production()},
-                "lost": {"live": None, "last_lost": Lost(launch, "pod_lost", "", NOW)},
-                "end": {"live": None, "finish": Finish(key, Outcome.SCORED, passed=task > 1)},
-                "crash_suspicion": {"crash_suspicion": CrashSuspicion.SUSPECTED},
-            }[what],
-        )
+        change = {
+            "live": {"live": launch, "launches": 1},
+            "made": {"live": None, "production": production()},
+            "lost": {"live": None, "last_lost": Lost(launch, "pod_lost", "", NOW)},
+            "end": {"live": None, "finish": Finish(key, Outcome.SCORED, passed=task > 1)},
+            "crash_suspicion": {"crash_suspicion": CrashSuspicion.SUSPECTED},
+        }
+        index[key] = index[key]._replace(**change[what])
         again = AttemptIndex(index.values())
         assert index.tally() == again.tally()
         assert index.open == sum(1 for each in index.values() if each.finish is None)

@@ -60,17 +60,14 @@ TEXTS = RecordTexts(producer_stdout="Erie \n", candidate="Erie \n")
 
 def history(outcome: Outcome = Outcome.SCORED, **changes: Any) -> AttemptHistory:
     finish = Finish(AttemptKey(0, 1), outcome, passed=True if outcome is Outcome.SCORED else None)
-    return replace(
-        AttemptHistory(
-            key=AttemptKey(0, 1),
-            launches=2,
-            production=PRODUCTION,
-            verification=VERIFICATION,
-            finish=finish,
-            started_at=STARTED_AT,
-        ),
-        **changes,
-    )
+    return AttemptHistory(
+        key=AttemptKey(0, 1),
+        launches=2,
+        production=PRODUCTION,
+        verification=VERIFICATION,
+        finish=finish,
+        started_at=STARTED_AT,
+    )._replace(**changes)
 
 
 def failed(outcome: Outcome, reason: str, phase: str, **changes: Any) -> Finish:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import platform
 from collections.abc import Sequence
-from dataclasses import replace
 
 from securebench.controller.ledger.metrics import LaunchesInFlight, count_entry
 from securebench.controller.ledger.prepared_run import PreparedRun
@@ -156,9 +155,9 @@ class RunLedger:
     def _write_record(self, finish: Finish, at: float, usage: Usage) -> str:
         plan = self._prepared.plan
         known = self.history.attempts[finish.key]
-        known = replace(known, finish=finish, usage=known.usage + usage)
+        known = known._replace(finish=finish, usage=known.usage + usage)
         is_read = known.crash_suspicion is not CrashSuspicion.CONDEMNED
-        known = known if is_read else replace(known, verification=None)
+        known = known if is_read else known._replace(verification=None)
         texts = read_texts(self._prepared.store, known) if is_read else RecordTexts()
         context = record_context(
             self.history.isolation,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from securebench.core.errors import InvariantViolationError
 from securebench.core.reasons import PROVIDER_REASONS
@@ -101,8 +101,8 @@ class RunHistory:
             crash_suspicion = (
                 _SUSPICION_AFTER_CRASH[history.reading] if has_crashed else history.crash_suspicion
             )
-            self.attempts[history.key] = replace(
-                history, reading=Reading.NONE, crash_suspicion=crash_suspicion
+            self.attempts[history.key] = history._replace(
+                reading=Reading.NONE, crash_suspicion=crash_suspicion
             )
 
     def _apply_to_attempt(self, entry: AttemptEntry) -> None:
@@ -137,7 +137,7 @@ def _initial_attempts(plan: RunPlan) -> Iterable[AttemptHistory]:
 
 def _advance(history: AttemptHistory, entry: AttemptEntry) -> AttemptHistory:
     if isinstance(entry, ReadBegun):
-        return replace(history, reading=Reading.ALONE if entry.is_alone else Reading.TOGETHER)
+        return history._replace(reading=Reading.ALONE if entry.is_alone else Reading.TOGETHER)
     return _apply_step(_read_over(history), entry)
 
 
@@ -145,7 +145,7 @@ def _read_over(history: AttemptHistory) -> AttemptHistory:
     is_over = history.reading is Reading.NONE and history.crash_suspicion is CrashSuspicion.NONE
     if is_over:  # a copy for each entry would be a third of the time to fold a long journal
         return history
-    return replace(history, reading=Reading.NONE, crash_suspicion=CrashSuspicion.NONE)
+    return history._replace(reading=Reading.NONE, crash_suspicion=CrashSuspicion.NONE)
 
 
 def _apply_step(history: AttemptHistory, entry: StepEntry) -> AttemptHistory:
@@ -154,8 +154,7 @@ def _apply_step(history: AttemptHistory, entry: StepEntry) -> AttemptHistory:
             if history.live is not None:
                 raise InvariantViolationError(f"attempt {history.key} has a live launch already")
             started_at = at if history.started_at is None else history.started_at
-            return replace(
-                history,
+            return history._replace(
                 live=launch,
                 live_since=at,
                 batch=batch,
@@ -166,17 +165,16 @@ def _apply_step(history: AttemptHistory, entry: StepEntry) -> AttemptHistory:
             return _apply_loss(history, lost)
         case Produced(_, production, at):
             usage = history.usage + usage_of(production.egress)
-            return replace(history, live=None, production=production, produced_at=at, usage=usage)
+            return history._replace(live=None, production=production, produced_at=at, usage=usage)
         case CandidateKept(_, production, at, usage, network):
-            return replace(
-                history, production=production, produced_at=at, usage=usage, network=network
+            return history._replace(
+                production=production, produced_at=at, usage=usage, network=network
             )
         case Verified(_, verification):
-            return replace(history, live=None, verification=verification)
+            return history._replace(live=None, verification=verification)
         case Finished(finish, sha256, at, usage):
             # The record has what production and verification said; nothing asks for them again.
-            return replace(
-                history,
+            return history._replace(
                 live=None,
                 production=None,
                 verification=None,
@@ -186,16 +184,16 @@ def _apply_step(history: AttemptHistory, entry: StepEntry) -> AttemptHistory:
                 usage=history.usage + usage,
             )
         case _:
-            return replace(history, finish=entry.finish, record_sha256=entry.record_sha256)
+            return history._replace(finish=entry.finish, record_sha256=entry.record_sha256)
 
 
 def _apply_loss(history: AttemptHistory, lost: Lost) -> AttemptHistory:
     """Return an attempt after the loss of a launch; a provider outage also voids the candidate."""
-    idle = replace(history, live=None, last_lost=lost, usage=history.usage + lost.usage)
+    idle = history._replace(live=None, last_lost=lost, usage=history.usage + lost.usage)
     if lost.reason in PROVIDER_REASONS:
-        return replace(idle, provider_retries=history.provider_retries + 1, production=None)
+        return idle._replace(provider_retries=history.provider_retries + 1, production=None)
     if lost.is_shared:
-        return replace(idle, shared=history.shared + 1)
+        return idle._replace(shared=history.shared + 1)
     if lost.is_suspect:
-        return replace(idle, suspect=(*history.suspect, lost.launch.role))
-    return replace(idle, retries=(*history.retries, lost.launch.role))
+        return idle._replace(suspect=(*history.suspect, lost.launch.role))
+    return idle._replace(retries=(*history.retries, lost.launch.role))

@@ -29,7 +29,7 @@ def finished(plan: RunPlan, *finishes: Finish) -> RunHistory:
     history = run_history(plan, ())
     for finish in finishes:
         known = history.attempts[finish.key]
-        history.attempts[finish.key] = replace(known, finish=finish, record_sha256="a" * 64)
+        history.attempts[finish.key] = known._replace(finish=finish, record_sha256="a" * 64)
     return history
 
 

@@ -132,7 +132,7 @@ def test_a_run_whose_last_attempt_used_it_up_is_complete() -> None:
 def test_a_regrade_needs_no_budget() -> None:
     """The candidates of a run that ended with BudgetExhausted are verified again."""
     earlier = EarlierRun("nightly", "uid-1", "n-1")
-    untouched = replace(made(1), network=ProducerNetwork())
+    untouched = made(1)._replace(network=ProducerNetwork())
     decision = after(0, cut(0), untouched, regrade=earlier)
     assert decision.begin == (verifier(1),)
     assert decision.finishes == (

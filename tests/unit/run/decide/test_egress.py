@@ -201,7 +201,7 @@ def test_readiness_of_a_pod_is_seen(ready):
 
 def outage(task=None, relay=None, history=None, **changes):
     made = production(egress=relayed(**FAILED | (relay or {})), **changes)
-    return step(replace(history or history_of(launches=1), production=made), task=task)
+    return step((history or history_of(launches=1))._replace(production=made), task=task)
 
 
 LOST = Lost(

@@ -228,7 +228,7 @@ class TestCheck:
             CHECK_VERIFICATION, command=CommandReport(exit_code=None, timed_out=True)
         )
         finish = failed(Outcome.SCORED, "verifier_timeout", "checker")
-        made = record(replace(checked(), verification=verification, finish=finish), terminal_task())
+        made = record(checked()._replace(verification=verification, finish=finish), terminal_task())
 
         assert made["outcome"] == "scored"
         assert made["failure_reason"] == "verifier_timeout"
@@ -307,7 +307,7 @@ class TestOther:
             PRODUCTION, command=CommandReport(**command), candidate=blank, last_words="no model"
         )
         past = history(production=production, verification=None, finish=None)
-        made = record(replace(past, finish=after_production(text_task(), past, production)))
+        made = record(past._replace(finish=after_production(text_task(), past, production)))
 
         assert (made["failure_reason"], made["verification_status"]) == (reason, status)
         assert made["failure_phase"] == "producer"
@@ -406,7 +406,7 @@ class TestLabels:
         production = replace(
             WORKSPACE_PRODUCTION, facts=PodFacts(runtime_class="gvisor", user_namespace=False)
         )
-        made = record(replace(checked(), production=production), terminal_task())
+        made = record(checked()._replace(production=production), terminal_task())
 
         assert made["labels"]["grading"] == "in-workspace"
         assert made["labels"]["user_namespace"] is False
@@ -428,8 +428,7 @@ class TestLabels:
         past = checked()
         assert past.verification is not None
         classed = PodFacts(runtime_class="gvisor")
-        past = replace(
-            past,
+        past = past._replace(
             production=replace(WORKSPACE_PRODUCTION, facts=replace(classed, kernel=harness)),
             verification=replace(past.verification, facts=replace(classed, kernel=verifier)),
         )
@@ -471,8 +470,7 @@ def without_timing(made: dict[str, Any]) -> dict[str, Any]:
 
 def test_only_timing_fields_depend_on_time() -> None:
     task = terminal_task()
-    late = replace(
-        checked(started_at=STARTED_AT + 500),
+    late = checked(started_at=STARTED_AT + 500)._replace(
         production=replace(
             WORKSPACE_PRODUCTION,
             command=replace(PRODUCTION.command, duration_seconds=7.0),
