@@ -18,7 +18,6 @@ from securebench.controller.volume.journal import (
     read_entries,
 )
 from securebench.controller.volume.journal_files import open_journal, read_journal
-from securebench.controller.volume.lead import take_volume
 from securebench.core.errors import JournalCorruptError
 from securebench.run.state.attempts import Finish, VerifierResult
 from securebench.run.state.entries import (
@@ -35,6 +34,7 @@ from securebench.run.state.entries import (
     Verified,
 )
 from support.journal_entries import append_bytes
+from support.leads import take_volume
 
 UID = "uid"
 

@@ -16,7 +16,7 @@ from scale.decisions import finished_attempt
 from scale.kubelet import dated, left_behind
 from scale.sessions import Session, Shape
 from securebench.cluster.port import ObjectKind, Raw, metadata
-from securebench.controller.volume.lead import highest_epoch, take_volume
+from securebench.controller.volume.lead import highest_epoch
 from securebench.controller.volume.store import RunStore
 from securebench.core.json_values import object_at, text_at
 from securebench.core.names import RUN_UID_LABEL
@@ -24,6 +24,7 @@ from securebench.run.observe.pods import pod_view
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.state.entries import Entry
 from support.fake_operator import record
+from support.leads import take_volume
 
 ENDED = 64
 """Pods that end while no operator is there: two batches of verification, and as many free slots."""

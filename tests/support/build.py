@@ -17,7 +17,7 @@ from securebench.controller.runtime.capacity import SharedCapacity
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.creation_rate import CreationRate
 from securebench.controller.settings.settings import Settings
-from securebench.controller.volume.lead import VolumeLead, take_volume
+from securebench.controller.volume.lead import VolumeLead
 from securebench.core.clock import Instant, rfc3339
 from securebench.core.rates import TokenBucket
 from securebench.protocol.batch import encode_verdicts
@@ -38,6 +38,7 @@ from securebench.run.state.attempts import (
     VerifierResult,
 )
 from securebench.run.state.entries import IsolationResult
+from support.leads import take_volume
 from support.manifest_samples import RUN_UID, digest, policy_of, run_plan, terminal_task, text_task
 
 P = ParamSpec("P")

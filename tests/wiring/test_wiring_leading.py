@@ -18,6 +18,7 @@ from pathlib import Path
 from securebench.cluster.port import ObjectKind
 from securebench.controller.leadership.lease import LeaseRecord, lease_manifest
 from securebench.controller.process import leading
+from securebench.controller.volume import lead
 from support.build import settings_of
 from support.fake_cluster import FakeCluster
 
@@ -43,6 +44,16 @@ async def work(_, lead):
         cluster.edit(ObjectKind.LEASE, "%s", {"spec": spec})
         await asyncio.sleep(3600)
 
+if case == "flaky":
+    sync, failures = lead.fsync_folder, [OSError(5, "Input/output error")]
+
+    def flaky(path):
+        if failures:
+            raise failures.pop()
+        sync(path)
+
+    lead.fsync_folder, leading.VOLUME_RETRY_SECONDS = flaky, 0.1
+
 leading.connect = connected
 with suppress(asyncio.CancelledError):
     asyncio.run(leading.run_when_leader(settings, work))
@@ -54,7 +65,12 @@ WORKS = ["works", 1, ["1"]]
 
 @pytest.mark.parametrize(
     ("case", "code", "want"),
-    [("lost", LOST_EXIT_CODE, [WORKS]), ("done", 0, [WORKS, ""]), ("standby", 0, ["another_1"])],
+    [
+        ("lost", LOST_EXIT_CODE, [WORKS]),
+        ("done", 0, [WORKS, ""]),
+        ("flaky", 0, [WORKS, ""]),
+        ("standby", 0, ["another_1"]),
+    ],
 )
 def test_the_process_works_while_it_leads_and_no_longer(tmp_path, case, code, want):
     done = subprocess.run(
@@ -68,3 +84,4 @@ def test_the_process_works_while_it_leads_and_no_longer(tmp_path, case, code, wa
     assert [json.loads(line) for line in done.stdout.splitlines()] == want, done.stderr
     assert done.returncode == code
     assert ("another_1 has the Lease, epoch 2" in done.stderr) is (case == "lost")
+    assert ("Input/output error; tried again" in done.stderr) is (case == "flaky")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from scale.restart import write_finished
-from securebench.controller.volume.lead import highest_epoch, take_volume
+from securebench.controller.volume.lead import highest_epoch
 from securebench.controller.volume.store import RunStore
 from securebench.run.state.entries import Finished
+from support.leads import take_volume
 
 
 def test_the_next_operator_reads_the_finished_attempts(tmp_path: Path) -> None:

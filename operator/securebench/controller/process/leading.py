@@ -9,7 +9,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from prometheus_client import Gauge
 
@@ -18,11 +18,18 @@ from securebench.cluster.port import Cluster
 from securebench.controller.leadership.elector import Elector
 from securebench.controller.process.health import heartbeat
 from securebench.controller.settings.settings import Settings
-from securebench.controller.volume.lead import VolumeLead, highest_epoch, take_volume
+from securebench.controller.volume.lead import (
+    VolumeLead,
+    claim_epoch,
+    highest_epoch,
+    revoke_earlier,
+)
 from securebench.core.clock import SystemClock, elapsed_seconds
 from securebench.core.names import lease_holder
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 LOST_EXIT_CODE = 3
 """Of a process that leads no longer."""
@@ -74,17 +81,18 @@ async def leading(cluster: Cluster, settings: Settings) -> AsyncIterator[VolumeL
     holding.add_done_callback(_end_with_lease)
     LEADER.set_function(lambda: float(elector.is_leader))
     try:
-        take = partial(take_volume, root, epoch, holder, elector.require)
-        yield await _begun(take)
+        lead = await _until_done(partial(claim_epoch, root, epoch, holder, elector.require))
+        await _until_done(partial(revoke_earlier, lead))
+        yield lead
     finally:
         holding.cancel()
         await elector.release()
 
 
-async def _begun(take: Callable[[], VolumeLead]) -> VolumeLead:
+async def _until_done(step: Callable[[], T]) -> T:
     while True:
         try:
-            return await asyncio.to_thread(take)
+            return await asyncio.to_thread(step)
         except OSError as error:
             logger.warning("the results volume: %s; tried again", error)
         await asyncio.sleep(VOLUME_RETRY_SECONDS)

@@ -68,10 +68,10 @@ def highest_epoch(root: Path) -> int:
     return max(_epochs(root), default=0)
 
 
-def take_volume(
+def claim_epoch(
     root: Path, epoch: int, holder: str, require: Callable[[], None] = lambda: None
 ) -> VolumeLead:
-    """Begin a leader's time on a volume: from here on every earlier one can write nothing.
+    """Make the folder of a leader, which only one can make.
 
     Args:
         root: Where the volume is mounted.
@@ -96,10 +96,22 @@ def take_volume(
         # The folders of before make room: an operator that cannot begin frees nothing by retention.
         _revoke_others(lead)
         lead.folder.mkdir()
+    return lead
+
+
+def revoke_earlier(lead: VolumeLead) -> None:
+    """Take the right to write from every earlier leader; may be repeated.
+
+    Args:
+        lead: Its folder is made.
+
+    Raises:
+        StorageError: A later leader has begun.
+        OSError: The volume did not do what was asked.
+    """
     fsync_folder(lead.folder.parent)
     _check_latest(lead)
     _revoke_others(lead)
-    return lead
 
 
 def _check_latest(lead: VolumeLead) -> None:

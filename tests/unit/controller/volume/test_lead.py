@@ -3,8 +3,9 @@ import os
 
 import pytest
 
-from securebench.controller.volume.lead import highest_epoch, take_volume
+from securebench.controller.volume.lead import claim_epoch, highest_epoch, revoke_earlier
 from securebench.core.errors import StorageError
+from support.leads import take_volume
 
 HOLDER = "securebench-0_uid"
 
@@ -27,6 +28,23 @@ def test_the_next_one_removes_what_earlier_ones_were_writing(tmp_path):
         first.place_new(tmp_path / "late")
     second.place_new(tmp_path / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["leaders", "new"]
+
+
+def test_what_the_volume_refused_is_tried_again(tmp_path, monkeypatch):
+    first = take_volume(tmp_path, 1, HOLDER)
+    second = claim_epoch(tmp_path, 2, HOLDER)
+
+    def broken(_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("securebench.controller.volume.lead.fsync_folder", broken)
+        with pytest.raises(OSError, match="Input/output"):
+            revoke_earlier(second)
+    revoke_earlier(second)
+    assert list((tmp_path / "leaders").iterdir()) == [second.folder]
+    with pytest.raises(FileNotFoundError):
+        first.place_new(tmp_path / "late")
 
 
 @pytest.mark.parametrize("late", [7, 8])
