@@ -30,7 +30,7 @@ from securebench.controller.volume.run_folders import (
     run_folders,
 )
 from securebench.core.clock import rfc3339
-from securebench.core.errors import ClusterError, StorageError
+from securebench.core.errors import SecureBenchError
 from securebench.core.json_values import object_at
 from securebench.run.decide.reporting.notices import Notice
 from securebench.run.decide.retention import (
@@ -188,7 +188,8 @@ class RetentionSweeper:
                     logger.info("run %s: results removed from the volume", uid)
                     removed += [known[uid]] if uid in known else []
         if any(going):
-            remove_unused(self._root, bindings(self._root), now)
+            with _warned("packs that no run uses any more"):
+                remove_unused(self._root, bindings(self._root), now)
         return removed
 
 
@@ -197,7 +198,7 @@ def _warned(what: str) -> Iterator[None]:
     """Log what goes wrong, so that it holds up nothing else."""
     try:
         yield
-    except (ClusterError, StorageError, OSError, ValueError) as error:
+    except (SecureBenchError, OSError, ValueError, LookupError) as error:
         logger.warning("retention: %s: %s; tried again", what, error)
 
 

@@ -40,6 +40,7 @@ class Kept(World):
 
     def stop_retention(self):
         for task in self.tasks:
+            assert not task.done() or task.cancelled(), task.exception()
             task.cancel()
         self.tasks.clear()
 
@@ -429,7 +430,7 @@ def test_a_copy_that_was_broken_off_goes_and_one_that_goes_on_stays(world):
 
 
 @with_results_ttl
-def test_a_binding_that_cannot_be_read_keeps_the_packs(world):
+def test_a_binding_that_cannot_be_read_keeps_the_packs(world, caplog):
     world.finished("one")
     other = world.root / "runs/other"
     other.mkdir()
@@ -441,3 +442,7 @@ def test_a_binding_that_cannot_be_read_keeps_the_packs(world):
     os.utime(content, (0, 0))
     world.wait(3 * TTL)
     assert content.exists()
+    assert "retention: packs that no run uses any more: " in caplog.text
+    later = world.finished("two")
+    world.wait(3 * TTL)
+    assert world.files(later) == ["status.json"]
