@@ -67,10 +67,27 @@ def replacing(path: Path, staging: Path | None = None) -> Iterator[BinaryIO]:
     """
     name = f"{path.name}.part"
     part = path.with_name(name) if staging is None else staging / f"{uuid4().hex}-{name}"
-    with part.open("wb") as file:
-        os.fchmod(file.fileno(), FILE_MODE)
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        with part.open("wb") as file:
+            os.fchmod(file.fileno(), FILE_MODE)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        # Who tries again writes a draft more, and drafts of a whole export fill a volume.
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
     fsync_folder(path.parent)
+
+
+def write_all(file: BinaryIO, data: bytes) -> None:
+    """Write everything to an unbuffered file, which may take less at a time.
+
+    Raises:
+        OSError: The disk did not take it, or not all of it.
+    """
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]

@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from securebench.core.errors import JournalCorruptError
-from securebench.files.durable import fsync_folder
+from securebench.files.durable import fsync_folder, write_all
 from securebench.protocol.journal_lines import (
     CRC_DIGITS,
     EntryName,
@@ -154,7 +154,7 @@ class Journal:
             raise OSError(errno.EIO, "the journal ends with a cut line; it must be opened again")
         end = self._file.seek(0, os.SEEK_END)
         try:
-            _write_all(self._file, data)
+            write_all(self._file, data)
             os.fsync(self._file.fileno())
         except OSError:
             self._has_cut_line = True
@@ -307,9 +307,3 @@ def _recover(file: BinaryIO, run_uid: str, before: bytes) -> Replay:
         file.truncate(replay.size_bytes - len(before))
         os.fsync(file.fileno())
     return replay
-
-
-def _write_all(file: BinaryIO, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[file.write(view) :]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from securebench.core.errors import StorageError
-from securebench.files.durable import FILE_MODE, replace_file
+from securebench.files.durable import FILE_MODE, replace_file, write_all
 from securebench.protocol.gateway import LaunchReport, decode, encode
 
 REPORT = ".json"
@@ -36,28 +36,35 @@ def read_launches(folder: Path) -> list[StoredLaunch]:
     return [_read_launch(path) for path in sorted(folder.glob(f"*{REPORT}"))]
 
 
+class ReportNotWrittenError(OSError):
+    """A launch's log has its lines, and its report could not be replaced."""
+
+
 def write_launch(folder: Path, report: LaunchReport, lines: bytes) -> None:
     """Append to a launch's log, then replace its report; both are synced on return.
 
     Raises:
-        OSError: The write failed.
+        ReportNotWrittenError: Only the report is missing: the lines must not be written again.
+        OSError: Nothing was written.
     """
     if lines:
         _append(folder / (report.pod + LOG), lines)
-    replace_file(folder / (report.pod + REPORT), encode(report))
+    try:
+        replace_file(folder / (report.pod + REPORT), encode(report))
+    except OSError as error:
+        raise ReportNotWrittenError(*error.args) from error
 
 
 def _append(path: Path, lines: bytes) -> None:
-    """Append all or nothing, so that requeued lines are never written twice."""
-    with path.open("ab") as file:
-        before = file.tell()
+    """Append all or nothing; without a buffer, which would still be written when it is closed."""
+    with path.open("ab", buffering=0) as file:
+        before = file.seek(0, os.SEEK_END)
         try:
             os.fchmod(file.fileno(), FILE_MODE)
-            file.write(lines)
-            file.flush()
+            write_all(file, lines)
             os.fsync(file.fileno())
         except OSError:
-            os.ftruncate(file.fileno(), before)
+            file.truncate(before)
             raise
 
 

@@ -13,7 +13,11 @@ from securebench.files.durable import make_folder
 from securebench.gateway.net.causes import Cause, RefusedError
 from securebench.gateway.server.back_off import waits_of
 from securebench.gateway.server.launch import Identity, ServedLaunch
-from securebench.gateway.server.launch_files import read_launches, write_launch
+from securebench.gateway.server.launch_files import (
+    ReportNotWrittenError,
+    read_launches,
+    write_launch,
+)
 from securebench.protocol.gateway import GatewayConfig, LaunchReport, ProviderWaits, RelayReport
 
 logger = logging.getLogger(__name__)
@@ -105,8 +109,9 @@ class Launches:
                 return
             try:
                 await asyncio.to_thread(write_launch, self._folder, *changes)
-            except OSError:
-                launch.put_back(changes.lines)
+            except OSError as error:
+                is_in_log = isinstance(error, ReportNotWrittenError)
+                launch.put_back(b"" if is_in_log else changes.lines)
                 raise
 
     async def flush_all(self) -> None:

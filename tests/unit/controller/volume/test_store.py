@@ -30,9 +30,13 @@ ENTRY = IndexEntry("nightly", UID, "n", "geo", "sha256:p", "sha256:h", "1", "202
 
 @pytest.fixture
 def store(tmp_path):
-    store = RunStore(tmp_path, UID)
+    store = RunStore(tmp_path, UID, lead_of(tmp_path))
     store.create({"plan_digest": "sha256:x"})
     return store
+
+
+def drafts(store):
+    return list(store.staging.iterdir())
 
 
 def sha(data):
@@ -141,7 +145,7 @@ def test_the_export_holds_whole_lines_in_the_given_order(store):
     data = (store.folder / "candidates.jsonl").read_bytes()
     assert data == b'{"task": 1, "n": 1}\n{"task": 0, "n": 2}\n{"task": 0, "n": 1}\n'
     assert (count, digest) == (3, sha(data))
-    assert not list(store.folder.glob("*.part"))
+    assert drafts(store) == []
 
 
 def test_an_export_of_nothing(store):
@@ -157,6 +161,7 @@ def test_a_changed_record_is_not_exported(store):
     with pytest.raises(DigestMismatchError, match="the record of attempt"):
         store.export(finished)
     assert (store.folder / "candidates.jsonl").read_bytes() == before
+    assert drafts(store) == []
 
 
 def no_space(*_):

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -150,6 +152,24 @@ async def test_what_the_disk_did_not_take_is_written_later(tmp_path, launches, m
     assert reasons == ["", "not_listed"]
 
 
+async def test_lines_that_the_log_has_are_not_written_again(tmp_path, launches, monkeypatch):
+    someone = launches.of(IDENTITY)
+    someone.record(ALLOWED)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("securebench.gateway.server.launch_files.replace_file", full)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space"):
+                await launches.flush(someone)
+    assert not (tmp_path / f"{POD}.json").exists()
+    await launches.flush_all()
+    (kept,) = read_launches(tmp_path)
+    assert (kept.log_lines, kept.report.requests) == (1, 1)
+
+
 async def test_a_flush_that_is_cut_still_ends_before_the_next(tmp_path, launches, monkeypatch):
     someone = launches.of(IDENTITY)
     someone.record(ALLOWED)
@@ -196,17 +216,31 @@ def test_a_log_that_was_cut_is_repaired(tmp_path):
     assert (tmp_path / f"{POD}.jsonl").read_bytes() == b'{"a":1}\n{"b":2}\n'
 
 
-def test_half_a_log_line_is_taken_back(tmp_path, monkeypatch):
+def test_half_a_log_line_is_taken_back(tmp_path):
+    """A limit on the size of files cuts the line, as a full disk does."""
     write_launch(tmp_path, LaunchReport(POD, POD_UID), b"one\n")
-
-    def broken(_):
-        raise OSError(5, "Input/output error")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("securebench.gateway.server.launch_files.os.fsync", broken)
-        with pytest.raises(OSError, match="Input/output"):
-            write_launch(tmp_path, LaunchReport(POD, POD_UID), b"two\n")
+    words = [sys.executable, "-c", HALF_A_LINE, str(tmp_path), POD, POD_UID]
+    subprocess.run(words, check=True, timeout=60)
     assert (tmp_path / f"{POD}.jsonl").read_bytes() == b"one\n"
+
+
+HALF_A_LINE = """
+import errno, pathlib, resource, signal, sys
+from securebench.gateway.server.launch_files import ReportNotWrittenError, write_launch
+from securebench.protocol.gateway import LaunchReport
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (24, 24))
+folder, pod, uid = sys.argv[1:]
+try:
+    write_launch(pathlib.Path(folder), LaunchReport(pod, uid), b"B" * 100 + b"\\n")
+except ReportNotWrittenError:
+    raise SystemExit("the log was written")
+except OSError as error:
+    assert error.errno == errno.EFBIG, error
+else:
+    raise SystemExit("there was no limit")
+"""
 
 
 @pytest.mark.parametrize(
