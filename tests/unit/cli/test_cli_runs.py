@@ -100,10 +100,10 @@ def test_results_whose_folder_is_gone_too(shell: Shell, finished: str) -> None:
     for path in run.iterdir():
         path.unlink()
     fetched = shell("results", finished)
-    assert (fetched.code, fetched.last) == (
-        1,
-        f"securebench: error: run {finished} has no record; it is Completed",
-    )
+    missing = (1, f"securebench: error: run {finished} has no record; it is Completed")
+    assert (fetched.code, fetched.last) == missing
+    kept = shell("results", finished, "--output-dir", "out")
+    assert (kept.code, kept.last) == missing, "records of an earlier run were in the folder"
 
 
 def test_packs_are_listed_with_their_readers(shell: Shell, active: str) -> None:

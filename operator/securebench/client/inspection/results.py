@@ -86,7 +86,7 @@ async def _results(run: str, folder: Path, options: ResultOptions, target: Clust
     table = {} if options.prices is None else load_prices(options.prices)
     fetched = await fetch_results(run, folder, target)
     if fetched.summary is None:
-        return _unfinished(fetched.state, run, folder)
+        return _unfinished(fetched, run, folder)
     raw = fetched.summary | cost_fields(folder / CANDIDATES, table)
     write_summary(raw, folder)
     summary = parse_summary(raw)
@@ -115,9 +115,10 @@ def _attempt_row(record: Record) -> tuple[str, ...]:
 
 async def _fetch(connection: Connection, run: str, folder: Path) -> Fetched:
     state = await find_state(connection, run)
-    await _mirror(connection, state.uid, folder).fetch()
+    has_records = await _mirror(connection, state.uid, folder).fetch()
     part = await connection.link.get_run(state.uid, SUMMARY)
-    return Fetched(state, None if part is None else localized_summary(part.data, folder))
+    summary = None if part is None else localized_summary(part.data, folder)
+    return Fetched(state, summary, has_records=has_records)
 
 
 async def _fetch_published(connection: Connection, run: str, folder: Path) -> Fetched:
@@ -155,10 +156,16 @@ def _counted(run: str, folder: Path) -> dict[str, object]:
 
 
 class Fetched(NamedTuple):
-    """What was fetched beside the records; ``summary`` is None until the run has ended."""
+    """What was fetched beside the records.
+
+    Attributes:
+        summary: None until the run has ended.
+        has_records: Whether the run has any: the folder may still hold those of an earlier one.
+    """
 
     state: RunState
     summary: dict[str, object] | None
+    has_records: bool = True
 
 
 def print_reasons(candidates: Path) -> None:
@@ -192,10 +199,11 @@ def told_missing(summary: TesterRunSummary) -> int:
     return 1 if missing else 0
 
 
-def _unfinished(state: RunState, run: str, folder: Path) -> int:
+def _unfinished(fetched: Fetched, run: str, folder: Path) -> int:
+    state = fetched.state
     reason = state.reason or "new"
     candidates = folder / CANDIDATES
-    records = sum(1 for _ in read_records(candidates)) if candidates.exists() else 0
+    records = sum(1 for _ in read_records(candidates)) if fetched.has_records else 0
     if records:
         print_line(f"run={run} state={reason} records={records} output={shown_path(candidates)}")
         return 0
