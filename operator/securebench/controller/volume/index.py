@@ -83,7 +83,8 @@ class RunIndex:
             lines = self._path.read_text(encoding="utf-8").splitlines()
             return [index_entry(decode_object(line)) for line in lines]
         except (ValueError, TypeError):
-            raise StorageError("the index of runs on the results volume is damaged") from None
+            place = f"{self._path.parent.name}/{self._path.name}"
+            raise StorageError(f"{place} on the results volume is damaged") from None
 
     def add(self, entry: IndexEntry) -> IndexEntry:
         """Add a run, or return the entry that it has already."""

@@ -24,6 +24,7 @@ from typing import Final
 
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore, read_json
+from securebench.core.errors import StorageError
 from securebench.core.reasons import PHASES_BEFORE_CHECKS
 from securebench.files.durable import make_folder, replace_file, replacing
 from securebench.protocol.volume import CANDIDATES, RUN, SUMMARY
@@ -119,7 +120,7 @@ def publish(store: RunStore, entry: IndexEntry, outcome: str) -> str:
         told = {key: binding.get(key) for key in _BINDING}
         replace_file(folder / RUN, _json({**told, "index": asdict(entry)}), store.staging)
         RunIndex(store.root, PUBLISHED, staging=store.staging).keep(entry, outcome)
-    except (OSError, ValueError) as error:
+    except (StorageError, OSError, ValueError) as error:
         logger.warning("results of %s are not published: %s", entry.run, error)
         with suppress(OSError):
             shutil.rmtree(folder)

@@ -273,7 +273,7 @@ def test_a_damaged_index_is_waited_out(world: SuiteWorld) -> None:
     world.apply_suite(maxConcurrentRuns=4)
     status, reason, message = world.said()
     assert (status, reason) == ("False", "StorageUnavailable")
-    assert message.endswith("the index of runs on the results volume is damaged; tried again")
+    assert message.endswith("runs/index.jsonl on the results volume is damaged; tried again")
     assert world.suites.failed == 0
     index.write_text("")
     world.settle(RETRY_LIMIT_SECONDS)

@@ -135,6 +135,14 @@ def test_a_run_ends_also_where_it_cannot_be_published(store: RunStore, tmp_path:
     assert not (tmp_path / "published" / UID).exists()
 
 
+def test_a_run_ends_also_where_the_index_of_published_runs_is_damaged(
+    store: RunStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "published" / "index.jsonl").write_text("no JSON\n")
+    assert publish(store, ENTRY, "Completed") == ""
+    assert "published/index.jsonl on the results volume is damaged" in caplog.text
+
+
 def test_a_folder_that_the_kubelet_made_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
