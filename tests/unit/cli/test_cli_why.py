@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import CommandReport, Finish, Lost, PodFacts, VerifierResult
 from securebench.run.state.entries import (
+    Entry,
     Finished,
     LaunchBegun,
     LaunchLost,
@@ -85,15 +88,21 @@ ENTRIES = (
 @pytest.fixture
 def told(shell: Shell, finished: str) -> str:
     """Give the run a journal and two records, and return its name."""
-    (run,) = shell.namespace.runs()
-    uid = text_at(object_at(run, "metadata"), "uid")
-    folder = shell.namespace.root / "runs" / uid
-    lines, _ = encode_all([RunBound(uid, "sha256:1"), *ENTRIES], first_link(uid))
-    (folder / "journal.jsonl").write_bytes(lines + b"00000000 cut")
+    folder = _journal(shell, ENTRIES)
     said = {"verifier_metadata": {"exit_code": 1}, "verifier_stderr": "No such file\n"}
     _write_record(folder, 0, {"task_id": "a", "outcome": "scored", "passed": False, **said})
     _write_record(folder, 2, {"task_id": "c", "outcome": "scored", "passed": True})
     return finished
+
+
+def _journal(shell: Shell, entries: Sequence[Entry]) -> Path:
+    """Give the run a journal whose last line is not written yet, and return the run's folder."""
+    (run,) = shell.namespace.runs()
+    uid = text_at(object_at(run, "metadata"), "uid")
+    folder = shell.namespace.root / "runs" / uid
+    lines, _ = encode_all([RunBound(uid, "sha256:1"), *entries], first_link(uid))
+    (folder / "journal.jsonl").write_bytes(lines + b"00000000 cut")
+    return folder
 
 
 def _write_record(folder: Path, task: int, record: dict[str, object]) -> None:
@@ -136,6 +145,61 @@ def test_a_named_task_is_shown_also_when_it_passed(shell: Shell, told: str) -> N
     unknown = shell("results", told, "--why", "none")
     assert unknown.code == 1
     assert "the run has launched no task 'none'" in unknown.last
+
+
+CUT_AT = NOW + 20
+WORKING = replace(
+    KILLED,
+    reason="",
+    message="",
+    containers=(
+        ContainerEvidence(
+            "harness", image_id=IMAGE, started_at=NOW + 5, limits={"cpu": "1", "memory": "1Gi"}
+        ),
+    ),
+)
+PULLING = replace(
+    WORKING,
+    containers=(
+        ContainerEvidence("harness", image="no/such", reason="ImagePullBackOff", message="no"),
+    ),
+)
+
+CUTS = {
+    "while it worked": (
+        WORKING,
+        "queued 1.0 s, scheduled 1.0 s, images and containers 3.0 s, ran 15.0 s until it {}",
+        f"container harness: {IMAGE}, limits cpu=1 memory=1Gi",
+    ),
+    "while its image was pulled": (
+        PULLING,
+        "queued 1.0 s, scheduled 1.0 s, images and containers 18.0 s until it {}",
+        "container harness: ImagePullBackOff, no, no/such",
+    ),
+}
+"""The Pod, the line with its stages up to what cut the launch short, and that of the container."""
+
+
+@pytest.mark.parametrize("name", CUTS)
+@pytest.mark.parametrize("cut", ["ended", "was lost"])
+def test_a_launch_that_was_cut_short_says_where_and_in_which_stage(
+    cut: str, name: str, shell: Shell, finished: str
+) -> None:
+    evidence, want_stages, want_container = CUTS[name]
+    end: Entry = LaunchLost(Lost(FIRST, "pod_lost", "Pod sb-1 was evicted", CUT_AT), evidence)
+    if cut == "ended":
+        finish = Finish(FIRST.attempt_key, Outcome.CANCELLED, "cancelled")
+        end = Finished(finish, "0" * 64, CUT_AT, evidence=evidence)
+    folder = _journal(shell, [LaunchBegun(FIRST, NOW), end])
+    _write_record(folder, 0, {"task_id": "a", "outcome": "cancelled"})
+
+    shown = shell("results", finished, "--why")
+
+    assert shown.stdout.splitlines()[2:] == [
+        "    node node-1",
+        f"    {want_stages.format(cut)}",
+        f"    {want_container}",
+    ]
 
 
 def test_json_has_one_attempt_a_line(shell: Shell, told: str) -> None:

@@ -15,10 +15,19 @@ from securebench.core.clock import rfc3339
 from securebench.core.json_values import number_at, object_at, objects_at, text_at
 from securebench.core.unsafe_text import printable
 from securebench.run.api.outcomes import Outcome
-from securebench.run.observe.launches import Stage, launch_notes, launch_stages, launches_of
+from securebench.run.observe.launches import (
+    Stage,
+    launch_notes,
+    launch_stages,
+    launches_of,
+    stage_at_end,
+)
 from securebench.run.observe.resource_noise import is_killed_for_memory, usage_text
 
 Fields = Mapping[str, object]
+
+_CUTS: Mapping[str, str] = {"lost": "was lost", "ended": "ended"}
+"""What cut the last stage of a launch short, by ``end``."""
 
 
 def print_launches(run: str, task: str, form: OutputForm, target: ClusterTarget) -> int:
@@ -123,6 +132,9 @@ def _evidence_lines(launch: Fields, evidence: Fields) -> Iterator[str]:
     if node:
         yield f"node {node}"
     stages = [_stage_words(stage) for stage in launch_stages(launch, evidence)]
+    cut = stage_at_end(launch, evidence)
+    if cut is not None:
+        stages.append(f"{_stage_words(cut)} until it {_CUTS[text_at(launch, 'end')]}")
     if any(stages):
         yield ", ".join(filter(None, stages))
     reasons = [text_at(evidence, key) for key in ("reason", "message")]

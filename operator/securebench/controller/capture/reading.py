@@ -20,6 +20,7 @@ from securebench.run.plan.keys import AttemptKey, LaunchKey
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import CrashSuspicion, Finish
 from securebench.run.state.entries import ReadBegun
+from securebench.run.state.evidence import EvidenceByAttempt
 
 CAPTURE_BYTES: Final = 8 << 20
 """Memory for one capture without a patch: four times a text or a stream of 1 MiB, and the rest."""
@@ -67,23 +68,28 @@ class OutputProcessor:
         for group in self._groups(jobs, CAPTURE_BYTES, at_once, patches_at_once=1):
             await self._budget.run_within(group.need_bytes, partial(self._capture, group, take))
 
-    async def finish(self, jobs: Sequence[Finish]) -> None:
-        """Write the records of attempts, those of one group one after the other."""
+    async def finish(self, jobs: Sequence[Finish], evidence: EvidenceByAttempt) -> None:
+        """Write the records of attempts, those of one group one after the other.
+
+        Args:
+            jobs: How the attempts end.
+            evidence: Pods of the launches that this ends.
+        """
         attempts = self._ledger.history.attempts
         texts = [job for job in jobs if attempts[job.key].has_texts]
-        await self._ledger.finish([job for job in jobs if job not in texts])
+        await self._ledger.finish([job for job in jobs if job not in texts], evidence)
         per_job = RECORD_READ_BYTES // max(len(texts), 1)
         for group in self._groups(texts, per_job, len(texts), patches_at_once=len(texts)):
-            await self._budget.run_within(group.need_bytes, partial(self._finish, group))
+            await self._budget.run_within(group.need_bytes, partial(self._finish, group, evidence))
 
     async def _capture(self, group: _Group[Capture], take: Callable[[Capture], Captured]) -> None:
         await self._begin(group)
         found = await asyncio.gather(*(asyncio.to_thread(take, job) for job in group.jobs))
         await self._ledger.write(found)
 
-    async def _finish(self, group: _Group[Finish]) -> None:
+    async def _finish(self, group: _Group[Finish], evidence: EvidenceByAttempt) -> None:
         await self._begin(group)
-        await self._ledger.finish(group.jobs)
+        await self._ledger.finish(group.jobs, evidence)
 
     async def _begin(self, group: _Group[Job]) -> None:
         """Write ahead what is read now."""

@@ -112,13 +112,18 @@ def _continue(launches: list[Fields], kind: str, entry: Mapping[str, object]) ->
         lost = object_at(entry, "lost")
         words = {name: lost.get(name) for name in ("reason", "message")}
         last |= {"end": "lost", "ended_at": lost.get("at"), **words}
-        last |= {"evidence": entry["evidence"]} if entry.get("evidence") else {}
+        last |= _evidence(entry)
     elif kind == EntryName.READ_BEGUN:
         last.setdefault("read_at", entry.get("at"))
     elif kind == EntryName.FINISHED:
         last["finished_at"] = entry.get("at")
         if last["end"] == "running":
-            last["end"] = "ended"
+            last |= {"end": "ended", **_evidence(entry)}
+
+
+def _evidence(entry: Mapping[str, object]) -> Fields:
+    """Return what an entry has of the Pod of the launch that it ends."""
+    return {"evidence": entry["evidence"]} if entry.get("evidence") else {}
 
 
 def _begun(entry: Mapping[str, object]) -> Fields:

@@ -34,6 +34,7 @@ from securebench.run.state.entries import (
     RunEnded,
     attempt_of,
 )
+from securebench.run.state.evidence import NO_EVIDENCE, EvidenceByAttempt
 from securebench.run.state.history import run_history
 
 logger = logging.getLogger(__name__)
@@ -109,10 +110,17 @@ class RunLedger:
         self._in_flight.set(self.history.attempts.in_flight)
         self._is_beginning = False
 
-    async def finish(self, finishes: Sequence[Finish]) -> None:
-        """Write the records of attempts, then the entries that make them final."""
+    async def finish(
+        self, finishes: Sequence[Finish], evidence: EvidenceByAttempt = NO_EVIDENCE
+    ) -> None:
+        """Write the records of attempts, then the entries that make them final.
+
+        Args:
+            finishes: How the attempts end.
+            evidence: Pods of the launches that this ends.
+        """
         if finishes:
-            await self.write(await asyncio.to_thread(self._write_records, finishes))
+            await self.write(await asyncio.to_thread(self._write_records, finishes, evidence))
 
     async def end(self, reason: str, message: str) -> None:
         """Write how the run ended, unless that is there."""
@@ -137,12 +145,15 @@ class RunLedger:
         except (OSError, LeaseOverdueError) as error:
             logger.warning("the journal could not be closed in order: %s", error)
 
-    def _write_records(self, finishes: Sequence[Finish]) -> list[Finished]:
+    def _write_records(
+        self, finishes: Sequence[Finish], evidence: EvidenceByAttempt
+    ) -> list[Finished]:
         entries = []
         for finish in finishes:
             at = self._clock.now()
             usage = self._cut_usage(finish.key)
-            entries.append(Finished(finish, self._write_record(finish, at, usage), at, usage))
+            sha256 = self._write_record(finish, at, usage)
+            entries.append(Finished(finish, sha256, at, usage, evidence.get(finish.key)))
         return entries
 
     def _cut_usage(self, key: AttemptKey) -> Usage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -31,7 +31,7 @@ from securebench.run.pods.verify.text import text_pod
 from securebench.run.pods.verify.verifier import verifier_pod
 from securebench.run.state.attempts import Finish, Lost
 from securebench.run.state.entries import LaunchLost
-from securebench.run.state.evidence import LaunchEvidence
+from securebench.run.state.evidence import EvidenceByAttempt, LaunchEvidence
 
 FINISH_BATCH = 100
 """Records written in one pass; a cancelled run of thousands keeps publishing meanwhile."""
@@ -89,15 +89,22 @@ class AttemptKeeper:
         attempts, uid = self._ledger.history.attempts, self._plan.identity.uid
         if lost and self._plan.has_gateway:
             lost = await asyncio.to_thread(with_usage, self._store, uid, attempts, lost)
-        return [LaunchLost(item, self._evidence(item)) for item in lost]
+        evidence = self._evidence(item.launch.attempt_key for item in lost)
+        return [LaunchLost(item, evidence.get(item.launch.attempt_key)) for item in lost]
 
-    def _evidence(self, lost: Lost) -> LaunchEvidence | None:
-        """Return the evidence of a lost launch; None if another entry of its batch has it."""
-        known = self._ledger.history.attempts[lost.launch.attempt_key]
-        if known.live != lost.launch or known.batch not in {None, lost.launch}:
-            return None
-        view = self._informer.pods.get(pod_name(self._plan.identity.uid, lost.launch))
-        return launch_evidence(view) if view is not None else None
+    def _evidence(self, keys: Iterable[AttemptKey]) -> EvidenceByAttempt:
+        """Return the evidence of the live launches of attempts, by attempt.
+
+        A launch is missing if no Pod of its name is seen; a batch has the name of its first one.
+        """
+        found: dict[AttemptKey, LaunchEvidence] = {}
+        for key in keys:
+            live = self._ledger.history.attempts[key].live
+            name = pod_name(self._plan.identity.uid, live) if live is not None else ""
+            view = self._informer.pods.get(name)
+            if view is not None:
+                found[key] = launch_evidence(view)
+        return found
 
     async def apply(self, decision: RunDecision) -> None:
         """Read ended launches, write records of ended attempts, create and delete Pods.
@@ -148,7 +155,7 @@ class AttemptKeeper:
 
     async def _finish(self, finishes: Sequence[Finish]) -> None:
         batch = finishes[:FINISH_BATCH]
-        await self._reader.finish(batch)
+        await self._reader.finish(batch, self._evidence(finish.key for finish in batch))
         for task in {finish.key.task for finish in batch}:
             await self._remove_unused_lanes(task)
 

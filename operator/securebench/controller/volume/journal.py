@@ -225,7 +225,7 @@ def decode(body: bytes) -> Entry:
     if adapter is None:
         raise ValueError(f"unknown entry {name.decode()!r}")
     entry = adapter.validate_json(rest.removesuffix(b"}"))
-    if isinstance(entry, LaunchLost | Produced | Verified):
+    if isinstance(entry, LaunchLost | Produced | Verified | Finished):
         return replace(entry, evidence=None)
     return entry
 

@@ -12,6 +12,12 @@ from securebench.run.observe.resource_noise import is_killed_for_memory, is_nois
 
 Fields = Mapping[str, object]
 
+_STAGES_OF_POD = 4
+"""So many of the stages are the Pod's, the first ones; the operator does the others."""
+
+_ENDED_AT: Mapping[str, str] = {"lost": "ended_at", "ended": "finished_at"}
+"""Where a launch that was not captured has its end in seconds since the epoch, by ``end``."""
+
 
 class Stage(NamedTuple):
     """A part of a launch.
@@ -51,6 +57,20 @@ def launch_stages(launch: Fields, evidence: Fields) -> tuple[Stage, ...]:
         Stage("captured", finished, captured),
         Stage("recorded", captured, judged),
     )
+
+
+def stage_at_end(launch: Fields, evidence: Fields) -> Stage | None:
+    """Return the stage that a launch was in when it was lost or ended with its attempt.
+
+    Returns:
+        The stage with that end; None if the Pod had got through, or nothing of it is known.
+    """
+    end = number_at(launch, _ENDED_AT.get(text_at(launch, "end"), ""))
+    if end is None or not evidence:
+        return None
+    of_pod = launch_stages(launch, evidence)[:_STAGES_OF_POD]
+    cut = (each for each in of_pod if each.begin is not None and each.end is None)
+    return next((each._replace(end=end) for each in cut), None)
 
 
 def launch_notes(attempts: Sequence[Fields]) -> Iterator[str]:

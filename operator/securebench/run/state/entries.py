@@ -171,12 +171,16 @@ class Finished:
         at: Seconds since the epoch.
         usage: Model provider usage of the launch that this entry ends, as far as it is known; zero
             if no launch was running.
+        evidence: Pod of the launch that this entry ends; None if no launch was running, where no
+            Pod of it was seen, in journals that do not record it, and where another launch of the
+            batch has it.
     """
 
     finish: Finish
     record_sha256: str
     at: float
     usage: Usage = field(default_factory=Usage)
+    evidence: LaunchEvidence | None = None
 
 
 @dataclass(frozen=True, slots=True)

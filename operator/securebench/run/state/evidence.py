@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from securebench.run.plan.keys import AttemptKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class ContainerEvidence:
 
 @dataclass(frozen=True, slots=True)
 class LaunchEvidence:
-    """The Pod of a launch when it was journalled as captured or lost.
+    """The Pod of a launch when its end was journalled.
 
     Attributes:
         pod: Name of the Pod.
@@ -80,3 +84,9 @@ class LaunchEvidence:
     reason: str = ""
     message: str = ""
     containers: tuple[ContainerEvidence, ...] = ()
+
+
+EvidenceByAttempt = Mapping[AttemptKey, LaunchEvidence]
+"""Evidence of the live launches of attempts; those without a Pod of their own are missing."""
+
+NO_EVIDENCE: Final[EvidenceByAttempt] = MappingProxyType({})

@@ -1,27 +1,112 @@
-"""The journal keeps how the Pod of a lost launch was, and the operator's memory does not."""
+"""The journal keeps how the Pod of a launch without a result was; memory does not."""
+
+from __future__ import annotations
 
 import json
+from typing import Any
+
+import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.volume.journal import read_entries
-from securebench.run.state.entries import LaunchLost
-from support.build import DISRUPTED, ended, pod_status, question, write_pack
+from securebench.run.state.entries import Finished, LaunchLost
+from support.build import (
+    DISRUPTED,
+    Status,
+    ended,
+    pod_status,
+    question,
+    running,
+    waiting,
+    write_pack,
+)
+from support.operator_world import World
+
+WORKING = pod_status("Running", running("courier"), running("harness"))
+HOPELESS = pod_status("Pending", running("courier"), waiting("harness", "InvalidImageName", "no"))
+
+ENDS: dict[str, tuple[Status, dict[str, object], str]] = {
+    "cancelled": (WORKING, {"cancel": "Immediate"}, "cancelled"),
+    "deadline": (WORKING, {"activeDeadlineSeconds": 60}, "cancelled"),
+    "hopeless image": (HOPELESS, {}, "infrastructure"),
+}
+"""Status of the Pod, what is changed in the run's spec, and the outcome of the attempt."""
 
 
-def test_a_lost_launch_has_its_evidence_on_the_disk(world):
+def _begun(world: World) -> tuple[str, str]:
+    """Begin a run of one task; return its uid and the Pod."""
     write_pack(world.root / "packs/smoke", [question("a")])
     uid = world.apply(isolation={"require": "Declared"})
     world.wait(5)
     (pod,) = world.pods()
+    return uid, pod
+
+
+def _written(world: World, uid: str, kind: str) -> list[dict[str, Any]]:
+    """Return the entries of a kind as the disk has them."""
+    data = (world.root / "runs" / uid / "journal.jsonl").read_bytes()
+    lines = [json.loads(line[18:]) for line in data.splitlines()]
+    return [line["entry"] for line in lines if line["type"] == kind]
+
+
+def test_a_lost_launch_has_its_evidence_on_the_disk(world: World) -> None:
+    uid, pod = _begun(world)
     status = pod_status("Failed", ended("harness", 137), reason="Evicted", conditions=[DISRUPTED])
     world.cluster.edit(ObjectKind.POD, pod, {"spec": {"nodeName": "node-9"}, "status": status})
     world.wait(5)
 
-    data = (world.root / "runs" / uid / "journal.jsonl").read_bytes()
-    lines = [json.loads(line[18:]) for line in data.splitlines()]
-    (lost,) = (line["entry"] for line in lines if line["type"] == "LaunchLost")
+    (lost,) = _written(world, uid, "LaunchLost")
     evidence = lost["evidence"]
     assert (evidence["pod"], evidence["node"], evidence["reason"]) == (pod, "node-9", "Evicted")
     assert evidence["containers"][0]["exit_code"] == 137
+    data = (world.root / "runs" / uid / "journal.jsonl").read_bytes()
     (entry,) = (one for one in read_entries(data, uid).entries if isinstance(one, LaunchLost))
     assert entry.evidence is None
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_launch_that_ends_with_its_attempt_has_its_evidence_on_the_disk(
+    name: str, world: World
+) -> None:
+    status, change, want_outcome = ENDS[name]
+    uid, pod = _begun(world)
+    world.cluster.set_pod_status(pod, status, node="node-9")
+    world.wait(5)
+    world.edit(**change)
+    world.wait(3600)
+
+    (finished,) = _written(world, uid, "Finished")
+    evidence = finished["evidence"]
+    containers = {each["name"]: each for each in evidence["containers"]}
+    assert finished["finish"]["outcome"] == want_outcome
+    assert (evidence["pod"], evidence["node"]) == (pod, "node-9")
+    assert containers.keys() >= {"courier", "harness"}
+    assert containers["harness"]["limits"]
+    data = (world.root / "runs" / uid / "journal.jsonl").read_bytes()
+    (entry,) = (one for one in read_entries(data, uid).entries if isinstance(one, Finished))
+    assert entry.evidence is None
+
+
+def test_an_attempt_that_ends_after_its_launches_has_no_more_evidence(world: World) -> None:
+    uid, _ = _begun(world)
+    world.work(uid)
+    (finished,) = _written(world, uid, "Finished")
+    assert (finished["finish"]["outcome"], finished["evidence"]) == ("scored", None)
+
+
+def test_of_a_batch_that_ends_with_its_attempts_the_first_launch_has_the_evidence(
+    world: World,
+) -> None:
+    uid = world.apply(isolation={"require": "Declared"}, parallelism=2)
+    world.wait(5)
+    for harness in world.pods():
+        world.cluster.set_pod_status(harness, world.ending(uid, world.launch(harness)))
+    world.wait(15)
+    (verifier,) = world.pods()
+    world.cluster.set_pod_status(verifier, pod_status("Running", running("verifier")))
+    world.edit(cancel="Immediate")
+    world.wait(60)
+
+    finished = _written(world, uid, "Finished")
+    pods = {each["finish"]["key"][0]: (each["evidence"] or {}).get("pod") for each in finished}
+    assert pods == {0: verifier, 1: None}

@@ -1,12 +1,16 @@
 """Journals of earlier releases still open."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from securebench.controller.volume.journal import Journal, decode, encode, first_link, whole_line
-from securebench.run.state.attempts import Lost, Usage
+from securebench.run.api.outcomes import Outcome
+from securebench.run.state.attempts import Finish, Lost, Usage
 from securebench.run.state.entries import Finished, LaunchLost, Produced
 from securebench.run.state.evidence import LaunchEvidence
-from support.build import HARNESS, KEY, lost_launch
+from support.build import HARNESS, KEY, NOW, lost_launch
 
 BEFORE_NETWORKS = Path(__file__).parents[3] / "golden/journals/before_networks.jsonl"
 
@@ -23,6 +27,7 @@ def test_a_journal_from_before_there_were_networks(tmp_path):
     assert lost == Lost(HARNESS, "pod_lost", "gone", 3.0)
     assert (produced.key, produced.production.egress) == (KEY, None)
     assert (finished.finish.key, finished.usage) == (KEY, Usage())
+    assert finished.evidence is None
     journal.append([LaunchLost(lost_launch())])
     journal.close()
     again = Journal(path, "uid")
@@ -30,11 +35,19 @@ def test_a_journal_from_before_there_were_networks(tmp_path):
     again.close()
 
 
-def test_evidence_is_on_the_disk_and_not_in_memory():
-    entry = LaunchLost(lost_launch(), LaunchEvidence("pod-1", node="node-1"))
-    line = whole_line(encode(entry, first_link("uid")).removesuffix(b"\n"))
+@pytest.mark.parametrize(
+    "entry",
+    [
+        LaunchLost(lost_launch()),
+        Finished(Finish(KEY, Outcome.CANCELLED, "cancelled"), "a" * 64, NOW),
+    ],
+    ids=lambda entry: type(entry).__name__,
+)
+def test_evidence_is_on_the_disk_and_not_in_memory(entry):
+    told = replace(entry, evidence=LaunchEvidence("pod-1", node="node-1"))
+    line = whole_line(encode(told, first_link("uid")).removesuffix(b"\n"))
     assert b'"node":"node-1"' in line.body
-    assert decode(line.body) == LaunchLost(lost_launch())
+    assert decode(line.body) == entry
 
 
 def test_a_field_of_a_later_version_is_passed_over():
