@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from securebench.run.state.entries import (
     Verified,
 )
 from securebench.run.state.evidence import ContainerEvidence, ContainerUsage, LaunchEvidence
-from support.build import production
+from support.build import production, verification
 from support.cli_shell import Shell
 
 NOW = 1_767_225_600.0
@@ -200,6 +200,84 @@ def test_a_launch_that_was_cut_short_says_where_and_in_which_stage(
         f"    {want_stages.format(cut)}",
         f"    {want_container}",
     ]
+
+
+LEADER = LaunchKey(5, 1, Role.VERIFIER, 2)
+MEMBERS = (LaunchKey(3, 1, Role.VERIFIER, 2), LaunchKey(4, 1, Role.VERIFIER, 2), LEADER)
+"""Launches of one batch, in the order of the pack; the last one is the first of the batch."""
+
+OF_BATCH = LaunchEvidence(
+    "sb-5",
+    node="node-5",
+    containers=(ContainerEvidence("verifier", image_id=IMAGE, exit_code=0, reason="OOMKilled"),),
+)
+
+BATCH = (
+    *(LaunchBegun(each, NOW, LEADER) for each in MEMBERS),
+    *(
+        Verified(
+            each.attempt_key,
+            verification(launch=2, passed=each == LEADER, facts=PodFacts(image_id=IMAGE)),
+            NOW + 9,
+            OF_BATCH if each == LEADER else None,
+        )
+        for each in MEMBERS
+    ),
+)
+OF_POD = ["    node node-5", f"    container verifier: exit code 0, killed for memory, {IMAGE}"]
+
+
+@pytest.fixture
+def judged_together(shell: Shell, finished: str) -> str:
+    """Give the run a batch whose first launch passed and whose others did not; return its name."""
+    _judge(shell, passed={LEADER})
+    return finished
+
+
+def _judge(shell: Shell, passed: Collection[LaunchKey]) -> None:
+    folder = _journal(shell, BATCH)
+    for each in MEMBERS:
+        record = {"task_id": f"t{each.task}", "outcome": "scored", "passed": each in passed}
+        _write_record(folder, each.task, record)
+
+
+def test_the_pod_of_a_batch_is_shown_though_its_first_launch_passed(
+    shell: Shell, judged_together: str
+) -> None:
+    shown = shell("results", judged_together, "--why")
+
+    lines = shown.stdout.splitlines()
+    assert [line.split()[0] for line in lines if line.startswith("t")] == ["t3", "t4"]
+    assert (lines[2:4], lines[6:8]) == (OF_POD, OF_POD)
+    # It is one Pod.
+    assert "launches with something killed for memory: 1 of 2" in shown.stderr
+
+
+@pytest.mark.parametrize("task", ["t3", "t4", "#4", "t5"])
+def test_the_pod_of_a_batch_is_shown_for_each_task_that_is_named(
+    task: str, shell: Shell, judged_together: str
+) -> None:
+    assert shell("results", judged_together, "--why", task).stdout.splitlines()[2:] == OF_POD
+
+
+@pytest.mark.parametrize(
+    ("passed", "words", "want_task"),
+    [({LEADER}, (), 3), ({LEADER}, ("t4",), 4), ((), (), LEADER.task)],
+    ids=["first passed", "one is named", "none passed"],
+)
+def test_of_a_batch_one_launch_that_is_sent_has_the_evidence(
+    passed: Collection[LaunchKey],
+    words: tuple[str, ...],
+    want_task: int,
+    shell: Shell,
+    finished: str,
+) -> None:
+    _judge(shell, passed)
+
+    shown = shell("results", finished, "--why", *words, "-o", "json")
+
+    attempts = list(map(json.loads, shown.stdout.splitlines()))
+    assert [each["task"] for each in attempts if each["launches"][0]["evidence"]] == [want_task]
 
 
 def test_json_has_one_attempt_a_line(shell: Shell, told: str) -> None:

@@ -7,7 +7,7 @@ went wrong is quoted from the record, which is redacted.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -56,11 +56,12 @@ def get_launches(folder: Path, wanted: str, sink: IO[bytes]) -> Answer:
         InvalidInputError: There is no such task.
     """
     sent, left_out, size = 0, 0, 0
-    for key, launches in sorted(_launches(folder).items()):
-        attempt = _attempt(folder, key)
-        if not _is_wanted(attempt, wanted):
-            continue
-        line = json.dumps({**attempt, "launches": launches}, sort_keys=True).encode() + b"\n"
+    found = _launches(folder)
+    attempts = {key: _attempt(folder, key) for key in sorted(found)}
+    attempts = {key: each for key, each in attempts.items() if _is_wanted(each, wanted)}
+    _lend_evidence(found, attempts)
+    for key, attempt in attempts.items():
+        line = json.dumps({**attempt, "launches": found[key]}, sort_keys=True).encode() + b"\n"
         if size + len(line) > MAX_ANSWER_BYTES:
             left_out += 1
             continue
@@ -75,6 +76,27 @@ def _is_wanted(attempt: Fields, wanted: str) -> bool:
     if not wanted:
         return attempt["passed"] is not True
     return wanted in {attempt["task_id"], f"#{attempt['task']}"}
+
+
+def _lend_evidence(found: Mapping[AttemptKey, list[Fields]], sent: Collection[AttemptKey]) -> None:
+    """Give evidence of a batch whose first launch is not sent to the first of it that is.
+
+    Args:
+        found: The launches of all attempts; changed.
+        sent: The attempts that are sent, in their order.
+    """
+    by_key: dict[tuple[object, ...], object] = {
+        (*key, each["role"], each["launch"]): each.get("evidence")
+        for key, launches in found.items()
+        for each in launches
+    }
+    lent: set[tuple[object, ...]] = set()
+    for launch in (each for key in sent for each in found[key]):
+        first = tuple(entry_numbers(launch, "batch"))
+        evidence = by_key.get(first)
+        if evidence and first not in lent and first[:2] not in sent:
+            launch["evidence"] = evidence
+            lent.add(first)
 
 
 def _attempt(folder: Path, key: AttemptKey) -> Fields:
