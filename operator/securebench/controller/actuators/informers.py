@@ -317,11 +317,32 @@ class PodInformer(Informer[PodView]):
         super().__init__(cluster, selector, relist_seconds, on_change)
         self.vanished: dict[str, tuple[LaunchKey, ...]] = {}
         self.last_vanished: dict[Role, int] = {}
+        self._last_views: dict[str, PodView] = {}
 
     @property
     def pods(self) -> Mapping[str, PodView]:
         """The Pods by name."""
         return self.objects
+
+    def last_seen(self, name: str) -> PodView | None:
+        """Return a Pod as it is, or as it was last seen if it is gone; to tell, not to decide.
+
+        Args:
+            name: Name of a launch's Pod.
+
+        Returns:
+            None for a Pod that was never seen, or that ``forget_last_seen`` has dropped.
+        """
+        return self.pods.get(name) or self._last_views.get(name)
+
+    def forget_last_seen(self, is_live: Callable[[LaunchKey], bool]) -> None:
+        """Drop what was last seen of Pods that are gone, but for those of live launches.
+
+        Args:
+            is_live: Whether a launch has begun and its end is not journalled.
+        """
+        gone = self._last_views.items()
+        self._last_views = {name: view for name, view in gone if any(map(is_live, view.launches))}
 
     def forget_vanished(self, is_over: Callable[[str, LaunchKey], bool]) -> None:
         """Drop the names of Pods that are gone and of which no decision asks any more.
@@ -342,6 +363,8 @@ class PodInformer(Informer[PodView]):
     def _remove(self, view: PodView) -> None:
         super()._remove(view)
         self.vanished[view.name] = view.launches
+        if view.launches:
+            self._last_views[view.name] = view
         if view.launch is None:
             number = max(self.last_vanished.get(view.role, 0), numbered(view.name))
             self.last_vanished[view.role] = number

@@ -95,13 +95,13 @@ class AttemptKeeper:
     def _evidence(self, keys: Iterable[AttemptKey]) -> EvidenceByAttempt:
         """Return the evidence of the live launches of attempts, by attempt.
 
-        A launch is missing if no Pod of its name is seen; a batch has the name of its first one.
+        A launch is missing if no Pod of its name was seen; a batch has the name of its first one.
         """
         found: dict[AttemptKey, LaunchEvidence] = {}
         for key in keys:
             live = self._ledger.history.attempts[key].live
             name = pod_name(self._plan.identity.uid, live) if live is not None else ""
-            view = self._informer.pods.get(name)
+            view = self._informer.last_seen(name)
             if view is not None:
                 found[key] = launch_evidence(view)
         return found

@@ -156,6 +156,7 @@ class RunLoop:
             part.check()
         writes, now = self._writers.observe(), self._clock.now()
         changes = self._changes(now)
+        self._informer.forget_last_seen(self._is_live)
         if changes is None:
             self._informer.forget_vanished(self._is_over)
         return ObservedState(
@@ -179,6 +180,11 @@ class RunLoop:
             return changes
         self._resynced_at = now
         return None
+
+    def _is_live(self, launch: LaunchKey) -> bool:
+        """Whether a launch has begun and its end is not in the journal."""
+        attempt = self._ledger.history.attempts.get(launch.attempt_key)
+        return attempt is not None and attempt.live == launch
 
     def _is_over(self, pod: str, launch: LaunchKey) -> bool:
         """Whether no decision needs to know that a launch's Pod is gone."""

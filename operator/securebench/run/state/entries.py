@@ -124,7 +124,7 @@ class LaunchLost:
     """A launch ended without a conclusive result.
 
     Attributes:
-        evidence: Its Pod, or None where that was not seen any more or another entry has it.
+        evidence: Its Pod as it was last seen, or None where it was never or another entry has it.
     """
 
     lost: Lost

@@ -107,6 +107,44 @@ def test_of_pods_that_are_gone_those_of_open_attempts_and_of_none_are_remembered
     assert world.informer.last_vanished == {Role.GATEWAY: 2}
 
 
+def test_a_pod_that_is_gone_is_told_of_as_it_was_last_seen_and_exists_no_more(world):
+    raw = world.pod()
+    world.follow()
+    world.cluster.set_pod_status(NAME, harness_done(), node="node-9")
+    world.wait(0.1)
+    world.cluster.remove(ObjectKind.POD, NAME)
+    world.wait(0.1)
+    assert (world.informer.last_seen(NAME).facts.node, world.names()) == ("node-9", [])
+    world.informer.note_created(raw)
+    assert world.names() == []
+    assert world.informer.last_seen(OTHER) is None
+
+
+def test_what_was_last_seen_is_kept_for_live_launches_alone(world):
+    for raw in (raw_pod(HARNESS), raw_pod(VERIFIER), gateway_pod(1)):
+        created = world.run(world.cluster.create(ObjectKind.POD, raw))
+        world.informer.note_created(created)
+        world.informer.note_deleted(created["metadata"]["name"], created["metadata"]["uid"])
+    assert world.informer.last_seen("sb-x-gateway-1") is None
+    world.informer.forget_last_seen(lambda launch: launch == HARNESS)
+    assert world.informer.last_seen(OTHER) is None
+    assert world.informer.last_seen(NAME).launch == HARNESS
+    world.informer.forget_last_seen(lambda _: False)
+    assert world.informer.last_seen(NAME) is None
+    assert set(world.informer.vanished) == {NAME, OTHER, "sb-x-gateway-1"}
+
+
+def test_what_was_last_seen_of_a_batch_is_kept_while_one_of_its_launches_is_live(world):
+    member = LaunchKey(5, 1, Role.VERIFIER, 1)
+    raw = raw_pod(VERIFIER)
+    raw["metadata"]["annotations"]["securebench.dev/members"] = "0-1-1 5-1-1"
+    created = world.run(world.cluster.create(ObjectKind.POD, raw))
+    world.informer.note_created(created)
+    world.informer.note_deleted(OTHER, created["metadata"]["uid"])
+    world.informer.forget_last_seen(lambda launch: launch == member)
+    assert world.informer.last_seen(OTHER).members == (VERIFIER, member)
+
+
 # Own writes
 
 

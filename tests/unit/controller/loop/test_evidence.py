@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from securebench.cluster.port import ObjectKind
+from securebench.controller.actuators.informers import PodInformer
+from securebench.controller.loop import run_loop
 from securebench.controller.volume.journal import read_entries
 from securebench.run.state.entries import Finished, LaunchLost
 from support.build import (
@@ -85,6 +88,47 @@ def test_a_launch_that_ends_with_its_attempt_has_its_evidence_on_the_disk(
     data = (world.root / "runs" / uid / "journal.jsonl").read_bytes()
     (entry,) = (one for one in read_entries(data, uid).entries if isinstance(one, Finished))
     assert entry.evidence is None
+
+
+@pytest.mark.parametrize("events_lost", [0, 1], ids=["by the watch", "by the next list"])
+def test_a_pod_that_vanished_leaves_how_it_was_last_seen(events_lost: int, world: World) -> None:
+    informers: list[PodInformer] = []
+
+    def made(*arguments: Any) -> PodInformer:
+        informers.append(PodInformer(*arguments))
+        return informers[-1]
+
+    with mock.patch.object(run_loop, "PodInformer", made):
+        uid, pod = _begun(world)
+    world.cluster.set_pod_status(pod, WORKING, node="node-9")
+    world.wait(5)
+    world.cluster.lose_events(events_lost)
+    world.cluster.remove(ObjectKind.POD, pod)
+    world.wait(120)
+
+    (lost,) = _written(world, uid, "LaunchLost")
+    assert (lost["lost"]["reason"], lost["evidence"]["node"]) == ("pod_lost", "node-9")
+    assert [each["name"] for each in lost["evidence"]["containers"]] == ["courier", "harness"]
+    (informer,) = informers
+    assert informer.last_seen(pod) is None, "its loss is journalled"
+    (again,) = world.pods()
+    assert world.launch(again).launch == 2
+    world.work(uid)
+    assert informer.last_seen(again) is None
+    assert world.condition()["status"] == "True"
+
+
+def test_a_pod_that_vanished_before_its_launch_ended_with_the_attempt(world: World) -> None:
+    uid, pod = _begun(world)
+    world.cluster.set_pod_status(pod, WORKING, node="node-9")
+    world.wait(5)
+    world.cluster.remove(ObjectKind.POD, pod)
+    world.edit(cancel="Immediate")
+    world.wait(60)
+
+    (finished,) = _written(world, uid, "Finished")
+    assert _written(world, uid, "LaunchLost") == []
+    assert (finished["evidence"]["pod"], finished["evidence"]["node"]) == (pod, "node-9")
 
 
 def test_an_attempt_that_ends_after_its_launches_has_no_more_evidence(world: World) -> None:
