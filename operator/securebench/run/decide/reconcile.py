@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from operator import itemgetter
 from typing import TypeVar
@@ -19,13 +19,13 @@ from securebench.run.decide.network.canary import ObservedCanary
 from securebench.run.decide.network.network_step import NetworkState, NetworkStep, network_step
 from securebench.run.decide.reporting.budget import budget_stop, with_tokens_used
 from securebench.run.decide.reporting.verdict import EndReason, end_reason, run_failure
+from securebench.run.decide.reporting.wait_message import joined
 from securebench.run.decide.reporting.wait_reason import (
     YIELDING_MESSAGE,
     Throttled,
-    gated_wait_reason,
-    parked_wait_reason,
-    run_wait_reason,
-    throttled_wait_reason,
+    parked_wait,
+    run_waits,
+    throttled_wait,
 )
 from securebench.run.decide.run_decision import (
     Controls,
@@ -77,7 +77,7 @@ def reconcile(
         finishes=_in_order(cache.finishes),
         deletions=deletions,
         halt=controls.halt,
-        wait_reason=_wait_reason(cache, observed, controls, launches.usage.message),
+        wait_reason=joined(_waits(cache, observed, controls, launches.usage.message)),
         usage=launches.usage,
     )
     is_over = observed.history.open == 0 and not deletions and observed.writes.is_idle
@@ -113,12 +113,15 @@ def _effective_controls(
     return controls, stop_cause(controls.stop)
 
 
-def _wait_reason(
+def _waits(
     cache: DecisionCache, observed: ObservedState, controls: Controls, limit_message: str
-) -> WaitReason | None:
+) -> Iterator[WaitReason]:
+    """Yield all that the run waits for, by priority."""
     if controls.stop is not None:
-        return WaitReason(Reason.CANCELLING, controls.stop.message)
-    found = run_wait_reason(
+        yield WaitReason(Reason.CANCELLING, controls.stop.message)
+    if controls.stop is not None and controls.halt is not Halt.DRAINING:
+        return
+    found = run_waits(
         observed.network,
         observed.pods.values(),
         observed.history,
@@ -126,16 +129,19 @@ def _wait_reason(
         observed.writes,
         cache.launches,
     )
-    gated = [observed.pods[name] for name in cache.pods.queued if name in observed.pods]
-    found = found or gated_wait_reason(gated, observed.now)
-    if found is not None:
-        return found
+    is_idle = not cache.live
+    for each in found:
+        is_idle = False
+        yield each
     throttled = observed.writes.rate
     if limit_message:
         throttled = Throttled(limit_message, controls.headroom.held_since)
-    is_idle, has_results = not cache.live, observed.history.has_results
-    held = throttled_wait_reason(throttled, observed.now, is_idle=is_idle, has_results=has_results)
-    return held or (WaitReason(Reason.RUNNING, YIELDING_MESSAGE) if controls.is_yielding else None)
+    has_results = observed.history.has_results
+    held = throttled_wait(throttled, observed.now, is_idle=is_idle, has_results=has_results)
+    if held is not None:
+        yield held
+    if controls.is_yielding:
+        yield WaitReason(Reason.RUNNING, YIELDING_MESSAGE)
 
 
 def _wake_at(
@@ -161,7 +167,7 @@ def _parked(
     is_busy = decision.has_journal_entries or decision.deletions or not observed.writes.is_idle
     if is_busy or not is_resting:
         return None
-    return parked_wait_reason(is_yielding=controls.is_yielding)
+    return parked_wait(is_yielding=controls.is_yielding)
 
 
 def _end(observed: ObservedState, controls: Controls) -> EndReason:

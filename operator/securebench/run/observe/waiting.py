@@ -1,10 +1,10 @@
-"""What a run waits for while none of its Pods works yet, as the cluster says it."""
+"""What a Pod or an attempt of a run waits for, as the cluster says it."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from securebench.core.reasons import IMAGE_PULL_FAILED
@@ -54,27 +54,6 @@ class WaitReason(NamedTuple):
     reason: Reason
     message: str
     changes_at: float | None = None
-
-
-def run_waiting(
-    pods: Iterable[PodView], attempts: Collection[AttemptHistory], now: float
-) -> WaitReason | None:
-    """Return what a run waits for, or None while one of its launches works or nothing is begun.
-
-    Args:
-        pods: All Pods of the run.
-        attempts: Those of the run that are under way.
-        now: Seconds since the epoch.
-    """
-    live = {each.pod for each in attempts}
-    launches = [view for view in pods if view.launch is not None and view.launch in live]
-    if any(view.is_terminal or has_begun(view) for view in launches):
-        return None
-    oldest = min(launches, key=lambda view: (view.created_at, view.name), default=None)
-    if oldest is None:
-        return next_try(attempts)
-    found = pod_waiting(oldest, now)
-    return found if found is None else _after_loss(found, oldest, attempts)
 
 
 def pod_waiting(view: PodView, now: float) -> WaitReason | None:
@@ -167,11 +146,9 @@ def _running(message: str, changes_at: float | None = None) -> WaitReason:
     return WaitReason(Reason.RUNNING, message, changes_at)
 
 
-def _after_loss(
-    found: WaitReason, view: PodView, attempts: Collection[AttemptHistory]
-) -> WaitReason:
-    """Add why this is not the attempt's first launch, if it is not."""
-    lost = next((each.last_lost for each in attempts if each.pod == view.launch), None)
+def after_loss(found: WaitReason, attempt: AttemptHistory | None) -> WaitReason:
+    """Add to what an attempt's Pod waits for why it is not the first one, if it is not."""
+    lost = attempt.last_lost if attempt is not None else None
     if lost is None:
         return found
     is_said = found.message.startswith(CANNOT_PULL) and lost.reason == IMAGE_PULL_FAILED
@@ -186,9 +163,18 @@ def is_about_unpulled(message: str) -> bool:
 
 def deduplication_key(message: str) -> str:
     """Return what is waited for without task, times, counts and the loss before; may be empty."""
-    message = _TASK.sub("", message)
-    if message.startswith(_AGAIN):
-        return ""
+    _, message = without_task(message)
+    return "" if message.startswith(_AGAIN) else lasting_words(message)
+
+
+def without_task(message: str) -> tuple[str, str]:
+    """Return the beginning of a message that names its task, which may be empty, and the rest."""
+    found = _TASK.match(message)
+    return (found[0], message[found.end() :]) if found is not None else ("", message)
+
+
+def lasting_words(message: str) -> str:
+    """Return a message that names no task without what changes by itself: times and counts."""
     if message.startswith(_GATED):
         return _COUNT.sub("Pods", message)
     if message.startswith(PROVIDER):
@@ -213,8 +199,8 @@ def next_try(attempts: Iterable[AttemptHistory]) -> WaitReason | None:
 
 
 def is_refused(view: PodView) -> bool:
-    """Whether the scheduler or the kubelet says of a Pod that has not begun that it cannot."""
-    return bool(view.unschedulable) or any(map(_is_refused, view.containers.values()))
+    """Whether the kubelet says of a Pod that has not begun that it cannot."""
+    return any(map(_is_refused, view.containers.values()))
 
 
 def has_begun(view: PodView) -> bool:

@@ -93,13 +93,16 @@ def test_a_run_begins_more_when_its_pods_have_started(limited):
     uid = limited.apply(attempts=BIG, parallelism=60)
     assert len(pods_of(limited, uid)) == 3
     limited.wait(6)
-    assert message(limited, "nightly") == "waiting for a node"
+    assert message(limited, "nightly") == (
+        "waiting for a node; also waiting until Pods have started: 3 of this run are starting, "
+        "and settings.creation.maxStartingPerRun allows no more"
+    )
     start(limited, pods_of(limited, uid))
     assert len(pods_of(limited, uid)) == 6
     start(limited, pods_of(limited, uid)[:5])
     limited.wait(6)
     assert len(pods_of(limited, uid)) == 8
-    assert message(limited, "nightly").endswith(": waiting for a node")
+    assert message(limited, "nightly").startswith("task #0: waiting for a node; also ")
 
 
 @pytest.mark.parametrize(

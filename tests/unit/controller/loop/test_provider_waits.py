@@ -2,13 +2,14 @@
 
 import pytest
 
-from securebench.cluster.port import ObjectKind
+from securebench.cluster.port import ObjectKind, QuotaExceeded
 from securebench.protocol.gateway import MAX_LISTED_WAITS, ProviderWait, ProviderWaits, encode
 from support.agent_world import CODEX, CODEX_OVERLAYS, AgentWorld
 from support.build import pod_status, running
 from support.operator_world import opened
 
 TOLD_SECONDS = 5.0
+FULL = "exceeded quota: pods"
 WORDS = "waiting for the model provider api.openai.com, which answers 429"
 
 
@@ -62,6 +63,23 @@ def test_a_short_wait_is_not_told(world):
     tell(world, ProviderWaits())
     world.wait(TOLD_SECONDS)
     assert WORDS not in events(world)
+
+
+def test_a_full_quota_hides_no_wait_for_the_provider(world):
+    for _ in range(9):
+        world.cluster.fail_next("create", QuotaExceeded(FULL), kind=ObjectKind.POD)
+    first, _ = world.working
+    world.cluster.set_pod_status(first, world.ending(world.uid, world.launch(first)))
+    tell(world, waiting(world))
+    world.wait(TOLD_SECONDS + 2)
+    assert world.condition()["reason"] == "QuotaExceeded"
+    assert world.condition()["message"].endswith(f"{FULL}; also task #1: {WORDS}")
+    reasons = {each["reason"] for each in world.cluster.objects(ObjectKind.EVENT).values()}
+    assert WORDS in events(world)
+    assert "QuotaExceeded" in reasons
+    writes = world.cluster.requests["patch_status", ObjectKind.BENCHMARK_RUN]
+    world.wait(30)
+    assert world.cluster.requests["patch_status", ObjectKind.BENCHMARK_RUN] == writes
 
 
 def test_a_wait_that_goes_on_writes_no_status(world):

@@ -229,6 +229,23 @@ def test_a_pod_that_is_not_created_is_told(half, name):
     assert any(message in note for note in events(half))
 
 
+@pytest.mark.parametrize("name", ["an image that is not to be had", "a slow image", "a node"])
+def test_a_full_quota_hides_no_other_wait(half, name):
+    status, reason, message = STUCK[name]
+    half.cluster.edit(ObjectKind.POD, half.second, {"spec": {"nodeName": "node-1"}})
+    half.cluster.set_pod_status(half.second, status)
+    for _ in range(9):
+        half.cluster.fail_next("create", QuotaExceeded("exceeded quota"), kind=ObjectKind.POD)
+    first = next(name for name in half.pods() if name != half.second)
+    half.cluster.set_pod_status(first, half.ending(half.uid, half.launch(first)))
+    half.wait(TOLD_SECONDS + 2)
+    words = message.removeprefix("task #1: ")
+    named = words if reason == "Running" else f"{reason}: {words}"
+    assert half.condition()["reason"] == "QuotaExceeded"
+    assert half.condition()["message"].endswith(f"exceeded quota; also {named}")
+    assert words in events(half)
+
+
 def test_a_canary_that_is_not_created_is_told(world):
     for _ in range(9):
         lost = TransientClusterError("API server answered 500")

@@ -10,6 +10,8 @@ from securebench.run.api.conditions import (
     set_conditions,
 )
 from securebench.run.decide.reporting.notices import changes, losses, started
+from securebench.run.decide.reporting.wait_message import joined
+from securebench.run.observe.waiting import WaitReason
 from support.build import NOW, lost_launch, many_tasks, plan_of
 
 UNKNOWN, TRUE, FALSE = ConditionStatus.UNKNOWN, ConditionStatus.TRUE, ConditionStatus.FALSE
@@ -46,6 +48,18 @@ WANT = {
     "no room": (
         said(UNKNOWN, Reason.UNSCHEDULABLE, "0/1 nodes"),
         [("Unschedulable", "0/1 nodes", True)],
+    ),
+    "several waits": (
+        said(
+            UNKNOWN,
+            Reason.QUOTA_EXCEEDED,
+            "pods: 10; also Unschedulable: 0/1 nodes; also task #3: cannot pull x:1: ErrImagePull",
+        ),
+        [
+            ("QuotaExceeded", "pods: 10", True),
+            ("Unschedulable", "0/1 nodes", True),
+            ("Waiting", "cannot pull x:1: ErrImagePull", False),
+        ],
     ),
     "trouble": (said(UNKNOWN, Reason.INTERNAL, "see log"), [("Internal", "see log", True)]),
     "isolation proven": (
@@ -86,6 +100,25 @@ def test_a_wait_that_comes_again_is_told_again():
     first = list(changes((), wait))
     again = list(changes(said(UNKNOWN, Reason.RUNNING), wait))
     assert again == first
+
+
+def test_a_wait_that_moves_in_the_message_is_no_news():
+    image = "cannot pull x:1: ErrImagePull"
+    before = said(UNKNOWN, Reason.QUOTA_EXCEEDED, f"pods: 10; also task #3: {image}")
+    after = said(UNKNOWN, Reason.RUNNING, f"task #4: {image}")
+    assert list(changes(before, after)) == []
+    (notice,) = changes(after, before)
+    assert notice.reason == "QuotaExceeded"
+
+
+def test_the_words_of_a_long_wait_have_one_key_wherever_they_stand():
+    image = "cannot pull x:1: " + "no " * 500
+    waits = [WaitReason(Reason.RUNNING, f"task #1: {image}")]
+    alone = joined(waits)
+    beside = joined([WaitReason(Reason.QUOTA_EXCEEDED, "pods: 10"), *waits])
+    (first,) = changes((), said(UNKNOWN, *alone[:2]))
+    _, second = changes((), said(UNKNOWN, *beside[:2]))
+    assert first.key == second.key
 
 
 def test_a_run_that_is_not_isolated_tells_finding_and_end():

@@ -159,7 +159,7 @@ OBSTACLES: dict[str, tuple[list[Any], dict[str, Any], WaitReason | None]] = {
             "network": NetworkState(repairs=MISSING),
             "writes": ObservedWrites(quota="no Pods left", forbidden="Pod x: no"),
         },
-        WaitReason(Reason.QUOTA_EXCEEDED, "no Pods left"),
+        WaitReason(Reason.QUOTA_EXCEEDED, "no Pods left; also Forbidden: Pod x: no"),
     ),
     "rights before what is around": (
         [fresh(0)],

@@ -1,14 +1,11 @@
-"""What a status says before the first task works."""
-
-from dataclasses import replace
+"""What a Pod waits for before it works, and an attempt between two launches."""
 
 import pytest
 
 from securebench.core.clock import rfc3339
 from securebench.run.api.conditions import Reason
 from securebench.run.api.outcomes import Outcome
-from securebench.run.observe.pods import pod_view
-from securebench.run.observe.waiting import WaitReason, pod_waiting, run_waiting
+from securebench.run.observe.waiting import WaitReason, after_loss, next_try, pod_waiting
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import AttemptHistory, Finish, Lost
 from support.build import (
@@ -18,7 +15,6 @@ from support.build import (
     ended,
     harness_done,
     pod_status,
-    raw_pod,
     running,
     view_of,
     waiting,
@@ -151,34 +147,8 @@ def attempt(task=0, **changes):
     return AttemptHistory(AttemptKey(task, 1), **changes)
 
 
-def at_work(task=0):
-    return attempt(task, live=LaunchKey(task, 1, Role.HARNESS, 1))
-
-
 def lost(at, message="no such image"):
     return Lost(LaunchKey(0, 1, Role.HARNESS, 1), "image_pull_failed", message, at)
-
-
-def test_the_oldest_pod_speaks_for_the_run():
-    young = on_node(PULLING, created_at=NOW + 5)
-    old = pod_view(raw_pod(LaunchKey(1, 1, Role.HARNESS, 1), created_at=NOW))
-    found = run_waiting([young, old], [at_work(), at_work(1)], NOW)
-    assert found == WaitReason(Reason.RUNNING, "waiting for a node")
-
-
-def test_a_run_with_a_launch_at_work_waits_for_nothing():
-    busy = on_node(pod_status("Running", running("courier"), running("harness")))
-    other = pod_view(raw_pod(LaunchKey(1, 1, Role.HARNESS, 1)))
-    assert run_waiting([other, busy], [at_work(), at_work(1)], NOW) is None
-    over = on_node(harness_done())
-    assert run_waiting([other, over], [at_work(), at_work(1)], NOW) is None
-
-
-def test_other_pods_of_the_run_do_not_count():
-    canary = replace(view_of(), launch=None)
-    assert run_waiting([canary], [at_work()], NOW) is None
-    given_up = view_of(LaunchKey(0, 1, Role.HARNESS, 7))
-    assert run_waiting([given_up], [at_work()], NOW) is None
 
 
 def test_between_two_launches_the_last_words_stay():
@@ -188,35 +158,26 @@ def test_between_two_launches_the_last_words_stay():
         attempt(1, last_lost=lost(NOW + 1)),
         attempt(2, last_lost=lost(NOW + 2, "of a finished one"), finish=done),
     ]
-    found = run_waiting([], attempts, NOW + 2)
-    assert found == WaitReason(
+    assert next_try(attempts) == WaitReason(
         Reason.RUNNING, "is launched again after image_pull_failed: no such image"
     )
 
 
-def test_a_run_that_has_not_begun_waits_for_nothing_yet():
-    assert run_waiting([], [attempt()], NOW) is None
-
-
 def test_an_image_that_cannot_be_pulled_again_is_said_once():
-    again = LaunchKey(0, 1, Role.HARNESS, 2)
-    waiting = {"reason": "ErrImagePull", "message": "no such image"}
-    container = {"name": "harness", "image": "x:1", "state": {"waiting": waiting}}
-    raw = raw_pod(again, status={"phase": "Pending", "containerStatuses": [container]})
-    raw["spec"]["nodeName"] = "node-1"
-    found = run_waiting([pod_view(raw)], [attempt(last_lost=lost(NOW), live=again)], NOW)
-    assert found is not None
-    assert found.message == (
+    refused = pod_status(
+        "Pending", waiting("harness", "ErrImagePull", "no such image", image="x:1")
+    )
+    found = pod_waiting(on_node(refused), NOW)
+    assert after_loss(found, attempt(last_lost=lost(NOW))).message == (
         "cannot pull x:1: ErrImagePull: no such image; "
         "the launch before ended with image_pull_failed"
     )
 
 
 def test_a_later_launch_says_why_the_one_before_ended():
-    again = LaunchKey(0, 1, Role.HARNESS, 2)
-    mine = attempt(last_lost=lost(NOW), live=again)
-    found = run_waiting([pod_view(raw_pod(again))], [attempt(1), mine], NOW)
-    assert found == WaitReason(
+    found = pod_waiting(view_of(), NOW)
+    assert after_loss(found, attempt(last_lost=lost(NOW))) == WaitReason(
         Reason.RUNNING,
         "waiting for a node; the launch before ended with image_pull_failed: no such image",
     )
+    assert after_loss(found, attempt()) == after_loss(found, None) == found

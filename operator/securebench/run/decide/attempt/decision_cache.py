@@ -42,13 +42,17 @@ class LaunchesUnderWay:
     """The launches of a run that are under way.
 
     Attributes:
-        is_working: Whether one of them works and every Pod has found a node.
-        refused: A Pod that cannot begin, by what the cluster says of it; or None.
-        waiting: The Pod that has not begun for longest, or None.
+        is_working: Whether one of them works.
+        unschedulable: All Pods of the run that no node accepts.
+        gated: All Pods of the run with scheduling gates.
+        refused: A Pod that cannot begin, by what the kubelet says of it; or None.
+        waiting: Of the other Pods the one that has not begun for longest, or None.
         again: Attempts whose next launch waits for its time after a loss.
     """
 
     is_working: bool = False
+    unschedulable: Collection[PodView] = ()
+    gated: Collection[PodView] = ()
     refused: PodView | None = None
     waiting: PodView | None = None
     again: Collection[AttemptKey] = ()
@@ -219,9 +223,15 @@ class DecisionCache:
     @property
     def launches(self) -> LaunchesUnderWay:
         """The launches that are under way, for the run's wait reason."""
-        waiting = self.pods.waiting
-        is_working = bool(self.pods.working) and not self.pods.unschedulable
-        return LaunchesUnderWay(is_working, waiting.refused, waiting.oldest, self.backing_off)
+        pods = self.pods
+        return LaunchesUnderWay(
+            is_working=bool(pods.working),
+            unschedulable=pods.unschedulable.values(),
+            gated=pods.gated.values(),
+            refused=pods.waiting.refused,
+            waiting=pods.waiting.oldest,
+            again=self.backing_off,
+        )
 
     def reset(self, basis: object) -> None:
         """Drop everything.

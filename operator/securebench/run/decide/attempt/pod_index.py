@@ -22,36 +22,37 @@ class WaitingPods:
     """Pods whose main container has not started; finds the oldest without a scan."""
 
     def __init__(self) -> None:
-        self._all: dict[str, PodView] = {}
-        self._refused: set[str] = set()
+        self._refused: dict[str, PodView] = {}
+        self._starting: dict[str, PodView] = {}
         self._queue: list[tuple[float, str]] = []
 
     def upsert(self, view: PodView) -> None:
         """Add or replace a Pod."""
-        if view.name not in self._all:
-            heapq.heappush(self._queue, (view.created_at, view.name))
-        self._all[view.name] = view
         if is_refused(view):
-            self._refused.add(view.name)
-        else:
-            self._refused.discard(view.name)
+            self._starting.pop(view.name, None)
+            self._refused[view.name] = view
+            return
+        self._refused.pop(view.name, None)
+        if view.name not in self._starting:
+            heapq.heappush(self._queue, (view.created_at, view.name))
+        self._starting[view.name] = view
 
     def drop(self, name: str) -> None:
         """Remove a Pod that has started or is gone."""
-        self._all.pop(name, None)
-        self._refused.discard(name)
+        self._refused.pop(name, None)
+        self._starting.pop(name, None)
 
     @property
     def refused(self) -> PodView | None:
-        """The first, by name, of the Pods that the cluster says cannot start; or None."""
-        return self._all[min(self._refused)] if self._refused else None
+        """The first, by name, of the Pods that the kubelet says cannot start; or None."""
+        return self._refused[min(self._refused)] if self._refused else None
 
     @property
     def oldest(self) -> PodView | None:
-        """The Pod that has waited longest, or None."""
-        while self._queue and self._queue[0][1] not in self._all:
+        """Of the others the Pod that has waited longest, or None."""
+        while self._queue and self._queue[0][1] not in self._starting:
             heapq.heappop(self._queue)
-        return self._all[self._queue[0][1]] if self._queue else None
+        return self._starting[self._queue[0][1]] if self._queue else None
 
 
 @dataclass(slots=True)
@@ -59,16 +60,16 @@ class PodIndex:
     """The observed Pods of a run, classified.
 
     Attributes:
-        unschedulable: Names of the Pods that no node accepts.
-        queued: Queues of the Pods with scheduling gates, by Pod name.
+        unschedulable: Pods that no node accepts, by name.
+        gated: Pods with scheduling gates, by name.
         probing: Canary and control Pods that are not being deleted, by name.
         working: Names of the Pods of live launches that have started or ended.
-        waiting: Pods of live launches that have not started and have no scheduling gates.
+        waiting: The other Pods of live launches that have not started.
         to_delete: Pods whose launches have all ended and that no retention keeps, by name.
     """
 
-    unschedulable: set[str] = field(default_factory=set)
-    queued: dict[str, str] = field(default_factory=dict)
+    unschedulable: dict[str, PodView] = field(default_factory=dict)
+    gated: dict[str, PodView] = field(default_factory=dict)
     probing: dict[str, PodView] = field(default_factory=dict)
     working: set[str] = field(default_factory=set)
     waiting: WaitingPods = field(default_factory=WaitingPods)
@@ -83,9 +84,9 @@ class PodIndex:
             self.waiting.drop(name)
             return
         if view.unschedulable:
-            self.unschedulable.add(name)
+            self.unschedulable[name] = view
         if view.gates:
-            self.queued[name] = view.queue
+            self.gated[name] = view
         if view.role in PROBING and view.deleting_since is None:
             self.probing[name] = view
         if view.launch is not None:
@@ -111,7 +112,8 @@ class PodIndex:
         is_working = view.is_terminal or has_begun(view)
         if is_live and is_working:
             self.working.add(name)
-        if is_live and not (is_working or view.gates) and view.deleting_since is None:
+        is_told = is_working or view.gates or view.unschedulable
+        if is_live and not is_told and view.deleting_since is None:
             self.waiting.upsert(view)
         else:
             self.waiting.drop(name)
@@ -124,8 +126,8 @@ class PodIndex:
             self.to_delete[name] = view
 
     def _remove(self, name: str) -> None:
-        self.unschedulable.discard(name)
-        self.queued.pop(name, None)
+        self.unschedulable.pop(name, None)
+        self.gated.pop(name, None)
         self.working.discard(name)
         self.probing.pop(name, None)
         self.to_delete.pop(name, None)

@@ -103,7 +103,7 @@ def _select_pods(
 def _parked_images(cache: DecisionCache) -> Collection[str]:
     """Return the images of the Pods that wait in a queue or for a node, one for each."""
     starting, pods = cache.live.starting, cache.pods
-    return [starting[name] for name in {*pods.unschedulable, *pods.queued} if name in starting]
+    return [starting[name] for name in {*pods.unschedulable, *pods.gated} if name in starting]
 
 
 def _pod_counts(cache: DecisionCache, parked: Collection[str]) -> PodCounts:

@@ -15,12 +15,19 @@ from securebench.run.api.conditions import (
     Reason,
     get_condition,
 )
+from securebench.run.decide.reporting.wait_message import (
+    GENERIC_REASONS,
+    shortened,
+    told_waits,
+)
 from securebench.run.observe.waiting import deduplication_key
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Lost
 
 STARTED = "Started"
 WAITING = "Waiting"
+"""Reason of waits of which the condition's reason is generic."""
+
 LAUNCH_LOST = "LaunchLost"
 ISOLATION_VERIFIED = "IsolationVerified"
 ISOLATION_DECLARED = "IsolationDeclared"
@@ -38,11 +45,6 @@ _NEEDS_ACTION = frozenset(
     )
 )
 """Wait reasons that may need an action by a person; posted as warnings."""
-
-_GENERIC_REASONS = frozenset(
-    reason.value for reason in (Reason.STARTING, Reason.RUNNING, Reason.PROBING)
-)
-"""Reasons that do not imply a wait; their notices have the reason ``Waiting``."""
 
 
 class Notice(NamedTuple):
@@ -79,9 +81,10 @@ def changes(before: Sequence[Condition], after: Sequence[Condition]) -> Iterator
 def _notices(conditions: Sequence[Condition]) -> list[Notice]:
     isolation = get_condition(conditions, ConditionType.ISOLATION_VERIFIED)
     succeeded = get_condition(conditions, ConditionType.SUCCEEDED)
-    found = [_isolation(isolation) if isolation is not None else None]
-    found += [_progress(succeeded) if succeeded is not None else None]
-    return [notice for notice in found if notice is not None]
+    return [
+        *([_isolation(isolation)] if isolation is not None else []),
+        *(_progress(succeeded) if succeeded is not None else []),
+    ]
 
 
 def started(plan: RunPlan) -> Notice:
@@ -100,17 +103,17 @@ def losses(lost: Iterable[Lost]) -> Iterator[Notice]:
         yield Notice("Launch", LAUNCH_LOST, note, is_warning=True, key=item.reason)
 
 
-def _progress(succeeded: Condition) -> Notice | None:
-    """Return what ``Succeeded`` says: the end, or what the run waits for."""
-    reason, note = succeeded.reason, succeeded.message
+def _progress(succeeded: Condition) -> Iterator[Notice]:
+    """Yield what ``Succeeded`` says: the end, or all that the run waits for."""
     if succeeded.status is not ConditionStatus.UNKNOWN:
         is_warning = succeeded.status is ConditionStatus.FALSE
-        return Notice("End", reason, note, is_warning, key="")
-    note = deduplication_key(note)
-    if not note:
-        return None
-    reason_shown = WAITING if reason in _GENERIC_REASONS else reason
-    return Notice("Wait", reason_shown, note, is_warning=reason in _NEEDS_ACTION, key=note)
+        yield Notice("End", succeeded.reason, succeeded.message, is_warning, key="")
+        return
+    for reason, message in told_waits(succeeded.reason, succeeded.message):
+        note = deduplication_key(message)
+        if note:
+            shown = WAITING if reason in GENERIC_REASONS else reason
+            yield Notice("Wait", shown, note, reason in _NEEDS_ACTION, key=shortened(note))
 
 
 def _isolation(found: Condition) -> Notice:

@@ -1,9 +1,10 @@
-"""Which of its waits a run reports, and from when."""
+"""What a run reports that it waits for, and from when."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from securebench.core.clock import Instant
@@ -19,11 +20,11 @@ from securebench.run.observe.provider_waits import (
 )
 from securebench.run.observe.waiting import (
     WaitReason,
+    after_loss,
     gated_message,
     next_try,
     of_task,
     pod_waiting,
-    run_waiting,
 )
 from securebench.run.state.attempt_index import AttemptIndex
 
@@ -76,15 +77,17 @@ class ObservedWrites:
     rate: Throttled = field(default_factory=Throttled)
 
 
-def run_wait_reason(
+def run_waits(
     network: NetworkState,
     pods: Collection[PodView],
     attempts: AttemptIndex,
     now: float,
     writes: ObservedWrites,
     launches: LaunchesUnderWay,
-) -> WaitReason | None:
-    """Return why a run or one of its tasks waits; None while it makes progress.
+) -> Iterator[WaitReason]:
+    """Yield what a run and its tasks wait for by priority, at most one wait of each kind.
+
+    Those that are not told yet have no message.
 
     Args:
         network: State of the network: observed, and remembered.
@@ -95,22 +98,24 @@ def run_wait_reason(
         launches: What is under way.
     """
     if writes.quota:
-        return WaitReason(Reason.QUOTA_EXCEEDED, writes.quota)
+        yield WaitReason(Reason.QUOTA_EXCEEDED, writes.quota)
     if writes.forbidden:
-        return WaitReason(Reason.FORBIDDEN, writes.forbidden)
-    network_reason = _network_wait_reason(network, pods, writes.trouble, now)
-    if writes.trouble and not network.repairs:
-        early = Reason.RUNNING if attempts.has_results else Reason.STARTING
-        reason = network_reason.reason if network_reason is not None else early
-        return WaitReason(reason, f"{writes.trouble}; tried again")
-    if network_reason is not None:
-        return network_reason
+        yield WaitReason(Reason.FORBIDDEN, writes.forbidden)
+    around = _around_wait(network, pods, attempts, now, writes.trouble)
+    if around is not None:
+        yield around
+    # What is around the launches tells of its own Pods.
+    stuck = [each for each in launches.unschedulable if around is None or each.launch is not None]
+    if stuck:
+        first = min(stuck, key=attrgetter("name"))
+        yield WaitReason(Reason.UNSCHEDULABLE, first.unschedulable)
     if launches.is_working:
-        return _task_wait_reason(launches, attempts, network.provider, now)
-    return _pods_wait_reason(pods, attempts, launches, now)
+        yield from _task_waits(launches, attempts, network.provider, now)
+    else:
+        yield from _start_waits(launches, attempts, now)
 
 
-def parked_wait_reason(*, is_yielding: bool) -> WaitReason:
+def parked_wait(*, is_yielding: bool) -> WaitReason:
     """Return what a run waits for of which nothing is under way: its user, or its turn.
 
     Args:
@@ -121,60 +126,73 @@ def parked_wait_reason(*, is_yielding: bool) -> WaitReason:
     return WaitReason(Reason.SUSPENDED, SUSPENDED_MESSAGE)
 
 
-def _task_wait_reason(
+def _task_waits(
     launches: LaunchesUnderWay, attempts: AttemptIndex, provider: ObservedProvider, now: float
-) -> WaitReason | None:
-    """Return what one task waits for while others work, or None.
+) -> Iterator[WaitReason]:
+    """Yield what tasks wait for while others work.
 
     A Pod that is refused comes first, then a lost launch, a wait for the model provider, a Pod that
-    starts slowly.
+    starts slowly, Pods with scheduling gates.
     """
     if launches.refused is not None:
-        return _pod_wait_reason(launches.refused, now, report_at=now)
+        yield from _task_pod_wait(launches.refused, now, report_at=now)
+    yield from _next_try(launches, attempts)
+    longest, oldest = longest_wait(provider, attempts), launches.waiting
+    if longest is not None:
+        report_at = longest.wait.since + REPORT_DELAY_SECONDS
+        yield _reported_from(report_at, provider_waiting(provider, longest, now), now)
+    if oldest is not None:
+        yield from _task_pod_wait(oldest, now, oldest.created_at + REPORT_DELAY_SECONDS)
+    gated = gated_message(launches.gated)
+    if gated:
+        report_at = min(view.created_at for view in launches.gated) + REPORT_DELAY_SECONDS
+        yield _reported_from(report_at, WaitReason(Reason.RUNNING, gated), now)
+
+
+def _task_pod_wait(view: PodView, now: float, report_at: float) -> Iterator[WaitReason]:
+    """Yield what the Pod of a launch waits for, reported from a moment on."""
+    found = pod_waiting(view, now)
+    if view.launch is not None and found is not None:
+        yield _reported_from(report_at, of_task(view.launch.task, found), now)
+
+
+def _next_try(launches: LaunchesUnderWay, attempts: AttemptIndex) -> Iterator[WaitReason]:
+    """Yield why a task is launched again later while others work."""
     if launches.again:
         lost = attempts[min(launches.again)]
         found = next_try([lost])
-        return of_task(lost.key.task, found) if found else None
-    longest, view = longest_wait(provider, attempts), launches.waiting
-    if longest is not None and now >= longest.wait.since + REPORT_DELAY_SECONDS:
-        return provider_waiting(provider, longest, now)
-    report_at = view.created_at + REPORT_DELAY_SECONDS if view is not None else now
-    starting = _pod_wait_reason(view, now, report_at) if view is not None else None
-    if longest is None:
-        return starting
-    return _changing_at(starting, longest.wait.since + REPORT_DELAY_SECONDS)
+        if found is not None:
+            yield of_task(lost.key.task, found)
 
 
-def _pod_wait_reason(view: PodView, now: float, report_at: float) -> WaitReason | None:
-    """Return what the Pod of a launch waits for, reported from a moment on; or None."""
-    found = pod_waiting(view, now)
-    if view.launch is None or found is None:
-        return None
-    return _reported_from(report_at, of_task(view.launch.task, found), now)
+def _start_waits(
+    launches: LaunchesUnderWay, attempts: AttemptIndex, now: float
+) -> Iterator[WaitReason]:
+    """Yield what a run waits for of which no launch works: the oldest Pod comes first."""
+    gated = gated_message(launches.gated)
+    if gated:
+        yield WaitReason(Reason.SCHEDULING_GATED, gated)
+    views = [view for view in (launches.refused, launches.waiting) if view is not None]
+    for view in sorted(views, key=attrgetter("created_at", "name")):
+        found = pod_waiting(view, now)
+        if view.launch is not None and found is not None:
+            found = after_loss(found, attempts.get(view.launch.attempt_key))
+            yield _early(found, attempts, view.created_at + REPORT_DELAY_SECONDS, now)
+    has_pods = views or launches.gated or launches.unschedulable
+    lost = [attempts[key] for key in launches.again]
+    found = next_try(lost if lost or has_pods else attempts.under_way)
+    if found is not None:
+        yield _early(found, attempts, now, now)
 
 
-def _changing_at(reason: WaitReason | None, moment: float) -> WaitReason:
-    """Return a reason that is decided again at a moment, or earlier if it says so."""
-    if reason is None:
-        return WaitReason(Reason.RUNNING, "", moment)
-    return reason._replace(changes_at=min(reason.changes_at or moment, moment))
+def _early(found: WaitReason, attempts: AttemptIndex, report_at: float, now: float) -> WaitReason:
+    """Return a wait that is told at once before the first result, else from a moment on."""
+    if not attempts.has_results:
+        return found._replace(reason=Reason.STARTING)
+    return _reported_from(report_at, found, now)
 
 
-def gated_wait_reason(gated: Collection[PodView], now: float) -> WaitReason | None:
-    """Return why gated Pods wait while others work, or None where there are none.
-
-    Args:
-        gated: Those Pods.
-        now: Seconds since the epoch.
-    """
-    message = gated_message(gated)
-    if not message:
-        return None
-    report_at = min(view.created_at for view in gated) + REPORT_DELAY_SECONDS
-    return _reported_from(report_at, WaitReason(Reason.RUNNING, message), now)
-
-
-def throttled_wait_reason(
+def throttled_wait(
     held: Throttled, now: float, *, is_idle: bool, has_results: bool
 ) -> WaitReason | None:
     """Return which limit holds Pods back, or None where there are none.
@@ -200,27 +218,23 @@ def _reported_from(report_at: float, found: WaitReason, now: float) -> WaitReaso
     return found if now >= report_at else WaitReason(found.reason, "", report_at)
 
 
-def _pods_wait_reason(
-    pods: Collection[PodView], attempts: AttemptIndex, launches: LaunchesUnderWay, now: float
+def _around_wait(
+    network: NetworkState,
+    pods: Collection[PodView],
+    attempts: AttemptIndex,
+    now: float,
+    trouble: str,
 ) -> WaitReason | None:
-    """Return what the run's Pods wait for, or None while one of them works."""
-    for view in pods:
-        if view.unschedulable:
-            return WaitReason(Reason.UNSCHEDULABLE, view.unschedulable)
-    gated = gated_message(pods)
-    if gated:
-        return WaitReason(Reason.SCHEDULING_GATED, gated)
-    found = run_waiting(pods, attempts.under_way, now)
-    if found is None:
-        return None
-    if not attempts.has_results:
-        return found._replace(reason=Reason.STARTING)
-    oldest = launches.waiting
-    report_at = oldest.created_at + REPORT_DELAY_SECONDS if oldest is not None else now
-    return _reported_from(report_at, found, now)
+    """Return what policies, gateway, canary and creates wait for, or None."""
+    found = _network_wait(network, pods, trouble, now)
+    if not trouble or network.repairs:
+        return found
+    early = Reason.RUNNING if attempts.has_results else Reason.STARTING
+    reason = found.reason if found is not None else early
+    return WaitReason(reason, f"{trouble}; tried again")
 
 
-def _network_wait_reason(
+def _network_wait(
     network: NetworkState, pods: Collection[PodView], trouble: str, now: float
 ) -> WaitReason | None:
     """Return what the launches of a run wait for before they may begin, or None."""
