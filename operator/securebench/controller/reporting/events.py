@@ -23,7 +23,8 @@ from securebench.run.decide.reporting.notices import Notice
 logger = logging.getLogger(__name__)
 
 MAX_EVENTS = 50
-"""Maximum number of different Events per object and process; the status has what follows."""
+"""Number of different Events per object and process beyond which only the first one of each reason
+and kind is posted; the status has what follows."""
 
 SERIES_SECONDS = 60.0
 """Interval between two updates of a repeated Event; ``flush`` writes the rest."""
@@ -83,6 +84,7 @@ class EventRecorder:
         self._clock = clock
         self._instance = instance
         self._series: dict[str, _Series] = {}
+        self._kinds: set[tuple[str, str, str]] = set()
 
     async def post(self, notices: Iterable[Notice]) -> None:
         """Post notices; repeated ones are counted."""
@@ -93,7 +95,7 @@ class EventRecorder:
                 known.count += 1
                 if self._clock.monotonic() >= known.written_at + SERIES_SECONDS:
                     await self._update(name, known)
-            elif len(self._series) < MAX_EVENTS:
+            elif self._may_add(notice):
                 await self._create(name, notice)
 
     async def flush(self) -> None:
@@ -101,6 +103,14 @@ class EventRecorder:
         for name, known in self._series.items():
             if known.count > known.written:
                 await self._update(name, known)
+
+    def _may_add(self, notice: Notice) -> bool:
+        """Whether another Event may be posted; its kind then is known."""
+        kind = (notice.action, notice.reason, notice.kind)
+        if len(self._series) >= MAX_EVENTS and kind in self._kinds:
+            return False
+        self._kinds.add(kind)
+        return True
 
     async def _create(self, name: str, notice: Notice) -> None:
         now = self._clock.now()

@@ -30,6 +30,9 @@ PROVIDER = "waiting for the model provider "
 PROVIDER_SINCE = ": since "
 """Begin the message about an unavailable model provider, and the part of it that changes."""
 
+CANNOT_START = "cannot start"
+"""Begins the message about a container that the kubelet refuses to start."""
+
 _NAMED = re.compile(r'image "([^"]+)"')
 _AGE = re.compile(r" for \d+ (?:s|min)$")
 _TASK = re.compile(r"^task #\d+: ")
@@ -37,6 +40,9 @@ _COUNT = re.compile(r"\b\d+ Pods?\b")
 _GATED = "Waiting: "
 _AGAIN = "is launched again after "
 _BEFORE = "; the launch before ended with "
+
+WAIT_KINDS = (CANNOT_PULL, CANNOT_START, PULLING, PROVIDER, _GATED)
+"""Beginnings of the messages that name one of many images, containers or queues."""
 
 RUN_TO_COMPLETION = frozenset({MATERIALIZE, CONTROL_CHECK})
 """Init containers that end before the next container starts; the others stay."""
@@ -119,7 +125,7 @@ def _refused(container: ContainerView) -> str:
     message = f"{container.waiting_reason}: {container.waiting_message}".removesuffix(": ")
     if container.waiting_reason in IMAGE_WAITS:
         return f"{CANNOT_PULL} {_image(container) or 'the image'}: {message}"
-    return f"cannot start container {container.name}: {message}"
+    return f"{CANNOT_START} container {container.name}: {message}"
 
 
 def _image(container: ContainerView) -> str:

@@ -6,15 +6,15 @@ from securebench.cluster.port import ObjectKind
 from securebench.controller.ledger.prepared_run import RunObject
 from securebench.controller.reporting.events import MAX_EVENTS, MAX_NOTE, EventRecorder
 from securebench.core.errors import PermanentClusterError, TransientClusterError
-from securebench.run.decide.reporting.notices import Notice
-from support.build import FakeClock
+from securebench.run.decide.reporting.notices import Notice, losses
+from support.build import FakeClock, lost_launch
 from support.fake_cluster import FakeCluster
 
 RUN = RunObject("nightly", "11111111-0000", "bench", 1, {})
 
 
-def notice(key="", note="0/1 nodes", reason="Unschedulable"):
-    return Notice("Wait", reason, note, is_warning=True, key=key)
+def notice(key="", note="0/1 nodes", reason="Unschedulable", kind=""):
+    return Notice("Wait", reason, note, is_warning=True, key=key, kind=kind)
 
 
 class Told:
@@ -82,6 +82,33 @@ async def test_another_key_is_another_event(told):
 async def test_events_are_bounded(told):
     await told.recorder.post(notice(str(number)) for number in range(3 * MAX_EVENTS))
     assert len(told.events()) == MAX_EVENTS
+
+
+PULLS = [notice(f"pulling {number}", reason="Waiting", kind="pulling") for number in range(500)]
+LATE = {
+    "a wait of another reason": notice("pods: 10", reason="QuotaExceeded"),
+    "a wait of another kind": notice("cannot pull x:1", reason="Waiting", kind="cannot pull"),
+    "a launch that is lost": next(losses([lost_launch()])),
+    "the end": Notice("End", "Incomplete", "no verdict", is_warning=True, key=""),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+async def test_what_recurs_leaves_room_for_the_first_of_another_kind(told, name):
+    await told.recorder.post([*PULLS, LATE[name], *PULLS])
+    assert len(told.events()) == MAX_EVENTS + 1
+    assert told.events()[-1]["reason"] == LATE[name].reason
+    await told.recorder.post([LATE[name]._replace(key=f"{number}") for number in range(500)])
+    assert len(told.events()) == MAX_EVENTS + 1
+
+
+async def test_a_loss_for_another_cause_has_room_beside_a_known_one(told):
+    lost = [lost_launch(reason=reason) for reason in ("pod_lost", "image_pull_failed")]
+    await told.recorder.post([*PULLS, *losses(lost)])
+    assert [each["note"].partition(":")[0] for each in told.events()[MAX_EVENTS:]] == [
+        "pod_lost",
+        "image_pull_failed",
+    ]
 
 
 async def test_a_long_note_is_cut_to_what_the_server_takes(told):

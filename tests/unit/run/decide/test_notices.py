@@ -134,6 +134,25 @@ def test_losses_of_one_cause_have_one_key():
     assert {notice.reason for notice in told} == {"LaunchLost"}
 
 
+KINDS = {
+    "pulling x:1": "pulling ",
+    "pulling x:1 for 20 s": "pulling ",
+    "task #1: cannot pull x:1: ErrImagePull": "cannot pull",
+    "cannot start container harness: no secret": "cannot start",
+    "Waiting: 3 Pods in queue gpu": "Waiting: ",
+    "waiting for the model provider x, which answers 429: since 1": (
+        "waiting for the model provider "
+    ),
+    "waiting for a node": "",
+}
+
+
+@pytest.mark.parametrize("message", KINDS)
+def test_waits_for_one_of_many_have_a_kind(message):
+    (notice,) = changes((), said(UNKNOWN, Reason.RUNNING, message))
+    assert notice.kind == KINDS[message]
+
+
 def test_the_start_names_the_pack_and_its_size():
     plan = plan_of(*many_tasks(3), attempts=2)
     note = started(plan).note

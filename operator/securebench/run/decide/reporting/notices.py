@@ -20,7 +20,7 @@ from securebench.run.decide.reporting.wait_message import (
     shortened,
     told_waits,
 )
-from securebench.run.observe.waiting import deduplication_key
+from securebench.run.observe.waiting import WAIT_KINDS, deduplication_key
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Lost
 
@@ -56,6 +56,7 @@ class Notice(NamedTuple):
         note: One sentence for people.
         is_warning: Whether somebody may have to do something.
         key: Notices of one reason and key are one Event that counts.
+        kind: What it is about, one of few; the first of each reason and kind is always posted.
     """
 
     action: str
@@ -63,6 +64,7 @@ class Notice(NamedTuple):
     note: str
     is_warning: bool
     key: str
+    kind: str = ""
 
 
 def changes(before: Sequence[Condition], after: Sequence[Condition]) -> Iterator[Notice]:
@@ -100,7 +102,9 @@ def losses(lost: Iterable[Lost]) -> Iterator[Notice]:
         launch = item.launch
         place = f"task {launch.task} attempt {launch.attempt} {launch.role.value} launch"
         note = f"{item.reason}: {item.message} ({place} {launch.launch})"
-        yield Notice("Launch", LAUNCH_LOST, note, is_warning=True, key=item.reason)
+        yield Notice(
+            "Launch", LAUNCH_LOST, note, is_warning=True, key=item.reason, kind=item.reason
+        )
 
 
 def _progress(succeeded: Condition) -> Iterator[Notice]:
@@ -113,7 +117,11 @@ def _progress(succeeded: Condition) -> Iterator[Notice]:
         note = deduplication_key(message)
         if note:
             shown = WAITING if reason in GENERIC_REASONS else reason
-            yield Notice("Wait", shown, note, reason in _NEEDS_ACTION, key=shortened(note))
+            yield Notice("Wait", shown, note, reason in _NEEDS_ACTION, shortened(note), _kind(note))
+
+
+def _kind(note: str) -> str:
+    return next((words for words in WAIT_KINDS if note.startswith(words)), "")
 
 
 def _isolation(found: Condition) -> Notice:
