@@ -84,7 +84,8 @@ class Creation(SettingsPart):
     """The same for one run, Pods without a node included; 50, so that several runs fit."""
     first_pulls: Positive | None = 8
     """Pods of an image that has not started yet on nodes of a run's kind; 8, so that a new image
-    is not pulled on every node at once. After the first one has started there is no bound."""
+    is not pulled on every node at once. Each run may have one, also beyond it. After the first one
+    has started there is no bound."""
 
 
 class TolerationRule(SettingsPart):

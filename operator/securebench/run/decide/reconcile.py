@@ -10,6 +10,7 @@ from typing import TypeVar
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.attempt.decision_cache import DecisionCache
 from securebench.run.decide.attempt_decisions import CancelCause, stop_cause, update_decisions
+from securebench.run.decide.capacity.launch_limits import CapacityUse
 from securebench.run.decide.capacity.launch_selection import (
     LaunchSelection,
     no_launches,
@@ -77,7 +78,7 @@ def reconcile(
         finishes=_in_order(cache.finishes),
         deletions=deletions,
         halt=controls.halt,
-        wait_reason=joined(_waits(cache, observed, controls, launches.usage.message)),
+        wait_reason=joined(_waits(cache, observed, controls, launches.usage)),
         usage=launches.usage,
     )
     is_over = observed.history.open == 0 and not deletions and observed.writes.is_idle
@@ -114,7 +115,7 @@ def _effective_controls(
 
 
 def _waits(
-    cache: DecisionCache, observed: ObservedState, controls: Controls, limit_message: str
+    cache: DecisionCache, observed: ObservedState, controls: Controls, usage: CapacityUse
 ) -> Iterator[WaitReason]:
     """Yield all that the run waits for, by priority."""
     if controls.stop is not None:
@@ -129,13 +130,13 @@ def _waits(
         observed.writes,
         cache.launches,
     )
-    is_idle = not cache.live
+    is_idle = not (cache.live or usage.begun)
     for each in found:
         is_idle = False
         yield each
     throttled = observed.writes.rate
-    if limit_message:
-        throttled = Throttled(limit_message, controls.headroom.held_since)
+    if usage.message:
+        throttled = Throttled(usage.message, controls.headroom.held_since)
     has_results = observed.history.has_results
     held = throttled_wait(throttled, observed.now, is_idle=is_idle, has_results=has_results)
     if held is not None:

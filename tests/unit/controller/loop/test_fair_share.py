@@ -124,13 +124,42 @@ def test_a_new_image_is_pulled_a_few_times_at_first(limited):
     first = limited.apply("first", attempts=BIG, parallelism=20)
     assert len(pods_of(limited, first)) == 2
     second = limited.apply("second", attempts=BIG, parallelism=20)
-    assert pods_of(limited, second) == []
+    assert len(pods_of(limited, second)) == 1
+    limited.wait(6)
     assert message(limited, "second") == (
-        "waiting until the first Pod with image python:3.11-slim has started: 2 are starting, "
-        "and settings.creation.firstPulls allows no more before"
+        "waiting for a node; also "
+        "waiting until the first Pod with image python:3.11-slim has started: 2 or more are "
+        "starting, and settings.creation.firstPulls allows no more before"
     )
     start(limited, pods_of(limited, first)[:1])
     assert (len(pods_of(limited, first)), len(pods_of(limited, second))) == (20, 20)
+
+
+@pytest.mark.parametrize("limited", [{"firstPulls": 2}], indirect=True)
+def test_a_run_whose_pods_never_start_holds_up_no_other(limited):
+    broken = limited.apply("broken", attempts=BIG, parallelism=20)
+    for _ in range(3):  # what it loses it begins again at once, with other tasks
+        evict(limited, pods_of(limited, broken))
+        assert len(pods_of(limited, broken)) == 2
+    small = limited.apply("small", attempts=2, parallelism=4)
+    assert (len(pods_of(limited, broken)), len(pods_of(limited, small))) == (2, 1)
+    evict(limited, pods_of(limited, broken))
+    assert (len(pods_of(limited, broken)), len(pods_of(limited, small))) == (1, 1)
+    start(limited, pods_of(limited, small))
+    assert len(pods_of(limited, small)) == 4
+    for _ in range(6):
+        finish(limited, small)
+    assert limited.condition(name="small")["reason"] == "Completed"
+
+
+@pytest.mark.parametrize("limited", [{"firstPulls": 2}], indirect=True)
+def test_a_first_pull_of_each_run_is_all_that_is_beyond_the_bound(limited):
+    runs = [limited.apply(f"run-{number}", attempts=BIG, parallelism=20) for number in range(4)]
+    assert [len(pods_of(limited, uid)) for uid in runs] == [2, 1, 1, 1]
+    evict(limited, pods_of(limited, runs[0]))
+    evict(limited, pods_of(limited, runs[1]))
+    assert all(len(pods_of(limited, uid)) <= 2 for uid in runs)
+    assert sum(len(pods_of(limited, uid)) for uid in runs) <= 2 + len(runs) - 1
 
 
 def test_nodes_of_another_kind_pull_for_themselves(tmp_path):

@@ -29,7 +29,7 @@ OWN_MESSAGE = (
     "settings.creation.maxStartingPerRun allows no more"
 )
 PULL_MESSAGE = (
-    "waiting until the first Pod with image {image} has started: {limit} are starting, and "
+    "waiting until the first Pod with image {image} has started: {limit} or more are starting, and "
     "settings.creation.firstPulls allows no more before"
 )
 
@@ -72,7 +72,8 @@ class Headroom:
         pods: Pods in flight of all runs, or None.
         starting: Schedulable Pods of all runs that have not started, or None.
         own_starting: Maximum number of this run's Pods that have not started; None: no limit.
-        first_pulls: Maximum number of Pods of an image that has not started; None: no limit.
+        first_pulls: Number of Pods of an image that has not started from which a run may have only
+            one; None: no limit.
         started: Images that have started on the nodes of this run.
         pulling: Schedulable Pods of the other runs by image that has not started.
         held_since: Since when the run is throttled, seconds since the epoch, or None.
@@ -113,6 +114,9 @@ class Headroom:
 class FirstPullLimit:
     """Limits the Pods of images that no node is known to have pulled.
 
+    One Pod of each such image is always allowed to a run: another one, whose Pods never start, may
+    hold all places of the image. So there are at most as many more Pods of it as there are runs.
+
     Args:
         headroom: What the operator allows.
         images: Images of the Pods that are starting, one for each.
@@ -132,7 +136,8 @@ class FirstPullLimit:
         limit = self._headroom.first_pulls
         if image in self._headroom.started:
             return True
-        if limit is not None and self.counts[image] + self._headroom.pulling.get(image, 0) >= limit:
+        own = self.counts[image]
+        if limit is not None and own and own + self._headroom.pulling.get(image, 0) >= limit:
             self.message = self.message or PULL_MESSAGE.format(image=image, limit=limit)
             return False
         self.counts[image] += 1
