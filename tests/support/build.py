@@ -7,6 +7,7 @@ import hashlib
 import json
 import selectors
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -367,6 +368,20 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._time.monotonic()
+
+    def run_in_executor(
+        self,
+        executor: Executor | None,
+        func: Callable[..., T],
+        *args: Any,  # noqa: ARG002 - asyncio's
+    ) -> asyncio.Future[T]:
+        """Do the work at once, in the loop's own thread."""
+        done: asyncio.Future[T] = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+            done.set_exception(error)
+        return done
 
 
 async def inline(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

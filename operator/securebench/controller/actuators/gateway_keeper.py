@@ -5,7 +5,6 @@ Names are deterministic, so that a restarted operator finds the objects of the o
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -18,6 +17,7 @@ from securebench.controller.actuators.informers import PodInformer, ServiceInfor
 from securebench.controller.actuators.object_creator import create_or_find
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.volume_calls import on_volume
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
@@ -220,9 +220,7 @@ class GatewayKeeper:
         await self._make_service()
         if not self.address:
             raise TransientClusterError("the gateway's Service has no address yet")
-        await asyncio.to_thread(
-            self._write, CONFIG_FILE, encode(gateway_config(self._plan, self._rules))
-        )
+        await on_volume(self._write, CONFIG_FILE, encode(gateway_config(self._plan, self._rules)))
         self._keys = b""
         await self._write_keys()
 
@@ -249,7 +247,7 @@ class GatewayKeeper:
     async def _write_keys(self) -> None:
         keys = await self._cluster.signing_keys()
         if keys != self._keys:
-            await asyncio.to_thread(self._write, KEYS_FILE, keys)
+            await on_volume(self._write, KEYS_FILE, keys)
         self._keys = keys
         self._schedule_key_check(KEYS_SECONDS)
 

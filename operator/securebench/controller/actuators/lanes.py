@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from securebench.benchmark.files.materialize import write_answer, write_lanes
 from securebench.benchmark.pack.lane_plan import LaneSet
 from securebench.benchmark.pack.oracle import ReferenceAnswer
+from securebench.controller.runtime.volume_calls import bulk_on_volume, on_volume
 from securebench.controller.volume.store import RunStore
 from securebench.files.durable import replace_file
 from securebench.run.plan.model import TaskPlan
@@ -51,14 +52,14 @@ class LaneKeeper:
         """Return a task's lanes, written if need be."""
         async with self._locks.setdefault(task.index, asyncio.Lock()):
             if task.index not in self._known:
-                self._known[task.index] = await asyncio.to_thread(self._find_or_write, task)
+                self._known[task.index] = await on_volume(self._find_or_write, task)
             return self._known[task.index]
 
     async def remove(self, task: int) -> None:
         """Remove a task's lanes."""
         self._known.pop(task, None)
         self._locks.pop(task, None)
-        await asyncio.to_thread(self._remove, task)
+        await bulk_on_volume(self._remove, task)
 
     def _find_or_write(self, task: TaskPlan) -> LaneSet:
         folder = self._store.lanes_folder(task.index)

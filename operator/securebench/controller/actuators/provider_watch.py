@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 
+from securebench.controller.runtime.volume_calls import on_volume
 from securebench.controller.volume.gateway_state import read_gateway_state
 from securebench.controller.volume.store import RunStore
 from securebench.run.observe.provider_waits import ObservedProvider, observed_provider
@@ -61,7 +62,7 @@ class ProviderWatch:
 
     async def _read(self) -> None:
         try:
-            state = await asyncio.to_thread(read_gateway_state, self._store)
+            state = await on_volume(read_gateway_state, self._store)
         except OSError as error:
             logger.warning("the gateway's files of run %s cannot be read: %s", self._run_uid, error)
             return

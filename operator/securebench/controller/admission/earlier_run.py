@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from securebench.cluster.port import ObjectKind
 from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.volume_calls import on_volume
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import ConfigErrors, SpecError
@@ -28,7 +27,7 @@ async def resumed_run(context: Context, spec: BenchmarkRunSpec) -> IndexEntry | 
     if spec.resume_from is None:
         return None
     name = spec.resume_from.run
-    entry = await asyncio.to_thread(RunIndex(context.settings.data_root).latest, name)
+    entry = await on_volume(RunIndex(context.settings.data_root).latest, name)
     found = await _ended(context, entry, "resumeFrom", name)
     if found.regrade_of:
         raise SpecError(
@@ -51,7 +50,7 @@ async def regraded_run(context: Context, spec: BenchmarkRunSpec) -> IndexEntry |
     if spec.regrade is None:
         return None
     name = spec.regrade.run
-    entry = await asyncio.to_thread(RunIndex(context.settings.data_root).named, name)
+    entry = await on_volume(RunIndex(context.settings.data_root).named, name)
     return await _ended(context, entry, "regrade", name)
 
 
@@ -63,7 +62,7 @@ async def _ended(context: Context, entry: IndexEntry | None, field: str, name: s
             f"spec.{field}.run: the results of run {name!r} were removed at {entry.removed_at}; "
             f"start a run without {field}"
         )
-    if not await asyncio.to_thread(RunStore(context.settings.data_root, entry.uid).exists):
+    if not await on_volume(RunStore(context.settings.data_root, entry.uid).exists):
         raise SpecError(
             f"spec.{field}.run: the results of run {name!r} are not on this volume any more; "
             f"start a run without {field}"

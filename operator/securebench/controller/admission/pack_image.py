@@ -8,6 +8,9 @@ import binascii
 import os
 import shutil
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,6 +24,7 @@ from securebench.controller.admission.pack_source import (
     unused_folders,
 )
 from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.volume_calls import bulk_on_volume, on_volume
 from securebench.controller.settings.pack_registries import PackRegistries
 from securebench.controller.settings.settings import Settings
 from securebench.core.errors import (
@@ -78,7 +82,7 @@ async def pull_image(context: Context, image: str) -> None:
     access = listed_access(reference, _accesses(registries))
     folder = image_folder(context.settings.data_root, image)
     async with context.pulls.of(folder.name):
-        if await asyncio.to_thread(_is_intact, folder):
+        if await bulk_on_volume(_is_intact, folder):
             return
         credentials = await _credentials(context, reference)
         try:
@@ -153,15 +157,25 @@ async def _pull(
     credentials: RegistryLogin | None,
 ) -> None:
     root = context.settings.data_root
-    await asyncio.to_thread(_evict_unused, root)
-    with TemporaryDirectory(dir=root / IMAGES, prefix=".incoming-") as scratch:
-        new = Path(scratch, "new")
-        await asyncio.to_thread(new.mkdir)
+    await bulk_on_volume(_evict_unused, root)
+    async with _scratch(root / IMAGES) as scratch:
+        new = scratch / "new"
+        await on_volume(new.mkdir)
         async with registry_session(access) as session:
             registry = Registry(session, access, reference.repository, credentials)
             limits = pack_limits(context.settings)
             await pull_pack(registry, reference, new / IMAGE_PACK, limits)
-        await asyncio.to_thread(_install, new, image_folder(root, str(reference)))
+        await bulk_on_volume(_install, new, image_folder(root, str(reference)))
+
+
+@asynccontextmanager
+async def _scratch(parent: Path) -> AsyncIterator[Path]:
+    """Make a folder that is gone afterwards."""
+    made = await on_volume(partial(TemporaryDirectory, dir=parent, prefix=".incoming-"))
+    try:
+        yield Path(made.name)
+    finally:
+        await bulk_on_volume(made.cleanup)
 
 
 def _evict_unused(root: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 from securebench.controller.admission.earlier_run import regraded_run, resumed_run
@@ -15,6 +14,7 @@ from securebench.controller.binding.restore import restore_run
 from securebench.controller.ledger.prepared_run import PreparedRun, RunObject
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.reading_budget import MEMORY_FACTOR
+from securebench.controller.runtime.volume_calls import bulk_on_volume, on_volume
 from securebench.controller.volume.store import RunStore
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.build import require_audit
@@ -35,8 +35,8 @@ async def prepare(context: Context, run: RunObject) -> PreparedRun:
     """
     spec = BenchmarkRunSpec.parse(run.spec)
     store = RunStore(context.settings.data_root, run.uid, context.lead)
-    if store.exists():
-        return await asyncio.to_thread(restore_run, context, run, spec, store)
+    if await on_volume(store.exists):
+        return await bulk_on_volume(restore_run, context, run, spec, store)
     await check_secrets(context.cluster, spec)
     require_audit(spec, audit=run.audit)
     refuse_registry_domains(context.settings, spec)
@@ -44,7 +44,7 @@ async def prepare(context: Context, run: RunObject) -> PreparedRun:
     resumed, regraded = await resumed_run(context, spec), await regraded_run(context, spec)
     bind = partial(bind_new_run, context, run, spec, Sources(source, resumed, regraded))
     if regraded is None:
-        return await asyncio.to_thread(bind)
+        return await bulk_on_volume(bind)
     # It judges patches once more, one at a time.
     need_bytes = MEMORY_FACTOR * limits(context.settings).patch_bytes
-    return await context.reading.run_within(need_bytes, partial(asyncio.to_thread, bind))
+    return await context.reading.run_within(need_bytes, partial(bulk_on_volume, bind))

@@ -14,6 +14,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from securebench.controller.capture.captured_launch import Captured
 from securebench.controller.ledger.run_ledger import RunLedger
 from securebench.controller.runtime.reading_budget import MEMORY_FACTOR, ReadingBudget
+from securebench.controller.runtime.volume_calls import on_volume
 from securebench.core.clock import Clock
 from securebench.run.decide.attempt.machine import Capture
 from securebench.run.plan.keys import AttemptKey, LaunchKey
@@ -84,7 +85,7 @@ class OutputProcessor:
 
     async def _capture(self, group: _Group[Capture], take: Callable[[Capture], Captured]) -> None:
         await self._begin(group)
-        found = await asyncio.gather(*(asyncio.to_thread(take, job) for job in group.jobs))
+        found = await asyncio.gather(*(on_volume(take, job) for job in group.jobs))
         await self._ledger.write(found)
 
     async def _finish(self, group: _Group[Finish], evidence: EvidenceByAttempt) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
 from securebench.controller.ledger.prepared_run import PreparedRun
 from securebench.controller.ledger.run_ledger import RunLedger
-from securebench.controller.ledger.sealing import EndedRun, Exported, Totals, seal_run
+from securebench.controller.ledger.sealing import EndedRun, Exported, Totals, export, seal_run
 from securebench.controller.runtime.context import Context
 from securebench.run.records.summary import regrade_summary
 from securebench.run.state.attempts import Usage
@@ -72,7 +71,7 @@ class ResultsExport:
 
     async def _export(self) -> None:
         began, finished = self._clock.monotonic(), self._ledger.finished()
-        records, sha256 = await asyncio.to_thread(self._prepared.store.export, finished)
+        records, sha256 = await export(self._prepared.store, finished)
         self.exported = Exported(records, sha256)
         ended = self._clock.monotonic()
         self._next_at = ended + max(self._interval, EXPORT_SHARE * (ended - began))

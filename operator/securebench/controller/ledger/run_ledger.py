@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import platform
 from collections.abc import Sequence
 
 from securebench.controller.ledger.metrics import LaunchesInFlight, count_entry
 from securebench.controller.ledger.prepared_run import PreparedRun
+from securebench.controller.runtime.volume_calls import (
+    ANSWER_SECONDS,
+    bulk_on_volume,
+    on_volume,
+    on_volume_within,
+)
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.launch_report import lost_usage
 from securebench.controller.volume.texts import read_texts
@@ -42,6 +47,9 @@ logger = logging.getLogger(__name__)
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """As Kubernetes and image indexes name them."""
 
+WRITE_SECONDS = 0.1
+"""That a volume which answers may take for each of many records: it is a file of its own."""
+
 
 class RunLedger:
     """What is known and kept of one run; every method that writes returns when the disk has it.
@@ -73,12 +81,12 @@ class RunLedger:
             StorageError: A later leader has it, or it is corrupt.
             InvariantViolationError: It belongs to another plan.
         """
-        journal = await asyncio.to_thread(prepared.store.open_journal)
+        journal = await bulk_on_volume(prepared.store.open_journal)
         try:
             ledger = cls(prepared, journal, clock)
             await ledger.take_over(process)
         except BaseException:
-            journal.close()
+            await on_volume(journal.close)
             raise
         return ledger
 
@@ -103,7 +111,7 @@ class RunLedger:
     async def write(self, entries: Sequence[Entry]) -> None:
         """Append entries with one fsync, then take them in."""
         self._is_beginning = any(isinstance(entry, ReadBegun) for entry in entries)
-        await asyncio.to_thread(self._journal.append, entries)
+        await on_volume(self._journal.append, entries)
         for entry in entries:
             self.history.apply(entry)
             count_entry(entry)
@@ -120,7 +128,9 @@ class RunLedger:
             evidence: Pods of the launches that this ends.
         """
         if finishes:
-            await self.write(await asyncio.to_thread(self._write_records, finishes, evidence))
+            limit_seconds = ANSWER_SECONDS + WRITE_SECONDS * len(finishes)
+            written = on_volume_within(limit_seconds, self._write_records, finishes, evidence)
+            await self.write(await written)
 
     async def end(self, reason: str, message: str) -> None:
         """Write how the run ended, unless that is there."""
@@ -135,13 +145,13 @@ class RunLedger:
             if history.finish is not None
         ]
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Give the journal back; what is being read meanwhile did not end the operator."""
         reading = (known.reading for known in self.history.attempts.under_way)
         self._in_flight.set(0)
         last = [Closed(self._clock.now())] if self._is_beginning or any(reading) else []
         try:
-            self._journal.close(last)
+            await on_volume(self._journal.close, last)
         except (OSError, LeaseOverdueError) as error:
             logger.warning("the journal could not be closed in order: %s", error)
 

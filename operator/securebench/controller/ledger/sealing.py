@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -13,6 +12,12 @@ from securebench.attestation.envelope import SigningFailedError
 from securebench.controller.ledger.signing import signing_key
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.reading_budget import MEMORY_FACTOR
+from securebench.controller.runtime.volume_calls import (
+    ANSWER_SECONDS,
+    bulk_on_volume,
+    on_volume,
+    on_volume_within,
+)
 from securebench.controller.settings.settings import Settings
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.published import publish
@@ -27,6 +32,9 @@ from securebench.run.state.tally import verdict_of
 from securebench.stats.intervals import Estimates
 
 logger = logging.getLogger(__name__)
+
+READ_SECONDS = 0.01
+"""That a volume which answers may take for each of many records."""
 
 
 class Totals(NamedTuple):
@@ -85,6 +93,17 @@ class Exported:
     estimates: Estimates | None = None
 
 
+async def export(store: RunStore, records: Collection[tuple[AttemptKey, str]]) -> tuple[int, str]:
+    """Write candidates.jsonl anew.
+
+    Args:
+        store: The run's folder.
+        records: As ``RunStore.export`` takes them, which also says what is returned and raised.
+    """
+    limit_seconds = ANSWER_SECONDS + READ_SECONDS * len(records)
+    return await on_volume_within(limit_seconds, store.export, records)
+
+
 async def seal_run(
     context: Context,
     store: RunStore,
@@ -122,16 +141,14 @@ async def _seal(
     reason: str,
     journal_end: Callable[[], Awaitable[None]],
 ) -> Exported:
-    records, sha256 = await asyncio.to_thread(store.export, run.records)
+    records, sha256 = await export(store, run.records)
     run_id = run.index.run_id
-    estimates = await asyncio.to_thread(
-        write_summary, store, run_id, run.finishes, sha256, run.totals
-    )
-    published = "" if run.is_audit else await asyncio.to_thread(publish, store, run.index, reason)
+    estimates = await bulk_on_volume(write_summary, store, run_id, run.finishes, sha256, run.totals)
+    published = "" if run.is_audit else await bulk_on_volume(publish, store, run.index, reason)
     await journal_end()
-    unsigned = await asyncio.to_thread(_write_statement, store, settings)
+    unsigned = await bulk_on_volume(_write_statement, store, settings)
     index = RunIndex(store.root, staging=store.staging)
-    await asyncio.to_thread(index.end, run.index.uid, reason)
+    await on_volume(index.end, run.index.uid, reason)
     return Exported(
         records,
         sha256,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -18,6 +17,7 @@ from securebench.controller.capture.secret_scrubbing import ExposedValues
 from securebench.controller.ledger.prepared_run import PreparedRun
 from securebench.controller.ledger.run_ledger import RunLedger
 from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.volume_calls import on_volume
 from securebench.controller.volume.launch_report import with_usage
 from securebench.core.errors import TransientClusterError
 from securebench.run.decide.attempt.machine import Capture
@@ -88,7 +88,7 @@ class AttemptKeeper:
         """Return the journal entries of lost launches, with usage and evidence of their Pods."""
         attempts, uid = self._ledger.history.attempts, self._plan.identity.uid
         if lost and self._plan.has_gateway:
-            lost = await asyncio.to_thread(with_usage, self._store, uid, attempts, lost)
+            lost = await on_volume(with_usage, self._store, uid, attempts, lost)
         evidence = self._evidence(item.launch.attempt_key for item in lost)
         return [LaunchLost(item, evidence.get(item.launch.attempt_key)) for item in lost]
 
@@ -169,7 +169,7 @@ class AttemptKeeper:
         """Prepare the volume for a launch and return its Pod, which may be that of a batch."""
         plan, task = self._plan, self._plan.tasks[launch.task]
         facts = self._network.cluster_facts(self._ledger.history.isolation)
-        await asyncio.to_thread(self._store.make_launch_folders, launch)
+        await on_volume(self._store.make_launch_folders, launch)
         if launch.role is Role.HARNESS:
             with suppress(TransientClusterError):  # it is read again before anything is kept
                 await self._exposed.refresh()

@@ -18,6 +18,12 @@ from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.latest_spec import LatestSpec
 from securebench.controller.runtime.log_run import log_as_run
 from securebench.controller.runtime.retry_queue import RetryQueue
+from securebench.controller.runtime.volume_calls import (
+    OPERATOR_CALLS,
+    VolumeCalls,
+    call_volume_as,
+    on_volume,
+)
 from securebench.controller.runtime.wake import wait_until_set
 from securebench.controller.volume.store import RunStore
 from securebench.core.clock import seconds_since_epoch
@@ -43,6 +49,9 @@ RESTART_LIMIT_SECONDS = 60.0
 """Back-off of a run loop that ended with an error; doubled each time up to the limit. A run whose
 back-off has reached the limit gives its slot to others meanwhile; one that has begun does not queue
 for another."""
+
+LOOK_SECONDS = 1.0
+"""Between two looks whether a call to the volume still lasts that the status tells of."""
 
 INPUT_POLL_SECONDS = 2.0
 """Polling interval for a ConfigMap, a Secret or a folder that a new run names. For an image that
@@ -79,20 +88,43 @@ class RunLifecycle:
         self._give_up_at: float | None = None
         self._image_misses = 0
         self._store = RunStore(context.settings.data_root, run.uid, context.lead)
-        self._publisher = Publisher(context, run, spec)
+        self._calls = VolumeCalls(OPERATOR_CALLS)
+        self._publisher = Publisher(context, run, spec, self._calls)
         self._unplanned = UnplannedEnd(context, run, self._store, self._publisher)
         self._gate = SlotAdmission(slots, run.uid, spec, self._publisher, context.clock)
 
     async def run(self) -> None:
         """Return when the run is deleted, or has ended and its status covers the latest spec."""
         log_as_run(self._run.name, self._run.uid)
+        call_volume_as(self._calls)
+        telling = asyncio.create_task(self._tell_of_volume(), name="late calls to the volume")
         try:
             await self._run_until_over()
         except RunGoneError as error:
             logger.info("run %s is left alone: %s", self._run.name, error.reason)
         finally:
+            telling.cancel()
             self._context.capacity.unregister(self._run.uid)
             self._gate.leave()
+
+    async def _tell_of_volume(self) -> None:
+        """Tell of calls to the volume that hang, also while all else of the run waits for them."""
+        while True:
+            if await self._is_volume_late():
+                await asyncio.sleep(LOOK_SECONDS)
+            else:
+                await self._calls.wait_until_late()
+
+    async def _is_volume_late(self) -> bool:
+        try:
+            return await self._publisher.tell_of_volume()
+        except RunGoneError:
+            return False
+        except ClusterError as error:
+            logger.warning("status: %s", error)
+        except Exception:
+            logger.exception("run %s: its status was not written", self._run.name)
+        return True
 
     async def _run_until_over(self) -> None:
         name, uid, clock = self._run.name, self._run.uid, self._context.clock
@@ -143,19 +175,19 @@ class RunLifecycle:
 
     async def _run_once(self) -> bool:
         """Run until the run ends or has to wait; return whether it has ended."""
-        final = await asyncio.to_thread(self._store.read_final_status)
+        final = await on_volume(self._store.read_final_status)
         if final is not None:
             await self._publisher.repeat(final)
             return True
-        has_begun = await asyncio.to_thread(self._store.exists)
-        parked = await asyncio.to_thread(self._store.read_parked)
+        has_begun = await on_volume(self._store.exists)
+        parked = await on_volume(self._store.read_parked)
         if parked is not None:
             self._is_parked, self._started_at = True, parked.started_at
         # A run that has begun may have Pods, which cost resources: it never queues behind others.
         is_active = has_begun and not self._is_parked
         await self._gate.enter(self._started_at, is_active=is_active)
         if parked is not None:
-            await asyncio.to_thread(self._store.unpark)
+            await on_volume(self._store.unpark)
         try:
             prepared = await prepare(self._context, self._run)
         except InvalidInputError as error:
@@ -214,13 +246,13 @@ class RunLifecycle:
                 await self._publisher.started(prepared.plan)
             if not await loop.run():
                 self._is_parked = True
-                await asyncio.to_thread(self._store.park, self._started_at)
+                await on_volume(self._store.park, self._started_at)
                 self._context.capacity.unregister(self._run.uid)
                 self._gate.leave()
                 return False
-            await asyncio.to_thread(self._store.write_final_status, self._publisher.written)
+            await on_volume(self._store.write_final_status, self._publisher.written)
         finally:
-            ledger.close()
+            await ledger.close()
         return True
 
     async def _end_unreadable(self, prepared: PreparedRun) -> bool:

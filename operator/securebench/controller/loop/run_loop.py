@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
@@ -18,6 +17,7 @@ from securebench.controller.reporting.publish import Publisher
 from securebench.controller.reporting.run_status import RunFacts
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.latest_spec import LatestSpec
+from securebench.controller.runtime.volume_calls import bulk_on_volume
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.egress_log import merge_logs
 from securebench.core.names import RUN_UID_LABEL
@@ -238,7 +238,7 @@ class RunLoop:
 
     async def _end(self, end: EndReason) -> None:
         if self._plan.has_gateway:
-            await asyncio.to_thread(merge_logs, self._store, self._plan)
+            await bulk_on_volume(merge_logs, self._store, self._plan)
         await self._results.seal(end.reason.value, end.message)
         await self._publisher.ended(self._facts(), end)
 

@@ -6,7 +6,6 @@ attempts are in the journal with the digests of their records.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -16,6 +15,7 @@ from securebench.controller.ledger.prepared_run import RunObject
 from securebench.controller.ledger.sealing import EndedRun, Exported, Totals, seal_run
 from securebench.controller.reporting.publish import Publisher, sealed
 from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.volume_calls import bulk_on_volume, on_volume
 from securebench.controller.volume.index import index_entry
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.store import RunStore
@@ -59,23 +59,23 @@ class UnplannedEnd:
             OSError: The volume did not do what was asked; may be called again.
         """
         seal = None
-        if await asyncio.to_thread(self._store.exists):
+        if await on_volume(self._store.exists):
             await self._delete_objects()
             seal = sealed((await self._seal(reason, message)).unsigned)
         status = await self._publisher.refused(reason, message, seal)
-        await asyncio.to_thread(self._store.write_final_status, status)
+        await on_volume(self._store.write_final_status, status)
 
     async def _seal(self, reason: Reason, message: str) -> Exported:
         store = self._store
-        binding = await asyncio.to_thread(store.binding)
-        journal = await asyncio.to_thread(store.open_journal)
+        binding = await on_volume(store.binding)
+        journal = await bulk_on_volume(store.open_journal)
         last = RunEnded(reason.value, message, self._context.clock.now())
-        journal_end = partial(asyncio.to_thread, _append_end, journal, last)
+        journal_end = partial(on_volume, _append_end, journal, last)
         ended = _ended_run(binding, journal.entries)
         try:
             return await seal_run(self._context, store, ended, reason.value, journal_end)
         finally:
-            journal.close()
+            await on_volume(journal.close)
 
     async def _delete_objects(self) -> None:
         cluster, uid = self._context.cluster, self._run.uid

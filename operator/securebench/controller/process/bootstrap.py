@@ -15,6 +15,7 @@ from securebench.controller.leadership.fenced_cluster import FencedCluster
 from securebench.controller.runtime.capacity import SharedCapacity
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.creation_rate import CreationRate
+from securebench.controller.runtime.volume_calls import bulk_on_volume
 from securebench.controller.settings.settings import Settings
 from securebench.controller.volume.lead import VolumeLead
 from securebench.controller.volume.tools import install_tools
@@ -74,7 +75,7 @@ async def installed_tools(root: Path, source: Path, clock: Clock) -> str:
     """
     while True:
         try:
-            return await asyncio.to_thread(install_tools, root, source, clock.now())
+            return await bulk_on_volume(install_tools, root, source, clock.now())
         except (OSError, StorageError) as error:
             logger.warning("programs of task containers on the volume: %s; tried again", error)
         await asyncio.sleep(TOOLS_RETRY_SECONDS)

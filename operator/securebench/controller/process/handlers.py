@@ -22,6 +22,7 @@ from securebench.controller.process.leading import end_process, run_when_leader
 from securebench.controller.process.logs import configure_logs
 from securebench.controller.process.removal import RetentionSweeper
 from securebench.controller.process.supervisor import Supervisor
+from securebench.controller.runtime.volume_calls import bulk_on_volume
 from securebench.controller.settings.settings import Settings, load_settings
 from securebench.controller.suites.orphans import sweep_orphans
 from securebench.controller.suites.suite_supervisor import SuiteSupervisor
@@ -94,7 +95,7 @@ class Operator:
         settings.networking.error_backoffs = EndlessRetries()
         context = await make_context(self._settings, os.environ, self._cluster, self._lead)
         try:
-            await asyncio.to_thread(prepare_published, self._settings.data_root)
+            await bulk_on_volume(prepare_published, self._settings.data_root)
         except OSError as error:
             logger.warning("viewers get no results: %s", error)
         self._supervisor = Supervisor(context)

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from securebench.cluster.port import Cluster, ObjectKind
 from securebench.controller.process.http_port import serve
 from securebench.controller.process.supervisor import Supervisor
+from securebench.controller.runtime.volume_calls import OPERATOR_CALLS, VolumeCalls
 from securebench.controller.settings.settings import Settings
 from securebench.controller.suites.suite_supervisor import SuiteSupervisor
 from securebench.core.clock import Clock
@@ -59,6 +60,10 @@ FAILED_SUITES = Gauge(
 )
 ANSWERED_AT = Gauge(
     "securebench_last_answer_timestamp_seconds", "Time of the API server's last answer."
+)
+VOLUME_SILENCE = Gauge(
+    "securebench_volume_silent_seconds",
+    "How long a call to the results volume has lasted that should have returned; 0 for none.",
 )
 LOOP_LAG = Histogram(
     "securebench_event_loop_lag_seconds",
@@ -191,6 +196,7 @@ async def heartbeat(cluster: Cluster, settings: Settings, clock: Clock) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(observe_loop(turns))
         group.create_task(ask_server(cluster, clock, answers))
+        group.create_task(observe_volume(OPERATOR_CALLS))
 
 
 async def observe_loop(turns: LastSeen) -> None:
@@ -201,6 +207,25 @@ async def observe_loop(turns: LastSeen) -> None:
         asked = loop.time()
         await asyncio.sleep(TURN_SECONDS)
         LOOP_LAG.observe(max(loop.time() - asked - TURN_SECONDS, 0.0))
+
+
+async def observe_volume(calls: VolumeCalls) -> None:
+    """Tell in the log and by a gauge while the volume does not answer, until cancelled.
+
+    Args:
+        calls: Those of the whole operator.
+    """
+    loop, is_told = asyncio.get_running_loop(), False
+    while True:
+        since = calls.silent_since(loop.time())
+        seconds = 0.0 if since is None else loop.time() - since
+        VOLUME_SILENCE.set(seconds)
+        if since is not None and not is_told:
+            logger.error("the results volume has not answered for %.0f s; work waits", seconds)
+        elif since is None and is_told:
+            logger.info("the results volume answers again")
+        is_told = since is not None
+        await asyncio.sleep(TURN_SECONDS)
 
 
 async def note_loops(runs: Supervisor, suites: SuiteSupervisor) -> None:

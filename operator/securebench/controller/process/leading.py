@@ -17,6 +17,7 @@ from securebench.cluster.client import connect
 from securebench.cluster.port import Cluster
 from securebench.controller.leadership.elector import Elector
 from securebench.controller.process.health import heartbeat
+from securebench.controller.runtime.volume_calls import on_volume
 from securebench.controller.settings.settings import Settings
 from securebench.controller.volume.lead import (
     VolumeLead,
@@ -92,7 +93,7 @@ async def leading(cluster: Cluster, settings: Settings) -> AsyncIterator[VolumeL
 async def _until_done(step: Callable[[], T]) -> T:
     while True:
         try:
-            return await asyncio.to_thread(step)
+            return await on_volume(step)
         except OSError as error:
             logger.warning("the results volume: %s; tried again", error)
         await asyncio.sleep(VOLUME_RETRY_SECONDS)

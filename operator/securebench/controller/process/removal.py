@@ -17,6 +17,7 @@ from securebench.controller.admission.pack_source import remove_unused
 from securebench.controller.ledger.prepared_run import RunObject
 from securebench.controller.reporting.events import EventRecorder
 from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.volume_calls import bulk_on_volume, on_volume
 from securebench.controller.suites.needed_results import needed_by_suites
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.run_folders import (
@@ -57,7 +58,7 @@ removed."""
 
 async def kept_by_hand(context: Context) -> Collection[str]:
     """Return the uids of the runs whose folder has a file ``KEEP``."""
-    return await asyncio.to_thread(kept_runs, context.settings.data_root)
+    return await bulk_on_volume(kept_runs, context.settings.data_root)
 
 
 RETENTION_HOLDS: Sequence[RetentionHold] = (kept_by_hand, needed_by_suites)
@@ -119,7 +120,7 @@ class RetentionSweeper:
             await asyncio.sleep(TICK_SECONDS)
 
     async def _look_at(self, uid: str, timed: _Timed) -> None:
-        ended = await asyncio.to_thread(ended_at, self._root, uid)
+        ended = await on_volume(ended_at, self._root, uid)
         if ended is not None and self._context.clock.now() >= ended + timed.ttl_seconds:
             await self._delete_run(uid, timed, ended)
 
@@ -146,11 +147,11 @@ class RetentionSweeper:
         if self._swept_at is not None and now < self._swept_at + pause:
             return
         # The folders first: the run of a folder that is made meanwhile is in the list.
-        folders = await asyncio.to_thread(self._folders)
+        folders = await bulk_on_volume(self._folders)
         listing = await self._context.cluster.list(ObjectKind.BENCHMARK_RUN, "")
         kept = {uid for need in self._needs for uid in await need(self._context)}
         going = retention_plan([_run(raw) for raw in listing.items], folders, self._ttl, now, kept)
-        removed = await asyncio.to_thread(self._remove, going, now)
+        removed = await bulk_on_volume(self._remove, going, now)
         for entry in removed:
             await self._announce(entry)
         self._swept_at = now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -18,9 +19,11 @@ from securebench.controller.reporting.run_status import (
     succeeded,
     with_generation,
 )
+from securebench.controller.reporting.volume_silence import VolumeSilence
 from securebench.controller.reporting.write_schedule import WriteSchedule
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.latest_spec import LatestSpec
+from securebench.controller.runtime.volume_calls import VolumeCalls
 from securebench.core.errors import RunGoneError, TransientClusterError
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.decide.reporting.notices import changes, losses, started
@@ -46,9 +49,13 @@ class Publisher:
         context: Shared parts of the operator: client, settings, clock.
         run: The BenchmarkRun; with the conditions that an earlier process left.
         spec: The latest one, for generation and suspension.
+        calls: What the run has under way on the volume. While one of them is late, the status says
+            so in place of what else the run waits for.
     """
 
-    def __init__(self, context: Context, run: RunObject, spec: LatestSpec) -> None:
+    def __init__(
+        self, context: Context, run: RunObject, spec: LatestSpec, calls: VolumeCalls
+    ) -> None:
         self._cluster = context.cluster
         self._name = run.name
         self._spec = spec
@@ -60,6 +67,10 @@ class Publisher:
         self._posted = run.conditions
         self.written: Raw = {}
         self._stored: Raw = {"status": run.status}
+        self._writing = asyncio.Lock()
+        self._silence = VolumeSilence(calls, context.clock)
+        self._said = succeeded(Reason.STARTING, "")
+        self._is_silence_told = self._is_over = False
 
     def due_at(self) -> float | None:
         """Return when a deferred status has to be written, monotonic seconds, or None."""
@@ -67,11 +78,32 @@ class Publisher:
 
     async def announce(self, reason: Reason, message: str) -> None:
         """Publish why a run makes no progress before its loop starts, or between loop retries."""
-        finding = ConditionUpdate(ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, reason, message)
-        findings = [finding, *self._base_conditions(None)]
-        await self._write(
-            self._builder.status_without_plan(self._inputs(findings), is_over=False), findings
-        )
+        findings = [
+            self._going_on(
+                ConditionUpdate(ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, reason, message)
+            ),
+            *self._base_conditions(None),
+        ]
+        await self._write(self._conditions_only(findings), findings)
+
+    async def tell_of_volume(self) -> bool:
+        """Publish since when a call to the volume is late, or what else the run waits for.
+
+        Does nothing on the volume; may be called while another method is at work.
+
+        Returns:
+            Whether to call it again in a moment: a call is late.
+        """
+        silence = self._silence.finding()
+        if self._is_over or (silence is None and not self._is_silence_told):
+            return False
+        findings = [silence or self._said, *self._base_conditions(None)]
+        status = self._conditions_only(findings)
+        if not is_already_stored(self._stored, status):
+            await self._write(status, findings)
+        has_ended = silence is None and is_already_stored(self._stored, status)
+        self._is_silence_told = not has_ended
+        return self._is_silence_told
 
     async def started(self, plan: RunPlan) -> None:
         """Post that the run starts."""
@@ -84,7 +116,7 @@ class Publisher:
     async def progress(self, facts: RunFacts, wait_reason: WaitReason | None) -> None:
         """Publish counts and wait reason; the write may be deferred."""
         findings = [
-            _under_way(wait_reason),
+            self._going_on(_under_way(wait_reason)),
             *self._base_conditions(facts.history.isolation),
             _NOT_SEALED,
         ]
@@ -95,7 +127,7 @@ class Publisher:
     async def parked(self, facts: RunFacts, reason: WaitReason) -> None:
         """Publish that nothing of the run is under way: it is suspended, or gave up its slot."""
         findings = [
-            succeeded(reason.reason, reason.message),
+            self._going_on(succeeded(reason.reason, reason.message)),
             *self._base_conditions(facts.history.isolation),
             _NOT_SEALED,
         ]
@@ -103,6 +135,7 @@ class Publisher:
 
     async def ended(self, facts: RunFacts, end: EndReason) -> None:
         """Publish how the run ended; returns once that is written or the run is deleted."""
+        self._is_over = True
         findings = [
             succeeded(*end),
             *self._base_conditions(facts.history.isolation),
@@ -121,6 +154,7 @@ class Publisher:
         Returns:
             The status, for the volume.
         """
+        self._is_over = True
         findings = [succeeded(reason, message), *self._base_conditions(None)]
         findings += [seal] if seal is not None else []
         status = self._builder.status_without_plan(self._inputs(findings), is_over=True)
@@ -129,6 +163,7 @@ class Publisher:
 
     async def repeat(self, status: Raw) -> None:
         """Write a final status again if the API server has another, or the spec has changed."""
+        self._is_over = True
         final = with_generation(status, self._spec.generation)
         if not is_already_stored(self._stored, final):
             await self._write_required(final)
@@ -138,6 +173,15 @@ class Publisher:
         if estimates is None:
             estimates = Estimates(await self._pass_rate.rate(facts.history.attempts.values()))
         return self._builder.status(facts, replace(self._inputs(findings), estimates=estimates))
+
+    def _going_on(self, finding: ConditionUpdate) -> ConditionUpdate:
+        """Return what ``Succeeded`` says of a run that is not over: a silent volume comes first."""
+        self._said, silence = finding, self._silence.finding()
+        self._is_silence_told = self._is_silence_told or silence is not None
+        return silence or finding
+
+    def _conditions_only(self, findings: Sequence[ConditionUpdate]) -> Raw:
+        return self._builder.status_without_plan(self._inputs(findings), is_over=False)
 
     def _inputs(self, findings: Sequence[ConditionUpdate]) -> StatusInputs:
         return StatusInputs(self._spec.generation, findings, self._clock.now())
@@ -151,6 +195,10 @@ class Publisher:
         return ConditionUpdate(ConditionType.SUSPENDED, ConditionStatus.FALSE, Reason.NOT_SUSPENDED)
 
     async def _write(self, status: Raw, findings: Sequence[ConditionUpdate]) -> None:
+        async with self._writing:  # what was built first is written first
+            await self._try_to_write(status, findings)
+
+    async def _try_to_write(self, status: Raw, findings: Sequence[ConditionUpdate]) -> None:
         self._schedule.begin(findings, self._spec.generation, self._clock.monotonic())
         if is_already_stored(self._stored, status):
             self.written = status
@@ -167,10 +215,11 @@ class Publisher:
         await self._post_events()
 
     async def _write_required(self, status: Raw) -> None:
-        await self._cluster.patch_status(ObjectKind.BENCHMARK_RUN, self._name, status)
-        self.written = self._stored = status
-        await self._post_events()
-        await self._events.flush()
+        async with self._writing:
+            await self._cluster.patch_status(ObjectKind.BENCHMARK_RUN, self._name, status)
+            self.written = self._stored = status
+            await self._post_events()
+            await self._events.flush()
 
     async def _post_events(self) -> None:
         """Post Events for the conditions that changed with the last write."""

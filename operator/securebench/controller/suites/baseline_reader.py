@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from securebench.cluster.port import Cluster, ObjectKind
 from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.volume_calls import bulk_on_volume, on_volume
 from securebench.controller.volume.index import RunIndex
 from securebench.controller.volume.result_file import read_baseline, read_run, sealed_digest
 from securebench.controller.volume.suite_store import SuiteStore
@@ -69,7 +69,7 @@ class BaselineReader:
         if named.suite is not None:
             return await self._of_suite(named.suite, str(cell.id))
         if named.run is not None:
-            return await asyncio.to_thread(self._of_run, named.run)
+            return await bulk_on_volume(self._of_run, named.run)
         return named
 
     async def _of_suite(self, name: str, cell: str) -> SealedRun | NoBaselineYet | str:
@@ -77,7 +77,7 @@ class BaselineReader:
         if raw is None:
             return f"its baseline, BenchmarkSuite {name}, does not exist"
         uid = text_at(object_at(raw, "metadata"), "uid")
-        state = await asyncio.to_thread(SuiteStore(self._root, uid).read)
+        state = await on_volume(SuiteStore(self._root, uid).read)
         is_own = name == self._suite
         known = {} if state is None else state.good if is_own else state.latest_good
         good = known.get(cell)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.volume_calls import bulk_on_volume
 from securebench.controller.suites.baseline_reader import (
     BaselineReader,
     NamedBaseline,
@@ -86,7 +86,7 @@ class GateEvaluator:
             # A round keeps its cells until the next one, whatever becomes of the matrix.
             if cell.state is CellState.RUNNING and cell.cell in named:
                 baseline = await self._baselines.named(spec, named[cell.cell])
-                said = await asyncio.to_thread(self._regression, spec, cell, baseline, len(cells))
+                said = await bulk_on_volume(self._regression, spec, cell, baseline, len(cells))
                 found |= {cell.cell: said} if said else {}
         return found
 
@@ -125,14 +125,16 @@ class GateEvaluator:
         key = gates, tuple((each.cell, each.uid, each.state) for each in cells), *sources
         if self._judged is None or self._judged[0] != key:
             baselines = {str(cell.id): of for cell, of in zip(wanted, sources, strict=True)}
-            report = await asyncio.to_thread(self._judge, gates, cells, baselines)
+            report = await bulk_on_volume(self._judge, gates, cells, baselines)
             self._judged = key, report
         return self._judged[1]
 
     async def _passed_results(self, cells: Sequence[CellProgress]) -> dict[str, PassedResult]:
         return {
             cell.cell: PassedResult(
-                cell.run, cell.uid, await asyncio.to_thread(sealed_digest, self._root, cell.uid)
+                cell.run,
+                cell.uid,
+                await bulk_on_volume(sealed_digest, self._root, cell.uid),
             )
             for cell in cells
         }

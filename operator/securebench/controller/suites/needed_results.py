@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterator
 
 from securebench.cluster.port import Raw
 from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.volume_calls import bulk_on_volume
 from securebench.controller.suites.orphans import listed_suites
 from securebench.controller.volume.index import RunIndex
 from securebench.controller.volume.suite_store import SuiteStore
@@ -22,7 +22,7 @@ async def needed_by_suites(context: Context) -> Collection[str]:
         OSError: The volume did not do what was asked.
     """
     suites = await listed_suites(context)
-    return await asyncio.to_thread(_needed, context, suites or ())
+    return await bulk_on_volume(_needed, context, suites or ())
 
 
 def _needed(context: Context, suites: Collection[Raw]) -> Collection[str]:

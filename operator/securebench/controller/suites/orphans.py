@@ -9,6 +9,7 @@ from itertools import count
 
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.volume_calls import bulk_on_volume, on_volume
 from securebench.controller.suites.suite_loop import RETRY_LIMIT_SECONDS, RETRY_SECONDS
 from securebench.controller.volume.suite_store import SuiteStore, suite_folders
 from securebench.core.errors import ClusterError, PermanentClusterError
@@ -47,12 +48,12 @@ async def listed_suites(context: Context) -> list[Raw] | None:
 async def _sweep(context: Context) -> None:
     root = context.settings.data_root
     # The folders first: the suite of a folder that is made meanwhile is in the list.
-    folders = await asyncio.to_thread(suite_folders, root)
+    folders = await on_volume(suite_folders, root)
     suites = await listed_suites(context) if folders else None
     if suites is None:
         return
     there = {text_at(object_at(suite, "metadata"), "uid") for suite in suites}
     for uid in folders:
         if uid not in there:
-            await asyncio.to_thread(SuiteStore(root, uid, context.lead).remove)
+            await bulk_on_volume(SuiteStore(root, uid, context.lead).remove)
             logger.info("suite %s was deleted: its folder on the volume is removed", uid)

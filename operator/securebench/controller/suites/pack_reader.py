@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 
 from securebench.controller.admission.pack_fetch import fetch_pack
 from securebench.controller.admission.pack_source import PackSource, answers_content, freeze
 from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.volume_calls import bulk_on_volume
 from securebench.core.digests import content_digest
 from securebench.core.errors import InvalidInputError
 from securebench.run.api.models import Pack
@@ -44,7 +44,7 @@ class PackReader:
             if self._is_known_image(item):
                 return self._known[item.name][1]
             source = await fetch_pack(self._context, item.pack)
-            return await asyncio.to_thread(self._content, item, source)
+            return await bulk_on_volume(self._content, item, source)
         except InvalidInputError as error:
             return f"pack {item.name!r}: {error}"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.volume_calls import bulk_on_volume
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.launch_report import budget_tokens
 from securebench.controller.volume.store import RunStore
@@ -45,7 +45,7 @@ class RunObserver:
             OSError: The volume cannot be read.
         """
         # The index first: a run that is created and ends meanwhile is in the list.
-        past = await asyncio.to_thread(self._past)
+        past = await bulk_on_volume(self._past)
         listing = await self._cluster.list(ObjectKind.BENCHMARK_RUN, self._selector)
         runs = {run.name: run for run in map(suite_run, listing.items)}
         for name in self._taken - set(runs):
@@ -53,7 +53,7 @@ class RunObserver:
             if found is not None:
                 runs[name] = found
         ended = _ended(with_allowance, runs, past)
-        return ObservedRuns(runs, past, await asyncio.to_thread(self._tokens_used, ended))
+        return ObservedRuns(runs, past, await bulk_on_volume(self._tokens_used, ended))
 
     async def _named(self, name: str) -> SuiteRun | None:
         raw = await self._cluster.get(ObjectKind.BENCHMARK_RUN, name)

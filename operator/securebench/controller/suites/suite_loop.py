@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 
@@ -12,6 +11,7 @@ from securebench.controller.reporting.outages import OUTAGES, outage_reason
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.loop_tasks import is_gone
 from securebench.controller.runtime.retry_queue import RetryQueue
+from securebench.controller.runtime.volume_calls import bulk_on_volume, on_volume
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.suites.gate_evaluator import GateEvaluator
 from securebench.controller.suites.pack_reader import PackReader
@@ -95,7 +95,7 @@ class SuiteLoop:
         Raises:
             OSError: The volume did not do what was asked.
         """
-        await asyncio.to_thread(self._store.remove)
+        await bulk_on_volume(self._store.remove)
 
     async def _run(self) -> None:
         retries = RetryQueue[str](self._clock.monotonic, RETRY_SECONDS, RETRY_LIMIT_SECONDS)
@@ -158,12 +158,12 @@ class SuiteLoop:
 
     async def _state(self, suite: SuiteObject) -> SuiteState:
         """Return what the suite remembers; a new one remembers from now on that nothing has run."""
-        known = await asyncio.to_thread(self._store.read)
+        known = await on_volume(self._store.read)
         if known is not None:
             return known
         created_at = seconds_since_epoch(suite.created_at)
         state = initial_state(created_at, self._clock.now(), suite.rerun)
-        await asyncio.to_thread(self._store.write, state)
+        await on_volume(self._store.write, state)
         return state
 
     async def _decision(self, desired: DesiredSuite, state: SuiteState) -> SuiteDecision:
@@ -186,7 +186,7 @@ class SuiteLoop:
 
     async def _write(self, state: SuiteState, known: SuiteState) -> None:
         if state != known:
-            await asyncio.to_thread(self._store.write, state)
+            await on_volume(self._store.write, state)
         if state.plan.run_names != known.plan.run_names:
             SUITE_ROUNDS.inc()
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from securebench.core.clock import rfc3339
 from securebench.core.reasons import IMAGE_PULL_FAILED
 from securebench.run.api.conditions import Reason
 from securebench.run.layout import CONTROL_CHECK, MATERIALIZE
@@ -32,6 +33,9 @@ PROVIDER_SINCE = ": since "
 
 CANNOT_START = "cannot start"
 """Begins the message about a container that the kubelet refuses to start."""
+
+VOLUME_SILENT = "the results volume has not answered"
+"""Begins the message about a call to the volume that does not return."""
 
 _NAMED = re.compile(r'image "([^"]+)"')
 _AGE = re.compile(r" for \d+ (?:s|min)$")
@@ -183,9 +187,21 @@ def lasting_words(message: str) -> str:
     """Return a message that names no task without what changes by itself: times and counts."""
     if message.startswith(_GATED):
         return _COUNT.sub("Pods", message)
+    if message.startswith(VOLUME_SILENT):
+        return VOLUME_SILENT
     if message.startswith(PROVIDER):
         return message.partition(PROVIDER_SINCE)[0]
     return _AGE.sub("", message.partition(_BEFORE)[0])
+
+
+def volume_silent(since: float) -> WaitReason:
+    """Return what a run waits for whose call to the results volume does not return.
+
+    Args:
+        since: When the call began, seconds since the epoch.
+    """
+    message = f"{VOLUME_SILENT} since {rfc3339(since)}; the run goes on by itself once it does"
+    return WaitReason(Reason.STORAGE_UNAVAILABLE, message)
 
 
 def of_task(task: int, waiting: WaitReason) -> WaitReason:

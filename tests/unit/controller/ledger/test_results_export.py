@@ -44,7 +44,7 @@ async def kept(tmp_path: Path) -> Results:
         world = Results(tmp_path)
         await world.begin()
         yield world
-        world.ledger.close()
+        await world.ledger.close()
 
 
 async def test_the_first_export_comes_at_once_and_the_next_ones_less_often(kept: Results) -> None:

@@ -1,0 +1,138 @@
+"""Calls to the results volume: made in threads of their own, and known while they last.
+
+A file server that is away lets a call hang without an error and without an end, as NFS does by
+default. Whoever has to tell of that looks here, and makes no call itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
+from functools import partial
+from typing import Final, ParamSpec, TypeVar
+
+THREADS: Final = 16
+"""Calls of the whole operator that can be under way at once. Further ones wait for a thread, and
+count as under way; nothing else that the operator does needs one of these."""
+
+ANSWER_SECONDS: Final = 3.0
+"""After which a call is late that reads or writes little."""
+
+BULK_SECONDS: Final = 120.0
+"""After which a call is late that may read or write much: a pack, a journal, results that are
+sealed with a key that a service holds."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_THREADS = ThreadPoolExecutor(THREADS, "volume")
+
+
+class _Call:
+    """One call; times are monotonic seconds, and ``late_at`` is when it should have returned."""
+
+    __slots__ = ("has_begun", "late_at", "since")
+
+    def __init__(self, since: float, limit_seconds: float) -> None:
+        self.since = since
+        self.late_at = since + limit_seconds
+        self.has_begun = False
+
+
+class VolumeCalls:
+    """The calls of one run, or of the whole operator, that are under way.
+
+    Args:
+        whole: Gets them too.
+    """
+
+    def __init__(self, whole: VolumeCalls | None = None) -> None:
+        self._whole = whole
+        self._calls: set[_Call] = set()
+        self._is_late = asyncio.Event()
+
+    def add(self, call: _Call) -> None:
+        """Note that a call begins."""
+        self._calls.add(call)
+        if self._whole is not None:
+            self._whole.add(call)
+
+    def discard(self, call: _Call) -> None:
+        """Note that a call has returned; threads may say so, and more than once."""
+        self._calls.discard(call)
+        if self._whole is not None:
+            self._whole.discard(call)
+
+    def silent_since(self, now: float) -> float | None:
+        """Return when the oldest of the late calls began, or None if none is late.
+
+        Args:
+            now: Monotonic seconds, as those that are returned.
+        """
+        late = [call.since for call in tuple(self._calls) if now >= call.late_at]
+        return min(late, default=None)
+
+    def note_late(self) -> None:
+        """Wake who waits for a late call."""
+        self._is_late.set()
+
+    async def wait_until_late(self) -> None:
+        """Return when a call has become late since this was called last."""
+        await self._is_late.wait()
+        self._is_late.clear()
+
+
+OPERATOR_CALLS: Final = VolumeCalls()
+"""Those of the whole process: it has one volume."""
+
+_CALLER: ContextVar[VolumeCalls] = ContextVar("volume_calls", default=OPERATOR_CALLS)
+
+
+def call_volume_as(calls: VolumeCalls) -> None:
+    """Let the calls of this task and its children be among these from now on."""
+    _CALLER.set(calls)
+
+
+async def on_volume(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do work that reads or writes little on the volume, in a thread; return what it returns."""
+    return await on_volume_within(ANSWER_SECONDS, work, *args, **kwargs)
+
+
+async def bulk_on_volume(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do work that may read or write much on the volume; see ``on_volume``."""
+    return await on_volume_within(BULK_SECONDS, work, *args, **kwargs)
+
+
+async def on_volume_within(
+    limit_seconds: float, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Do work on the volume in a thread, however long it takes; return what it returns.
+
+    The thread cannot be stopped: a call that is cancelled while it lasts stays under way.
+
+    Args:
+        limit_seconds: After which the call is late.
+        work: Blocks.
+        *args: For ``work``.
+        **kwargs: For ``work``.
+    """
+    loop, calls = asyncio.get_running_loop(), _CALLER.get()
+    call = _Call(loop.time(), limit_seconds)
+
+    def done() -> T:
+        call.has_begun = True
+        try:
+            return work(*args, **kwargs)
+        finally:
+            calls.discard(call)
+
+    calls.add(call)
+    timer = loop.call_at(call.late_at, calls.note_late)
+    try:
+        return await loop.run_in_executor(_THREADS, partial(copy_context().run, done))
+    finally:
+        timer.cancel()
+        if not call.has_begun:
+            calls.discard(call)
