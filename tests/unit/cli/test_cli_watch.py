@@ -15,9 +15,10 @@ from securebench.client.volume.connection import ClusterTarget
 from securebench.client.watch import follow
 from securebench.cluster.port import ObjectKind
 from securebench.core.errors import TransientClusterError
+from securebench.protocol.launch_waits import encode_waits, shared_waits
 from securebench.run.api.conditions import END_STATES, Reason
 from securebench.run.api.outcomes import Outcome
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.state.attempts import Finish, Lost
 from securebench.run.state.entries import Finished, LaunchBegun, LaunchLost
 from support.cli_fixtures import only_run
@@ -127,7 +128,24 @@ def test_a_viewer_may_watch(shell: Shell, begun: str) -> None:
 
 def test_why_names_what_is_in_flight(shell: Shell, begun: str) -> None:
     lines = shell("why", begun).stdout.splitlines()
-    assert lines == [f"run {begun}: Running", "a attempt 1: agent for 0:00"]
+    assert lines == [f"run {begun}: Running", "a attempt 1: agent starting for 0:00"]
+
+
+def test_why_says_of_each_task_what_it_waits_for(shell: Shell, begun: str) -> None:
+    async def wait(run: OperatorRun) -> None:
+        other = LaunchKey(1, 1, Role.HARNESS, 1)
+        run.journal(LaunchBegun(FIRST, 0.0), LaunchBegun(other, 1.0))
+        waits = {("unschedulable: 0/1 nodes", False): [pod_name(run.uid, other)]}
+        content = json.dumps(encode_waits(shared_waits(waits)))
+        (run.folder / "launch-waits.json").write_text(content)
+        await run.status("Unschedulable", "0/1 nodes", active=2)
+
+    asyncio.run(wait(OperatorRun(shell.namespace, shell.namespace.runs()[0])))
+    first, second = shell("why", begun).stdout.splitlines()[2:]
+    assert first.startswith("a attempt 1: agent for ")
+    assert second.startswith("b attempt 1: unschedulable: 0/1 nodes for ")
+    told = json.loads(shell("why", begun, "-o", "json").stdout)["in_flight"]
+    assert [each["waits_for"] for each in told] == ["", "unschedulable: 0/1 nodes"]
 
 
 def test_why_names_what_a_run_waits_for(shell: Shell, begun: str) -> None:
@@ -157,7 +175,7 @@ def test_why_says_what_to_do_about_an_image(shell: Shell, begun: str, message: s
     lines = shell("why", begun).stdout.splitlines()
     assert lines[1:] == [
         f"  to do: {IMAGE_ADVICE.replace('RUN', begun)}",
-        "a attempt 1: its Pod waits for 0:00",
+        "a attempt 1: agent starting for 0:00",
     ]
 
 

@@ -21,21 +21,17 @@ from securebench.client.volume.connection import (
 )
 from securebench.client.volume.watch_answers import FoundLaunches
 from securebench.client.watch.follow import RunState, run_state
-from securebench.client.watch.in_flight import AGENT, AttemptInFlight
+from securebench.client.watch.in_flight import AttemptInFlight
 from securebench.client.watch.in_flight import in_flight as in_flight_of
 from securebench.client.watch.progress import minutes
 from securebench.client.watch.run_view import RunView, run_view
 from securebench.core.errors import ClusterError, SecureBenchError
 from securebench.core.json_values import text_at
 from securebench.core.unsafe_text import printable
-from securebench.run.api.conditions import Reason
 from securebench.run.observe.launches import launches_of
 
 _MAX_LINES = 20
 """Attempts of a kind that are listed."""
-
-_NOTHING_WORKS = frozenset({Reason.STARTING, Reason.UNSCHEDULABLE, Reason.SCHEDULING_GATED})
-"""Reasons of a run all of whose Pods wait."""
 
 _NO_LAUNCHES = FoundLaunches((), 0)
 
@@ -111,7 +107,7 @@ def _lines(found: _Explained, form: OutputForm) -> Iterator[str]:
     hint = advice(state.reason, state.name, state.message)
     if hint:
         yield f"  to do: {hint}"
-    yield from _in_flight_lines(found.in_flight, state)
+    yield from _in_flight_lines(found.in_flight)
     failed = [each for each in found.launches.attempts if _has_ended(each)]
     for attempt in failed[:_MAX_LINES]:
         yield attempt_line(attempt)
@@ -129,12 +125,9 @@ def _task_name(attempt: Mapping[str, object]) -> str:
     return shlex.quote(text_at(attempt, "task_id") or f"#{attempt.get('task')}")
 
 
-def _in_flight_lines(attempts: Sequence[AttemptInFlight], state: RunState) -> Iterator[str]:
+def _in_flight_lines(attempts: Sequence[AttemptInFlight]) -> Iterator[str]:
     for each in attempts[:_MAX_LINES]:
-        step = each.step
-        if state.reason in _NOTHING_WORKS and step.startswith(AGENT):
-            step = f"its Pod waits{step.removeprefix(AGENT)}"
-        yield f"{each.task} attempt {each.attempt}: {step} for {minutes(each.seconds)}"
+        yield f"{each.task} attempt {each.attempt}: {each.step} for {minutes(each.seconds)}"
     if len(attempts) > _MAX_LINES:
         yield f"and {len(attempts) - _MAX_LINES} more in flight"
 

@@ -19,14 +19,18 @@ _TROUBLE_SECONDS = 15.0
 _SHARE = 10
 """A pause lasts at least so many times as long as the answer took, because of long journals."""
 
-AGENT: Final = "agent"
-"""Begins the step in which the agent works, or its Pod waits for a node or an image."""
+_STARTING_SECONDS = 5.0
+"""A launch that is younger may wait: the operator does not tell short waits."""
+
+_HARNESS: Final = "harness"
+_VERIFIER: Final = "verifier"
+_FOR_CHECK: Final = "waits for its check"
 
 _WORDS = {
-    "harness": AGENT,
+    _HARNESS: "agent",
     "reading": "reads the output",
-    "produced": "waits for its check",
-    "verifier": "check",
+    "produced": _FOR_CHECK,
+    _VERIFIER: "check",
     "verified": "writes the record",
     "lost": "waits for a new launch",
 }
@@ -39,14 +43,16 @@ class AttemptInFlight(NamedTuple):
     Args:
         task: Id of the task, or ``#`` and its index while its id is not known.
         attempt: Number of the attempt, from 1.
-        step: What happens to it, in words.
-        seconds: For how long that has lasted.
+        step: What happens to it or what it waits for, in words.
+        seconds: For how long that has lasted; of a launch, since it was begun.
+        waits_for: What its launch waits for, or empty.
     """
 
     task: str
     attempt: int
     step: str
     seconds: float
+    waits_for: str = ""
 
 
 def in_flight(active: ActiveAttempts, task_ids: Sequence[str]) -> tuple[AttemptInFlight, ...]:
@@ -110,14 +116,27 @@ class InFlightWatch:
 def _in_flight(
     fields: Mapping[str, object], now: float, task_ids: Sequence[str]
 ) -> AttemptInFlight:
-    task, since, step = fields.get("task"), fields.get("since"), text_at(fields, "step")
+    task, since = fields.get("task"), fields.get("since")
     index = task if isinstance(task, int) else -1
-    reason = text_at(fields, "reason")
-    words = _WORDS.get(step, step)
+    seconds = max(now - since, 0.0) if isinstance(since, int | float) else 0.0
     attempt = fields.get("attempt")
     return AttemptInFlight(
         task=task_ids[index] if 0 <= index < len(task_ids) else f"#{index}",
         attempt=attempt if isinstance(attempt, int) else 1,
-        step=f"{words} after {reason}" if reason else words,
-        seconds=max(now - since, 0.0) if isinstance(since, int | float) else 0.0,
+        step=_step(fields, seconds),
+        seconds=seconds,
+        waits_for=text_at(fields, "wait"),
     )
+
+
+def _step(fields: Mapping[str, object], seconds: float) -> str:
+    """Return what happens to an attempt, or what its launch waits for, in words."""
+    step, reason, wait = (text_at(fields, name) for name in ("step", "reason", "wait"))
+    words = _WORDS.get(step, step)
+    if wait and fields.get("has_begun") is not True:
+        return wait if step == _HARNESS else f"{_FOR_CHECK}: {wait}"
+    if wait:
+        return f"{words}, {wait}"
+    if step in {_HARNESS, _VERIFIER} and seconds < _STARTING_SECONDS:
+        return f"{words} starting"
+    return f"{words} after {reason}" if reason else words

@@ -120,14 +120,15 @@ def usage_line(view: RunView) -> str:
 def _table(attempts: Sequence[AttemptInFlight], rows: int) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("TASK", no_wrap=True, overflow="ellipsis", max_width=40)
-    table.add_column("ATTEMPT", justify="right")
-    table.add_column("STEP", no_wrap=True, overflow="ellipsis")
+    table.add_column("ATTEMPT", justify="right", no_wrap=True)
+    # Only a column that may wrap gives its width to the others; its cells are cut instead.
+    table.add_column("STEP")
     table.add_column("FOR", justify="right", no_wrap=True)
     for each in attempts[:rows]:
         table.add_row(
             Text(printable(each.task)),
             Text(str(each.attempt)),
-            Text(printable(each.step)),
+            Text(printable(each.step), no_wrap=True, overflow="ellipsis"),
             Text(minutes(each.seconds)),
         )
     more = len(attempts) - rows

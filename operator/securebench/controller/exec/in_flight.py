@@ -1,4 +1,8 @@
-"""Where the attempts in flight of a run are, as its journal has it, for testers who watch."""
+"""Where the attempts in flight of a run are and what they wait for, for testers who watch.
+
+The journal says which launch of an attempt was begun; what its Pod waits for is in a file that the
+run's loop keeps.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +16,20 @@ from securebench.controller.exec.journal_entries import (
     entry_numbers,
     journal_entries,
 )
+from securebench.controller.volume.launch_waits import read_launch_waits
 from securebench.core.json_values import object_at, text_at
 from securebench.protocol.exec_calls import MAX_ANSWER_BYTES
 from securebench.protocol.journal_lines import EntryName
-from securebench.run.plan.keys import AttemptKey, Role
+from securebench.protocol.launch_waits import SharedWait
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
 
 Answer = dict[str, object]
 Fields = dict[str, object]
 
 _RUNNING: Final = {Role.HARNESS.value: "harness", Role.VERIFIER.value: "verifier"}
+
+_POD: Final = "pod"
+"""Name of the Pod of a launch that was begun; the answer leaves it out."""
 
 
 def get_active(folder: Path, now: float, sink: IO[bytes]) -> Answer:
@@ -35,8 +44,11 @@ def get_active(folder: Path, now: float, sink: IO[bytes]) -> Answer:
         ``attempts`` sent, ``left_out`` because the answer would be too large, and ``now``.
     """
     sent, left_out, size = 0, 0, 0
-    for _, fields in sorted(_active(folder).items()):
-        line = json.dumps(fields, sort_keys=True).encode() + b"\n"
+    active = _active(folder)
+    waits = {pod: wait for wait in read_launch_waits(folder) for pod in wait.pods}
+    for _, fields in sorted(active.items()):
+        wait = _wait(waits.get(str(fields.pop(_POD, ""))))
+        line = json.dumps({**fields, **wait}, sort_keys=True).encode() + b"\n"
         if size + len(line) > MAX_ANSWER_BYTES:
             left_out += 1
             continue
@@ -51,21 +63,27 @@ def _active(folder: Path) -> dict[AttemptKey, Fields]:
         key = entry_attempt(entry)
         if key is None:
             continue
-        step = _step(kind, entry)
+        step = _step(kind, entry, folder.name)
         if kind == EntryName.FINISHED:
             active.pop(key, None)
         elif step:
             before = active.get(key, {})
-            active[key] = {**before, "reason": "", **step, **key._asdict()}
+            active[key] = {**before, "reason": "", _POD: "", **step, **key._asdict()}
     return active
 
 
-def _step(kind: str, entry: Mapping[str, object]) -> Fields:
+def _wait(wait: SharedWait | None) -> Fields:
+    """Return what is said of a launch that waits."""
+    return {} if wait is None else {"wait": wait.message, "has_begun": wait.has_begun}
+
+
+def _step(kind: str, entry: Mapping[str, object], uid: str) -> Fields:
     """Return what an entry says of the step; what it does not say stays as it was."""
     match kind:
         case EntryName.LAUNCH_BEGUN:
             *_, role, launch = entry_numbers(entry, "launch")
-            return {"step": _RUNNING.get(str(role)), "launch": launch, "since": entry.get("at")}
+            found = {"step": _RUNNING.get(str(role)), "launch": launch, "since": entry.get("at")}
+            return {**found, _POD: _pod(entry, uid)}
         case EntryName.READ_BEGUN:
             return {"step": "reading", "since": entry.get("at")}
         case EntryName.PRODUCED:
@@ -76,3 +94,11 @@ def _step(kind: str, entry: Mapping[str, object]) -> Fields:
             lost = object_at(entry, "lost")
             return {"step": "lost", "since": lost.get("at"), "reason": text_at(lost, "reason")}
     return {}
+
+
+def _pod(entry: Mapping[str, object], uid: str) -> str:
+    """Return the name of the Pod of a launch that begins, which may be that of its batch."""
+    match entry_numbers(entry, "batch") or entry_numbers(entry, "launch"):
+        case [int(task), int(attempt), str(role), int(launch)]:
+            return pod_name(uid, LaunchKey(task, attempt, Role(role), launch))
+    return ""

@@ -13,6 +13,7 @@ from securebench.controller.ledger.prepared_run import PreparedRun
 from securebench.controller.ledger.results_export import ResultsExport
 from securebench.controller.ledger.run_ledger import RunLedger
 from securebench.controller.loop.attempt_keeper import AttemptKeeper
+from securebench.controller.loop.waits_file import WaitsFile
 from securebench.controller.reporting.publish import Publisher
 from securebench.controller.reporting.run_status import RunFacts
 from securebench.controller.runtime.context import Context
@@ -70,6 +71,7 @@ class RunLoop:
         self._is_turn_over = is_turn_over
         self._results = ResultsExport(context, prepared, ledger)
         self._decisions = DecisionCache()
+        self._waits = WaitsFile(prepared.store, context.clock)
         self._resynced_at = 0.0
         self._wake = Wake(context.clock)
         self._informer = PodInformer(
@@ -118,12 +120,18 @@ class RunLoop:
     async def _loop(self) -> RunDecision:
         await self._attempts.resume()
         while not ((decision := await self.reconcile_once()).end or decision.parked):
-            dues = [self._writers.next_try(), self._publisher.due_at(), self._results.due_at()]
-            await self._wake.wait([decision.wake_at], dues)
+            await self._wake.wait([decision.wake_at], self._dues())
+        await self._waits.clear()
         if decision.end is not None:
             await self._attempts.sweep()
         await self._network.close(self._wake)
         return decision
+
+    def _dues(self) -> Iterator[float | None]:
+        """Yield when parts of the run are due without an event, monotonic seconds or None."""
+        for part in (self._publisher, self._results, self._waits):
+            yield part.due_at()
+        yield self._writers.next_try()
 
     @contextlib.asynccontextmanager
     async def _watching(self) -> AsyncIterator[None]:
@@ -147,6 +155,7 @@ class RunLoop:
         await self._journal(decision)
         await self._act(decision)
         await self._publish(decision)
+        await self._waits.update(observed, self._decisions.live)
         return decision
 
     def _observe(self) -> ObservedState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,15 +48,19 @@ def observed_provider(
 
 
 def longest_wait(provider: ObservedProvider, attempts: AttemptIndex) -> LaunchWait | None:
-    """Return the launch that has waited for longest and is under way, or None.
+    """Return the launch that has waited for longest and is under way, or None."""
+    return next(waits_under_way(provider, attempts), None)
+
+
+def waits_under_way(provider: ObservedProvider, attempts: AttemptIndex) -> Iterator[LaunchWait]:
+    """Yield the listed launches that are under way, the longest wait first.
 
     A launch whose Pod was deleted cannot tell its gateway that it has ended.
     """
     for each in provider.longest:
         attempt = attempts.get(each.launch.attempt_key)
         if attempt is not None and attempt.finish is None and attempt.live == each.launch:
-            return each
-    return None
+            yield each
 
 
 def provider_waiting(provider: ObservedProvider, longest: LaunchWait, now: float) -> WaitReason:
@@ -67,8 +72,7 @@ def provider_waiting(provider: ObservedProvider, longest: LaunchWait, now: float
         now: Seconds since the epoch.
     """
     launch, wait = longest
-    answers = f"answers {wait.status}" if wait.status else "does not answer as it should"
-    message = f"{PROVIDER}{provider.host}, which {answers}{PROVIDER_SINCE}{rfc3339(wait.since)}"
+    message = answer_waiting(provider.host, wait)
     until = wait.until if wait.until is not None and wait.until > now else None
     if until is not None:
         message += f", not before {rfc3339(until)}"
@@ -76,3 +80,9 @@ def provider_waiting(provider: ObservedProvider, longest: LaunchWait, now: float
     if more > 0:
         message += f"; {more} more {'launch waits' if more == 1 else 'launches wait'}"
     return of_task(launch.task, WaitReason(Reason.RUNNING, message, until))
+
+
+def answer_waiting(host: str, wait: ProviderWait) -> str:
+    """Return what a launch waits for that waits for the model provider, and since when."""
+    answers = f"answers {wait.status}" if wait.status else "does not answer as it should"
+    return f"{PROVIDER}{host}, which {answers}{PROVIDER_SINCE}{rfc3339(wait.since)}"

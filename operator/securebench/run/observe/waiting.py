@@ -89,16 +89,30 @@ def pod_waiting(view: PodView, now: float) -> WaitReason | None:
     return _container_waiting(view, now)
 
 
+def launch_waiting(view: PodView, now: float) -> str:
+    """Return what one Pod waits for, without its age; empty once its main container has run.
+
+    Args:
+        view: The Pod.
+        now: Seconds since the epoch.
+    """
+    found = pod_waiting(view, now)
+    if found is None:
+        return ""
+    return f"waiting {_gated(view)}" if view.gates else _AGE.sub("", found.message)
+
+
 def gated_message(views: Iterable[PodView]) -> str:
     """Return how many Pods are gated, by their queue or scheduling gate; empty for none."""
-    places = Counter(
-        f"in queue {view.queue}" if view.queue else f"with scheduling gate {view.gates[0]}"
-        for view in views
-        if view.gates and view.is_living
-    )
+    places = Counter(_gated(view) for view in views if view.gates and view.is_living)
     told = (f"{count} Pod{'s' * (count > 1)} {place}" for place, count in sorted(places.items()))
     message = ", ".join(told)
     return f"{_GATED}{message}" if message else ""
+
+
+def _gated(view: PodView) -> str:
+    """Return what holds a gated Pod back, with its preposition."""
+    return f"in queue {view.queue}" if view.queue else f"with scheduling gate {view.gates[0]}"
 
 
 def _container_waiting(view: PodView, now: float) -> WaitReason:

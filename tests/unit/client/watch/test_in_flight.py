@@ -9,7 +9,7 @@ import pytest
 
 from securebench.client.session.dependencies import Watching
 from securebench.client.volume.watch_answers import ActiveAttempts
-from securebench.client.watch.in_flight import AttemptInFlight, InFlightWatch
+from securebench.client.watch.in_flight import AttemptInFlight, InFlightWatch, in_flight
 from securebench.client.watch.progress import Event
 from securebench.core.errors import (
     InvalidInputError,
@@ -26,6 +26,28 @@ ACTIVE = ActiveAttempts(
     ({"task": 0, "attempt": 1, "step": "harness", "since": 90.0, "reason": ""},), 100.0
 )
 FLIGHT = (AttemptInFlight("a", 1, "agent", 10.0),)
+
+
+PULLS = {"wait": "pulling x:1", "has_begun": False}
+STEPS: dict[str, tuple[dict[str, object], str]] = {
+    "an agent": ({}, "agent"),
+    "a check": ({"step": "verifier"}, "check"),
+    "an agent that may not have begun": ({"since": 96.0}, "agent starting"),
+    "a check that may not have begun": ({"step": "verifier", "since": 96.0}, "check starting"),
+    "a Pod of an agent": (PULLS, "pulling x:1"),
+    "a young Pod": ({**PULLS, "since": 96.0}, "pulling x:1"),
+    "a Pod of a check": ({**PULLS, "step": "verifier"}, "waits for its check: pulling x:1"),
+    "an agent that waits": ({**PULLS, "has_begun": True}, "agent, pulling x:1"),
+    "a young output": ({"step": "reading", "since": 99.0}, "reads the output"),
+    "a lost launch": ({"step": "lost", "reason": "r"}, "waits for a new launch after r"),
+    "a step of a later version": ({"step": "new"}, "new"),
+}
+
+
+@pytest.mark.parametrize(("fields", "want"), STEPS.values(), ids=STEPS)
+def test_the_words_of_a_step(fields: dict[str, object], want: str) -> None:
+    (found,) = in_flight(ActiveAttempts(({**ACTIVE.attempts[0], **fields},), 100.0), ["a"])
+    assert (found.step, found.waits_for) == (want, fields.get("wait", ""))
 
 
 class Link:
@@ -97,6 +119,6 @@ async def test_a_session_reports_them_for_a_live_view(tmp_path: Path, *, is_show
     told = [
         fields["attempts"] for event, fields in bench.reporter.events if event == Event.IN_FLIGHT
     ]
-    assert ((AttemptInFlight("b", 1, "agent", 0.0),) in told) is is_shown
+    assert ((AttemptInFlight("b", 1, "agent starting", 0.0),) in told) is is_shown
     states = [fields["state"] for event, fields in bench.reporter.events if event == Event.STATUS]
     assert [state.done for state in states][-1] == 3  # type: ignore[attr-defined]

@@ -80,6 +80,12 @@ def test_what_is_drawn() -> None:
     ]
 
 
+def test_a_long_wait_leaves_room_for_the_other_columns() -> None:
+    long = AttemptInFlight("km-to-m", 1, "cannot pull x:1: " + "not found " * 40, 75.0)
+    *_, line = drawn(replace(SCREEN, in_flight=(long,)), 60)
+    assert re.fullmatch(r"km-to-m +1  cannot pull x:1: [a-z ]+…  1:15", line)
+
+
 def test_before_anything_is_known() -> None:
     assert drawn(replace(SCREEN, view=None)) == ["securebench 2:31"]
     view = run_view({"metadata": {"name": "n"}})

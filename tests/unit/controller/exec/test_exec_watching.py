@@ -9,9 +9,10 @@ import pytest
 
 from securebench.controller.volume.journal import encode_all, first_link
 from securebench.controller.volume.store import RunStore
+from securebench.protocol.launch_waits import MAX_WAITS_BYTES
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.api.outcomes import Outcome
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.state.attempts import CommandReport, Finish, Lost, PodFacts, VerifierResult
 from securebench.run.state.entries import (
     Entry,
@@ -91,6 +92,46 @@ def test_attempts_in_pack_order_without_what_a_verifier_said(root: Path) -> None
     found = active(root, other, BEGUN, PRODUCED, VERIFIED)
     assert [item[0] for item in found] == [0, 2]
     assert "TOPSECRET" not in call(root, "get-active", UID).stdout.decode()
+
+
+def waits_of(root: Path, waits: object, *entries: Entry) -> list[object]:
+    """Return what is said of attempts in flight while the run's loop tells some waits."""
+    path = root / "runs" / UID / "launch-waits.json"
+    path.write_bytes(waits if isinstance(waits, bytes) else json.dumps(waits).encode())
+    active(root, *entries)
+    lines = map(json.loads, call(root, "get-active", UID).stdout.splitlines())
+    return [(line.get("wait"), line.get("has_begun"), "pod" in line) for line in lines]
+
+
+def of_pods(*launches: LaunchKey, **fields: object) -> object:
+    pods = [pod_name(UID, each) for each in launches]
+    return {"waits": [{"message": "pulling x:1", "pods": pods, "has_begun": False, **fields}]}
+
+
+AGAIN = LaunchBegun(LaunchKey(0, 1, Role.HARNESS, 2), 40.0)
+SECOND = LaunchKey(2, 1, Role.VERIFIER, 1)
+BATCH = (LaunchBegun(VERIFIER, 22.0, VERIFIER), LaunchBegun(SECOND, 22.0, VERIFIER))
+WAITS: dict[str, tuple[object, tuple[Entry, ...], list[object]]] = {
+    "its harness": (of_pods(HARNESS), (BEGUN,), [("pulling x:1", False, False)]),
+    "its agent": (of_pods(HARNESS, has_begun=True), (BEGUN,), [("pulling x:1", True, False)]),
+    "a batch": (of_pods(VERIFIER), BATCH, [("pulling x:1", False, False)] * 2),
+    "another launch of the attempt": (
+        of_pods(HARNESS),
+        (BEGUN, LOST, AGAIN),
+        [(None, None, False)],
+    ),
+    "a launch that was lost": (of_pods(HARNESS), (BEGUN, LOST), [(None, None, False)]),
+    "one whose output is read": (of_pods(HARNESS), (BEGUN, READ), [(None, None, False)]),
+    "a damaged file": (b"{", (BEGUN,), [(None, None, False)]),
+    "a file that is too long": (b"{}" + b" " * MAX_WAITS_BYTES, (BEGUN,), [(None, None, False)]),
+}
+
+
+@pytest.mark.parametrize(("waits", "entries", "want"), WAITS.values(), ids=WAITS)
+def test_what_a_launch_waits_for(
+    root: Path, waits: object, entries: tuple[Entry, ...], want: list[object]
+) -> None:
+    assert waits_of(root, waits, *entries) == want
 
 
 def test_the_tasks_of_the_frozen_pack(root: Path) -> None:

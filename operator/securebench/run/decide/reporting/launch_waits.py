@@ -1,0 +1,92 @@
+"""What each launch of a run waits for, for those who watch it. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from securebench.protocol.launch_waits import SharedWait, shared_waits
+from securebench.run.decide.attempt.decision_cache import LaunchPods
+from securebench.run.decide.network.network_step import NetworkState
+from securebench.run.decide.reporting.wait_reason import REPORT_DELAY_SECONDS, ObservedWrites
+from securebench.run.observe.pods import PodView
+from securebench.run.observe.provider_waits import answer_waiting, waits_under_way
+from securebench.run.observe.waiting import is_refused, launch_waiting
+from securebench.run.plan.keys import Role
+from securebench.run.state.attempt_index import AttemptIndex
+from securebench.run.state.attempts import AttemptHistory
+
+GATEWAY_WAIT = "waiting for the run's gateway"
+
+CREATE_WAIT = "its Pod is being created"
+
+
+class LaunchWaits(NamedTuple):
+    """What launches wait for.
+
+    Attributes:
+        waits: Waits that have lasted for ``REPORT_DELAY_SECONDS``.
+        changes_at: When the next one has, seconds since the epoch, or None.
+    """
+
+    waits: tuple[SharedWait, ...] = ()
+    changes_at: float | None = None
+
+
+def launch_waits(
+    live: LaunchPods,
+    pods: Mapping[str, PodView],
+    attempts: AttemptIndex,
+    network: NetworkState,
+    writes: ObservedWrites,
+    now: float,
+) -> LaunchWaits:
+    """Return what the launches wait for whose main container has not begun, or whose agent waits.
+
+    Costs as much as there are Pods that have not begun.
+
+    Args:
+        live: Pods of live launches.
+        pods: All Pods of the run by name.
+        attempts: All attempts of the run.
+        network: State of the network, with what the model provider makes wait.
+        writes: What is known of requests that change the cluster.
+        now: Seconds since the epoch.
+    """
+    found: dict[tuple[str, bool], list[str]] = defaultdict(list)
+    later: list[float] = []
+    for name in live.starting:
+        history = attempts[next(iter(live.attempts_of(name)))]
+        report_at = history.live_since + REPORT_DELAY_SECONDS
+        if history.live is not None and now < report_at:
+            later.append(report_at)
+        elif message := _waiting(history, pods.get(name), network, writes, now):
+            found[message, False].append(name)
+    for each in waits_under_way(network.provider, attempts):
+        report_at = each.wait.since + REPORT_DELAY_SECONDS
+        if now < report_at:
+            later.append(report_at)
+        elif each.wait.pod not in live.starting:
+            found[answer_waiting(network.provider.host, each.wait), True].append(each.wait.pod)
+    return LaunchWaits(shared_waits(found), min(later, default=None))
+
+
+def _waiting(
+    history: AttemptHistory,
+    view: PodView | None,
+    network: NetworkState,
+    writes: ObservedWrites,
+    now: float,
+) -> str:
+    """Return what a launch waits for whose main container has not begun; empty if it has ended."""
+    launch = history.live
+    if launch is None:
+        return ""
+    is_held = view is not None and (view.gates or is_refused(view))
+    if launch.role is Role.HARNESS and not network.is_gateway_ready and not is_held:
+        return GATEWAY_WAIT
+    if view is None:
+        cause = writes.quota or writes.forbidden or writes.trouble or writes.rate.message
+        return f"{CREATE_WAIT}: {cause}" if cause else CREATE_WAIT
+    return launch_waiting(view, now)
