@@ -371,9 +371,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def run_in_executor(
         self,
-        executor: Executor | None,
+        executor: Executor | None,  # noqa: ARG002 - asyncio's
         func: Callable[..., T],
-        *args: Any,  # noqa: ARG002 - asyncio's
+        *args: Any,
     ) -> asyncio.Future[T]:
         """Do the work at once, in the loop's own thread."""
         done: asyncio.Future[T] = self.create_future()
