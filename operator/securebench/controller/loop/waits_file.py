@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 
+from securebench.controller.runtime.volume_calls import on_volume
 from securebench.controller.volume.launch_waits import read_launch_waits, write_launch_waits
 from securebench.controller.volume.store import RunStore
 from securebench.core.clock import Clock
@@ -73,9 +73,9 @@ class WaitsFile:
     async def _write(self, waits: tuple[SharedWait, ...]) -> None:
         try:
             if self._written is None:
-                self._written = await asyncio.to_thread(read_launch_waits, self._store.folder)
+                self._written = await on_volume(read_launch_waits, self._store.folder)
             if waits != self._written:
-                await asyncio.to_thread(write_launch_waits, self._store, waits)
+                await on_volume(write_launch_waits, self._store, waits)
                 self._written = waits
         except OSError as error:
             logger.warning("what the launches of a run wait for cannot be written: %s", error)
