@@ -7,6 +7,7 @@ import errno
 from chaos.kit.registry import fault
 from chaos.kit.scene import Scene
 from securebench.run.observe.pods import PodView
+from securebench.run.observe.waiting import VOLUME_SILENT
 
 TROUBLE_SECONDS = 45.0
 
@@ -36,6 +37,22 @@ def away(scene: Scene, _: PodView) -> None:
     scene.volume.trouble = errno.ESTALE
     scene.later(TROUBLE_SECONDS, scene.volume.heal)
     feel(scene)
+
+
+@fault("volume-hangs")
+def hangs(scene: Scene, _: PodView) -> None:
+    """Let no call return for a while; the run says so, unless something else goes wrong too."""
+    told: list[str] = []
+
+    def heal() -> None:
+        told.append(scene.told()[1])
+        scene.volume.heal()
+
+    scene.volume.is_hanging = True
+    scene.later(TROUBLE_SECONDS, heal)
+    feel(scene)
+    if len(scene.injections) == 1:
+        scene.must_feel.append(lambda: told[0].startswith(VOLUME_SILENT))
 
 
 @fault("short-writes")

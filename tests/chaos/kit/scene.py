@@ -6,8 +6,10 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, TypeVar
@@ -37,6 +39,8 @@ from support.build import (
     run_body,
     write_pack,
 )
+
+T = TypeVar("T")
 
 NAME = "nightly"
 SCRIPTS = ("right", "wrong", "slow", "nothing", "greedy", "unjudged", "right", "wrong")
@@ -178,7 +182,7 @@ class Scene:
 
     def open_runner(self) -> None:
         """Make the loop in which the operator works."""
-        self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
+        self.runner = asyncio.Runner(loop_factory=lambda: _Loop(self))
         self.runner.get_loop().set_exception_handler(lambda *_: None)
 
     # The operator
@@ -243,7 +247,8 @@ class Scene:
         self.fate.is_dead = True
 
     def stop(self) -> None:
-        """Stop the operator in order."""
+        """Stop the operator in order, which takes until no call to the volume hangs."""
+        self.volume.release()
         self.runner.run(self.supervisor.close())
 
     def let(self, seconds: float) -> None:
@@ -289,6 +294,13 @@ class Scene:
         return is_first
 
     # The course of the run
+
+    def told(self) -> tuple[str, str]:
+        """Return reason and message of the run's ``Succeeded``."""
+        run: Any = self.cluster.objects(ObjectKind.BENCHMARK_RUN)[NAME]
+        conditions = run.get("status", {}).get("conditions", [])
+        said = {item["type"]: (item["reason"], item["message"]) for item in conditions}
+        return said.get("Succeeded", ("", ""))
 
     def play(self) -> bool:
         """Move Pods on until nobody works any more; return whether that came."""
@@ -368,6 +380,24 @@ class Scene:
         for rival in self.rivals:
             self.runner.run(rival.close())
         self.runner.close()
+
+
+class _Loop(VirtualLoop):
+    """The loop of a scene's operators: calls to a volume that hangs wait for it."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene.clock)
+        self._scene = scene
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        """Do the work at once, or once the volume answers."""
+        if not self._scene.volume.is_hanging or self._scene.fate.is_dead:
+            return super().run_in_executor(executor, func, *args)
+        call: asyncio.Future[T] = self.create_future()
+        self._scene.volume.hang(call, partial(func, *args))
+        return call
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import io
 import os
@@ -16,6 +17,7 @@ from property.machine_world import Fate
 from securebench.controller.volume import result_file
 from securebench.controller.volume.journal import Journal, encode_all
 from securebench.run.state.entries import Entry
+from support.build import finish
 from support.journal_entries import append_bytes
 
 WRITING = set("wax+")
@@ -32,6 +34,7 @@ class Volume:
         is_syncing: Whether fsync works.
         is_truncating: Whether a file can be cut; after one failure everything works again.
         tear: Chooses how many bytes of the next append reach the disk before the operator dies.
+        is_hanging: Whether calls neither fail nor return until the volume is healed.
         hits: How often a fault was met.
     """
 
@@ -40,6 +43,7 @@ class Volume:
         self._fate = fate
         self._stack = ExitStack()
         self.on_append: Callable[[tuple[Entry, ...]], None] = lambda _: None
+        self._hung: list[tuple[asyncio.Future[Any], Callable[[], Any]]] = []
         self.heal()
         self.hits = 0
 
@@ -50,6 +54,25 @@ class Volume:
         self.piece_bytes: int | None = None
         self.is_syncing = self.is_truncating = True
         self.tear: Callable[[bytes], int] | None = None
+        self.release()
+
+    def release(self) -> None:
+        """Let calls return that hang; their work is done now."""
+        self.is_hanging = False
+        hung, self._hung = self._hung, []
+        for call, work in hung:
+            if not call.cancelled():
+                finish(call, work)
+
+    def hang(self, call: asyncio.Future[Any], work: Callable[[], Any]) -> None:
+        """Keep a call until the volume is healed; then its work is done.
+
+        Args:
+            call: Is waited for.
+            work: Uses the volume.
+        """
+        self.hits += 1
+        self._hung.append((call, work))
 
     def install(self) -> None:
         """Come between the operator and the disk until ``remove``."""

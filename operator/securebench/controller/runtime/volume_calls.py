@@ -30,7 +30,7 @@ T = TypeVar("T")
 _THREADS = ThreadPoolExecutor(THREADS, "volume")
 
 
-class _Call:
+class VolumeCall:
     """One call; times are monotonic seconds, and ``late_at`` is when it should have returned."""
 
     __slots__ = ("has_begun", "late_at", "since")
@@ -50,16 +50,16 @@ class VolumeCalls:
 
     def __init__(self, whole: VolumeCalls | None = None) -> None:
         self._whole = whole
-        self._calls: set[_Call] = set()
+        self._calls: set[VolumeCall] = set()
         self._is_late = asyncio.Event()
 
-    def add(self, call: _Call) -> None:
+    def add(self, call: VolumeCall) -> None:
         """Note that a call begins."""
         self._calls.add(call)
         if self._whole is not None:
             self._whole.add(call)
 
-    def discard(self, call: _Call) -> None:
+    def discard(self, call: VolumeCall) -> None:
         """Note that a call has returned; threads may say so, and more than once."""
         self._calls.discard(call)
         if self._whole is not None:
@@ -119,7 +119,7 @@ async def on_volume_within(
         **kwargs: For ``work``.
     """
     loop, calls = asyncio.get_running_loop(), _CALLER.get()
-    call = _Call(loop.time(), limit_seconds)
+    call = VolumeCall(loop.time(), limit_seconds)
 
     def done() -> T:
         call.has_begun = True

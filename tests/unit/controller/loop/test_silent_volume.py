@@ -200,6 +200,20 @@ async def test_a_status_is_written_while_every_thread_for_the_volume_is_taken(
     await world.until(lambda: not world.is_told)
 
 
+async def test_calls_that_hang_take_no_thread_from_other_work() -> None:
+    gate = Gate()
+    gate.shut()
+    count = volume_calls.THREADS
+    calls = [asyncio.create_task(volume_calls.on_volume(gate.before(int))) for _ in range(count)]
+    try:
+        await asyncio.sleep(0.5)
+        assert gate.blocked == count
+        assert await asyncio.wait_for(asyncio.to_thread(int), 5) == 0
+    finally:
+        gate.open()
+        await asyncio.gather(*calls)
+
+
 async def test_a_run_that_is_deleted_meanwhile_holds_up_nobody(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

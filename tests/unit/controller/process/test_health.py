@@ -20,11 +20,13 @@ from securebench.controller.process.health import (
     loop_liveness,
     note_loops,
     observe_loop,
+    observe_volume,
     operator_probes,
     probe_application,
     server_readiness,
 )
 from securebench.controller.process.supervisor import Supervisor
+from securebench.controller.runtime.volume_calls import VolumeCall, VolumeCalls
 from securebench.controller.suites.suite_supervisor import SuiteSupervisor
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from support.build import NOW, FakeClock, VirtualLoop
@@ -153,3 +155,29 @@ async def test_runs_and_suites_are_counted_for_prometheus() -> None:
         "failed_suites": 5,
     }
     assert {name: REGISTRY.get_sample_value(f"securebench_{name}") for name in want} == want
+
+
+def test_a_volume_that_hangs_is_told_once(caplog) -> None:
+    calls = VolumeCalls()
+
+    async def hang() -> None:
+        watch = asyncio.create_task(observe_volume(calls))
+        late = VolumeCall(asyncio.get_running_loop().time(), 3.0)
+        calls.add(late)
+        await asyncio.sleep(2)
+        assert REGISTRY.get_sample_value("securebench_volume_silent_seconds") == 0
+        await asyncio.sleep(60)
+        assert REGISTRY.get_sample_value("securebench_volume_silent_seconds") >= 60
+        calls.discard(late)
+        await asyncio.sleep(2)
+        assert REGISTRY.get_sample_value("securebench_volume_silent_seconds") == 0
+        watch.cancel()
+
+    with caplog.at_level("INFO"):
+        with asyncio.Runner(loop_factory=lambda: VirtualLoop(FakeClock())) as runner:
+            runner.run(hang())
+    words = [each.message for each in caplog.records if "results volume" in each.message]
+    assert [each.partition(" for ")[0] for each in words] == [
+        "the results volume has not answered",
+        "the results volume answers again",
+    ]
