@@ -9,6 +9,7 @@ import selectors
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -371,17 +372,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def run_in_executor(
         self,
-        executor: Executor | None,  # noqa: ARG002 - asyncio's
+        executor: Executor | None,  # noqa: ARG002 - there are no threads
         func: Callable[..., T],
         *args: Any,
     ) -> asyncio.Future[T]:
         """Do the work at once, in the loop's own thread."""
         done: asyncio.Future[T] = self.create_future()
-        try:
-            done.set_result(func(*args))
-        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
-            done.set_exception(error)
+        finish(done, partial(func, *args))
         return done
+
+
+def finish(future: asyncio.Future[T], work: Callable[[], T]) -> None:
+    """Do some work, and let a future have what becomes of it."""
+    try:
+        future.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+        future.set_exception(error)
 
 
 async def inline(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

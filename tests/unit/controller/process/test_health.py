@@ -173,9 +173,9 @@ def test_a_volume_that_hangs_is_told_once(caplog) -> None:
         assert REGISTRY.get_sample_value("securebench_volume_silent_seconds") == 0
         watch.cancel()
 
-    with caplog.at_level("INFO"):
-        with asyncio.Runner(loop_factory=lambda: VirtualLoop(FakeClock())) as runner:
-            runner.run(hang())
+    loop = asyncio.Runner(loop_factory=lambda: VirtualLoop(FakeClock()))
+    with caplog.at_level("INFO"), loop as runner:
+        runner.run(hang())
     words = [each.message for each in caplog.records if "results volume" in each.message]
     assert [each.partition(" for ")[0] for each in words] == [
         "the results volume has not answered",
