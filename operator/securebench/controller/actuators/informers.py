@@ -232,9 +232,10 @@ class Informer(Generic[V]):
 
     def relist(self) -> None:
         """List again now, unless a list is under way or due."""
-        if self._relist_timeout is not None:
-            self._relist_timeout.reschedule(_now())
-            self._relist_timeout = None
+        timeout, self._relist_timeout = self._relist_timeout, None
+        # One that is over ends the watch anyway, as soon as its task has its turn.
+        if timeout is not None and not timeout.expired():
+            timeout.reschedule(_now())
 
     async def _watch_until_relist(self, resource_version: str) -> str:
         async with asyncio.timeout(max(0.0, self._relist_at - _now())) as timeout:

@@ -28,6 +28,9 @@ OTHER = "sb-3f2a9c1e5b7d-0-1v1"
 SELECTOR = "securebench.dev/run-uid"
 
 
+RELIST_SECONDS = 60.0
+
+
 class World:
     """A informer of a fake cluster in virtual time."""
 
@@ -35,7 +38,7 @@ class World:
         self.clock = FakeClock()
         self.cluster = FakeCluster(clock=self.clock)
         self.changes = 0
-        self.informer = PodInformer(self.cluster, SELECTOR, 60.0, self.count)
+        self.informer = PodInformer(self.cluster, SELECTOR, RELIST_SECONDS, self.count)
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
         self.run = self.runner.run
 
@@ -411,6 +414,23 @@ def test_a_list_that_is_asked_for_twice_is_made_once(world):
     before = lists(world)
     world.run(twice())
     world.wait(0.1)
+    assert lists(world) == before + 1
+
+
+def test_a_list_that_is_asked_for_as_its_turn_comes_is_made_once(world):
+    """Both timers are due in one round of the loop, the watch's own first."""
+    world.follow()
+    errors = []
+
+    async def ask_in_time():
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
+        loop.call_at(world.informer.listed_at + RELIST_SECONDS + 5e-7, world.informer.relist)
+
+    world.run(ask_in_time())
+    before = lists(world)
+    world.wait(RELIST_SECONDS + 1)
+    assert errors == []
     assert lists(world) == before + 1
 
 

@@ -242,7 +242,7 @@ async def test_results_of_audits_are_not_published(world, harness, labels):
     book = await RunLedger.open(bound, FakeClock())
     results = ResultsExport(world.context, bound, book)
     await results.seal("Completed", "")
-    book.close()
+    await book.close()
     assert (world.root / "published" / UID).exists() is (labels == {})
     assert bool(results.exported.published_sha256) is (labels == {})
 

@@ -9,7 +9,7 @@ import pytest
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
 from securebench.controller.ledger.run_ledger import RunLedger
 from securebench.controller.loop import attempt_keeper
-from securebench.controller.runtime.wake import Wake
+from securebench.controller.runtime.wake import FALLBACK_SECONDS, Wake
 from securebench.controller.volume.journal import read_entries
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode
@@ -294,7 +294,7 @@ def test_a_gateway_that_does_not_start_ends_the_run(world):
     world.wait(5)
     assert succeeded(world) == ("Unknown", "GatewayStarting")
     assert "ErrImagePull: no such image" in world.condition()["message"]
-    world.wait(200)
+    world.wait(180 + 2 * FALLBACK_SECONDS)
     assert succeeded(world) == ("False", "GatewayFailed")
     assert "no such image" in world.condition()["message"]
     assert world.harnesses() == []

@@ -14,7 +14,7 @@ from securebench.run.observe.pods import pod_view
 from securebench.run.plan.keys import Role, pod_name
 from securebench.stats import intervals
 from securebench.stats.intervals import MIN_BOOTSTRAP_TASKS
-from support.build import question, write_pack
+from support.build import VirtualLoop, finish, question, write_pack
 from support.operator_world import World, opened
 from support.pod_ends import judged
 
@@ -44,10 +44,18 @@ def run(tmp_path, monkeypatch):
         async def elsewhere(work, *args):
             return executor.submit(work, *args).result()
 
+        def run_in_executor(loop, _, work, *args):
+            done = loop.create_future()
+            finish(done, executor.submit(work, *args).result)
+            return done
+
         tasks = [question(f"q{n}") for n in range(TASKS)]
         write_pack(world.root / "packs/many", tasks)
         # Not monkeypatch, which would be undone after the world and put its function back.
-        with mock.patch.object(asyncio, "to_thread", elsewhere):
+        with (
+            mock.patch.object(asyncio, "to_thread", elsewhere),
+            mock.patch.object(VirtualLoop, "run_in_executor", run_in_executor),
+        ):
             world.uid = world.apply(
                 pack={"volume": {"path": "many"}}, attempts=ATTEMPTS, parallelism=TASKS // 2
             )
