@@ -208,7 +208,8 @@ def test_a_run_that_is_left_and_watched(user: Callable[..., Shell], place: Relea
     name = match[1]
     watching, printing = shell.start("watch", "left"), shell.start("logs", "-f", name, "a")
     until(lambda: printing.stdout == "==> producer/stderr <==\nbegun\n", "live output")
-    assert "a attempt 1: agent for " in shell("why", name).stdout
+    works = "a attempt 1: agent for "
+    until(lambda: works in shell("why", name).stdout, "no launch is old enough to be said to work")
     listed_runs = map(json.loads, shell("ps", "-o", "json").stdout.splitlines())
     (run,) = (each for each in listed_runs if each["name"] == name)
     assert (run["run_id"], run["done"], run["total"], run["active"]) == ("left", 0, 1, 1)
