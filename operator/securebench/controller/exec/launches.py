@@ -57,8 +57,11 @@ def get_launches(folder: Path, wanted: str, sink: IO[bytes]) -> Answer:
     """
     sent, left_out, size = 0, 0, 0
     found = _launches(folder)
-    attempts = {key: _attempt(folder, key) for key in sorted(found)}
-    attempts = {key: each for key, each in attempts.items() if _is_wanted(each, wanted)}
+    attempts = {
+        key: attempt
+        for key in sorted(found)
+        if _is_wanted(attempt := _attempt(folder, key), wanted)
+    }
     _lend_evidence(found, attempts)
     for key, attempt in attempts.items():
         line = json.dumps({**attempt, "launches": found[key]}, sort_keys=True).encode() + b"\n"

@@ -134,12 +134,13 @@ async def test_two_launches_do_not_share_numbers(tmp_path, launches):
     ]  # fmt: skip
 
 
+def full(*_):
+    raise OSError(28, "No space left on device")
+
+
 async def test_what_the_disk_did_not_take_is_written_later(tmp_path, launches, monkeypatch, caplog):
     someone = launches.of(IDENTITY)
     someone.record(ALLOWED)
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr("securebench.gateway.server.registry.write_launch", full)
@@ -155,9 +156,6 @@ async def test_what_the_disk_did_not_take_is_written_later(tmp_path, launches, m
 async def test_lines_that_the_log_has_are_not_written_again(tmp_path, launches, monkeypatch):
     someone = launches.of(IDENTITY)
     someone.record(ALLOWED)
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr("securebench.gateway.server.launch_files.replace_file", full)
