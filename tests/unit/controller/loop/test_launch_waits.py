@@ -15,10 +15,9 @@ from securebench.controller.loop.waits_file import LOOK_SECONDS
 from securebench.core.errors import TransientClusterError
 from securebench.protocol.launch_waits import SharedWait, decode_waits
 from securebench.run.observe.pods import pod_view
-from support.agent_world import CODEX, CODEX_OVERLAYS, AgentWorld
 from support.build import UNSCHEDULABLE, pod_status, question, running, waiting, write_pack
 from support.operator_world import opened
-from unit.controller.loop.test_provider_waits import WORDS, tell
+from unit.controller.loop.test_provider_waits import WORDS, tell, two_agents
 from unit.controller.loop.test_provider_waits import waiting as provider_waiting
 from unit.controller.loop.test_queue import QueueWorld
 
@@ -177,13 +176,7 @@ def test_a_pod_that_is_not_created_says_why(world, name):
 
 
 def test_an_agent_whose_provider_makes_it_wait_says_so(tmp_path):
-    settings = {"harness": CODEX, "key": "OPENAI_API_KEY", "overlays": CODEX_OVERLAYS}
-    with opened(AgentWorld, tmp_path, **settings) as world:
-        world.uid = world.begin(parallelism=2)
-        world.working = [name for name in world.pods() if "gateway" not in name]
-        for name in world.working:
-            world.cluster.set_pod_status(name, WORKS)
-        world.wait(5)
+    with two_agents(tmp_path) as world:
         tell(world, provider_waiting(world))
         world.wait(TOLD_SECONDS)
         first, second = steps(world)

@@ -1,5 +1,7 @@
 """A task that waits for its model provider says so within five seconds, by the gateway's file."""
 
+from contextlib import contextmanager
+
 import pytest
 
 from securebench.cluster.port import ObjectKind, QuotaExceeded
@@ -13,15 +15,22 @@ FULL = "exceeded quota: pods"
 WORDS = "waiting for the model provider api.openai.com, which answers 429"
 
 
-@pytest.fixture
-def world(tmp_path):
+@contextmanager
+def two_agents(root):
+    """Open an operator whose run has two agents that work; ``working`` names their Pods."""
     settings = {"harness": CODEX, "key": "OPENAI_API_KEY", "overlays": CODEX_OVERLAYS}
-    with opened(AgentWorld, tmp_path, **settings) as world:
+    with opened(AgentWorld, root, **settings) as world:
         world.uid = world.begin(parallelism=2)
         world.working = [name for name in world.pods() if "gateway" not in name]
         for name in world.working:
             world.cluster.set_pod_status(name, pod_status("Running", running("harness")))
         world.wait(5)
+        yield world
+
+
+@pytest.fixture
+def world(tmp_path):
+    with two_agents(tmp_path) as world:
         yield world
 
 
