@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from bench.floor import LABEL, SIDECAR, SMALL, changes
+from bench.floor import LABEL, SECURITY, SIDECAR, SMALL, changes
 from bench.product import IMAGE
 from bench.spread import spread
 from securebench.cluster.client import ApiCluster, connect
@@ -69,6 +69,11 @@ PARTS: Mapping[str, Mapping[str, object]] = {
         {"persistentVolumeClaim": {"claimName": CLAIM}}, subPath="tools", readOnly=True
     ),
     "+ projected token": mounted({"projected": {"sources": [TOKEN]}}),
+    "+ exec readiness probe": {
+        "containers": [container("main", "true", readinessProbe={"exec": {"command": ["true"]}})]
+    },
+    "+ user namespace": {"hostUsers": False},
+    "+ security context": {"containers": [container("main", "true", securityContext=SECURITY)]},
 }
 
 

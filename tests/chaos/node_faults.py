@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from random import Random
 
+import yaml
+
 from chaos.kit.node_run import NodeRun
+from securebench.core.clock import rfc3339
 from securebench.core.names import ROLE_LABEL
 from support.node import Process, kill_process, restart_daemon
 from support.release import CHART, OPERATOR, RELEASE, Raw, call, condition
@@ -17,6 +21,8 @@ Fault = Callable[[NodeRun, Random], None]
 ATTEMPT_ROLES = ("harness", "verifier")
 CRD = "benchmarkruns.securebench.dev"
 COLUMN = {"name": "Chaos", "type": "string", "jsonPath": ".metadata.uid", "priority": 1}
+FIELD = "chaos"
+"""A field of spec that no version of the CustomResourceDefinition has."""
 
 
 def kill_operator(run: NodeRun, _: Random) -> None:
@@ -112,6 +118,44 @@ def change_crd(_run: NodeRun, _: Random) -> None:
     call("kubectl", "patch", "crd", CRD, "--type=json", "-p", json.dumps(patch))
 
 
+def upgrade_crd(_run: NodeRun, _: Random) -> None:
+    """Apply a version with one more field in spec; the next time that of the chart, without it."""
+    file = CHART / "crds" / "securebench.dev_benchmarkruns.yaml"
+    crd: Raw = yaml.safe_load(file.read_text(encoding="utf-8"))
+    if FIELD not in _fields(json.loads(call("kubectl", "get", "crd", CRD, "-o", "json"))):
+        _fields(crd)[FIELD] = {"type": "string"}
+    words = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+    call("kubectl", *words, stdin=json.dumps(crd).encode())
+
+
+def _fields(crd: Raw) -> Raw:
+    schema: Raw = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    fields: Raw = schema["properties"]["spec"]["properties"]
+    return fields
+
+
+def fill_volume(run: NodeRun, _: Random) -> None:
+    with run.disk.filled():
+        run.wait_for(_says_storage)
+
+
+def freeze_volume(run: NodeRun, _: Random) -> None:
+    with run.disk.frozen():
+        run.wait_for(_says_storage)
+
+
+def lock_volume(run: NodeRun, random: Random) -> None:
+    """Make the volume read-only while the operator is away, and writable once it complains."""
+    began = rfc3339(time.time())
+    with run.disk.read_only(lambda: kill_operator(run, random)):
+        words, complaint = ("logs", OPERATOR, f"--since-time={began}"), "Read-only file system"
+        until(lambda: complaint in run.own.kubectl(*words), "nobody complains")
+
+
+def _says_storage(seen: Raw) -> bool:
+    return str(condition(seen)["reason"]) == "StorageUnavailable"
+
+
 def cordon(run: NodeRun, _: Random) -> None:
     """Let the node take no Pods until the run says that one finds no node."""
     nodes = call("kubectl", "get", "nodes", "-o", "name").decode().split()
@@ -146,6 +190,10 @@ NODE_FAULTS: dict[str, Fault] = {
     "node-policies-deleted": delete_policies,
     "node-quota": fill_quota,
     "node-crd-changed": change_crd,
+    "node-crd-upgraded": upgrade_crd,
+    "node-volume-full": fill_volume,
+    "node-volume-frozen": freeze_volume,
+    "node-volume-read-only": lock_volume,
 }
 DAEMON_FAULTS: dict[str, Fault] = {
     "node-cordoned": cordon,

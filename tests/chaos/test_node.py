@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from chaos.kit.catalogue import Kind, kinds
+from chaos.kit.disk import Disk, disk
 from chaos.kit.node_run import END, SETTLED, TASKS, NodeRun, pack, start
 from chaos.kit.table import ROWS
-from chaos.kit.verdict import Course, Verdict, judge
+from chaos.kit.verdict import Course, Verdict, differences, judge
 from chaos.node_faults import DAEMON_FAULTS, NODE_FAULTS, Fault
 from e2e.egress import egress_release
+from securebench.controller.volume.journal_files import read_journal
+from securebench.run.layout import run_folder
+from securebench.run.state.entries import Entry, Finished, Kept
 from support.node import is_local
-from support.release import Release
-from support.waiting import until
+from support.release import Release, call
+from support.waiting import KUBECTL_TIMEOUT, until
 
 FAULTS = NODE_FAULTS | DAEMON_FAULTS
 INJECTIONS = 2
@@ -29,19 +35,25 @@ def test_every_kind_of_the_node_has_a_fault() -> None:
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[Release]:
-    """A release whose gateways look at the fake internet, with the pack of all runs."""
+def volume(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
     if not is_local():
         pytest.skip("these faults are brought about on the local node")
-    with egress_release("sb-chaos-node") as installed:
+    with disk(tmp_path_factory.mktemp("disk")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def own(volume: Disk) -> Iterator[Release]:
+    """A release whose gateways look at the fake internet, with the pack of all runs."""
+    with egress_release("sb-chaos-node", volume.values) as installed:
         installed.create(pack()[0])
         yield installed
 
 
 @pytest.fixture(scope="module")
-def quiet(own: Release) -> Course:
+def quiet(own: Release, volume: Disk) -> Course:
     """Return what the run that nothing disturbs leaves."""
-    run = start(own)
+    run = start(own, volume)
     course = run.course()
     assert run.reason == END
     assert {record["passed"] for record in course.records} == {True, False}
@@ -51,13 +63,47 @@ def quiet(own: Release) -> Course:
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [*kinds("node"), *kinds("daemons")], ids=lambda kind: kind.name)
-def test_the_records_do_not_show_the_fault(kind: Kind, own: Release, quiet: Course) -> None:
-    run = start(own)
+def test_the_records_do_not_show_the_fault(
+    kind: Kind, own: Release, volume: Disk, quiet: Course
+) -> None:
+    run = start(own, volume)
     injected = inject(run, FAULTS[kind.name], Random(kind.name))  # noqa: S311 - repeatable, not secret
     found = judge(run.course(), quiet, kind.lost)
     verdict = Verdict((*troubles(run), *found.problems), found.lost, found.is_equal)
     ROWS.add(kind.name, verdict, injections=injected)
     assert verdict.problems == ()
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+def test_a_namespace_is_deleted_and_a_run_in_another_goes_on(quiet: Course, tmp_path: Path) -> None:
+    (kind,) = kinds("namespace")
+    with disk(tmp_path) as volume:
+        with egress_release("sb-chaos-gone", volume.values) as first:
+            first.create(pack()[0])
+            deleted = start(first, volume)
+            deleted.running("verifier")
+            until(lambda: deleted.done() >= SETTLED, f"{deleted.name} does not go on")
+            deleted.running("harness")
+            uid = first.uid(deleted.name)
+            call("kubectl", "delete", "namespace", first.namespace, KUBECTL_TIMEOUT)
+        volume.offer_again()
+        done = [entry for entry in stored_entries(volume, uid) if isinstance(entry, Finished)]
+        assert SETTLED <= len(done) < TASKS
+        with egress_release("sb-chaos-next", volume.values) as second:
+            second.create(pack()[0])
+            resumed = start(second, volume, resumeFrom={"run": deleted.name})
+            course = resumed.course()
+    kept = [entry for entry in course.entries if isinstance(entry, Kept)]
+    problems = [*troubles(resumed), *differences(course.records, quiet.records)]
+    problems += [] if len(kept) == len(done) else [f"{len(kept)} of {len(done)} taken over"]
+    ROWS.add(kind.name, Verdict(tuple(problems), Counter(), is_equal=not problems))
+    assert problems == []
+
+
+def stored_entries(volume: Disk, uid: str) -> Sequence[Entry]:
+    """Return the journal of a run as it lies on the volume."""
+    return read_journal(volume.folder / run_folder(uid), uid).entries
 
 
 def inject(run: NodeRun, fault: Fault, random: Random) -> int:

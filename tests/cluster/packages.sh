@@ -9,7 +9,7 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 BASE=(ca-certificates curl git jq make openssl)
 NODE=(nftables iproute2 clang-19 llvm-19 bpftool buildah mmdebstrap gcc libc6-dev pkg-config libseccomp-dev
-  uidmap util-linux procps)
+  uidmap util-linux e2fsprogs procps)
 
 BROWSER=(chromium fonts-dejavu-core)
 MONITORING=(prometheus)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,12 +60,12 @@ def agent(work: str) -> str:
 
 
 @contextmanager
-def egress_release(prefix: str) -> Iterator[Release]:
+def egress_release(prefix: str, values: Mapping[str, object] | None = None) -> Iterator[Release]:
     """Install the chart for the fake internet, which is started where it does not run."""
     if os.environ.get("SECUREBENCH_CLUSTER") == "kind":
         pytest.skip("the fake internet hangs on the local node, and this cluster is kind's")
     call(str(OUTSIDE), "up")
-    with release(prefix, VALUES) as installed:
+    with release(prefix, VALUES | dict(values or {})) as installed:
         installed.create(authority_map())
         yield installed
 

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 CATALOGUE = Path(__file__).parents[1] / "catalogue.yaml"
 SUITES = "Suites"
-TIERS = ("memory", "proxy", "node", "daemons")
+TIERS = ("memory", "proxy", "node", "daemons", "namespace")
 GROUPS: Mapping[str, str] = {
     "api": "API server",
     "watch": "Watches",

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from typing import NamedTuple
 
+from chaos.kit.disk import Disk
 from chaos.kit.verdict import Course
 from e2e.egress import agent
 from outside import places
@@ -72,10 +73,12 @@ class NodeRun(NamedTuple):
 
     Attributes:
         own: The release in whose namespace it is.
+        disk: Its results volume.
         name: Of the BenchmarkRun.
     """
 
     own: Release
+    disk: Disk
     name: str
 
     @property
@@ -137,8 +140,14 @@ def _runs(pod: Raw, role: str) -> bool:
     return bool(seen) and all("running" in each["state"] for each in seen)
 
 
-def start(own: Release) -> NodeRun:
-    """Start a run of the pack, which is there."""
+def start(own: Release, disk: Disk, **more: object) -> NodeRun:
+    """Start a run of the pack, which is there.
+
+    Args:
+        own: The release in whose namespace it is.
+        disk: Its results volume.
+        more: Further fields of its spec.
+    """
     name = f"chaos-{uuid.uuid4().hex[:6]}"
     config = {"command": agent(WORK), "allowed_domains": [places.DOCS]}
     _, source = pack()
@@ -149,6 +158,7 @@ def start(own: Release) -> NodeRun:
         "parallelism": PARALLELISM,
         "infrastructureRetries": RETRIES,
         "retention": {"pods": "None"},
+        **more,
     }
     own.create(benchmark_run(name, spec))
-    return NodeRun(own, name)
+    return NodeRun(own, disk, name)
