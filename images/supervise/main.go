@@ -44,7 +44,7 @@ func execute(args []string, log string) (code int) {
 	case "run":
 		return supervised(args, log, run.Run)
 	case "egress-proxy":
-		return egress.Proxy(args[3])
+		return egress.Proxy(args[3], log)
 	case "courier":
 		return courier.Run(args[3], log)
 	case "probe":

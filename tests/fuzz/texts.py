@@ -8,7 +8,7 @@ import json
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from random import Random
 
@@ -62,6 +62,8 @@ UID = "uid"
 def check_message(data: bytes, _root: Path) -> None:
     """Whatever a message says, the journal can give it back."""
     text = data.decode("utf-8", "replace")
+    usage = astuple(termination.container_usage(text))
+    assert all(0 <= count <= termination.MAX_COUNT for count in usage)
     entries: list[Entry] = [Produced(KEY, production(command=termination.command_report(text)))]
     with suppress(termination.BadMessageError):
         candidate, stdout, stderr = termination.sealed_candidate(text, 1)
@@ -90,8 +92,8 @@ MESSAGE = Target(
         text.encode()
         for text in (
             supervise_message(),
-            seal_message(),
-            text_message(),
+            seal_message(memory_peak_bytes=1, cpu_periods=2, cpu_throttled=1),
+            text_message(memory_peak_bytes=10**30),
             supervise_message(124),
             "{}",
             "",

@@ -21,6 +21,7 @@ from securebench.core.errors import DigestMismatchError, SecureBenchError, SpecE
 from securebench.files.durable import replace_file
 from securebench.files.termination_log import TERMINATION_LOG, write_message
 from securebench.files.tree_digest import tree_digest
+from securebench.grading.container_usage import CGROUP, measure_usage, with_usage
 from securebench.grading.isolated import error_message, judge_isolated
 from securebench.protocol.batch import (
     MEMBER_SECONDS,
@@ -68,6 +69,7 @@ def main(
     *,
     log: Path = TERMINATION_LOG,
     verdicts: Path = Path(VERDICTS_FOLDER),
+    cgroup: Path = CGROUP,
 ) -> int:
     """Judge, write the termination message and return the exit code.
 
@@ -75,16 +77,18 @@ def main(
         arguments: Command line without the program.
         log: The termination message's file.
         verdicts: Folder for the verdict file of a batch.
+        cgroup: Where the container sees its own cgroup.
     """
+    used = measure_usage(cgroup)
     parser = argparse.ArgumentParser(prog="securebench.grading.verify_text")
     parser.add_argument("--spec", required=True)
     try:
         jobs = decode(parser.parse_args(arguments).spec)
         message = judge(jobs[0]) if len(jobs) == 1 else judge_batch(jobs, verdicts)
     except (SecureBenchError, OSError, ValueError) as error:
-        write_message(error_message(error), log)
+        write_message(with_usage(error_message(error), used()), log)
         return NO_VERDICT
-    write_message(message, log)
+    write_message(with_usage(message, used()), log)
     return 0
 
 

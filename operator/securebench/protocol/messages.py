@@ -12,6 +12,12 @@ VERSION = 1
 MAX_MESSAGE_BYTES = 4096
 """What the kubelet keeps of a termination message."""
 
+MEMORY_PEAK_BYTES = "memory_peak_bytes"
+CPU_PERIODS = "cpu_periods"
+CPU_THROTTLED = "cpu_throttled"
+USAGE_FIELDS = frozenset({MEMORY_PEAK_BYTES, CPU_PERIODS, CPU_THROTTLED})
+"""Fields of a termination message with what its container took; each may be missing."""
+
 FRAMEWORK_FOLDER = "securebench"
 """Below every workspace; ours alone, never part of a candidate."""
 

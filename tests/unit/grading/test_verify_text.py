@@ -50,7 +50,7 @@ def member(inputs: Path, **changes: object) -> dict[str, object]:
 def run(inputs: Path, text: str) -> tuple[int, dict[str, object]]:
     log = inputs / "log"
     log.write_text("old " * 2000)
-    code = verify_text.main(["--spec", text], log=log, verdicts=inputs)
+    code = verify_text.main(["--spec", text], log=log, verdicts=inputs, cgroup=inputs / "cgroup")
     content = log.read_bytes()
     assert len(content) <= 4096
     message = json.loads(content)
@@ -111,6 +111,16 @@ def test_a_row_that_cannot_be_judged_names_no_hidden_value(inputs: Path) -> None
 def test_broken_json_in_the_hidden_lane_gives_no_verdict(inputs: Path) -> None:
     (inputs / "hidden/answer.json").write_text("{")
     assert run(inputs, spec(inputs)) == (90, {"v": 1, "error": "JSONDecodeError"})
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_the_message_says_what_the_container_took(inputs: Path, members: int) -> None:
+    (inputs / "cgroup").mkdir()
+    (inputs / "cgroup/memory.peak").write_text("5000\n")
+    names = [member(inputs, name=str(number)) for number in range(members)]
+    code, message = run(inputs, json.dumps({"version": 1, "members": names}))
+    assert (code, message["memory_peak_bytes"]) == (0, 5000)
+    assert run(inputs, "{}")[1] == {"v": 1, "error": "SpecError", "memory_peak_bytes": 5000}
 
 
 def test_metadata_is_cut_and_the_verdict_is_not() -> None:

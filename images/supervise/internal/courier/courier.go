@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"securebench.dev/supervise/internal/outcome"
+	"securebench.dev/supervise/internal/process"
 	"securebench.dev/supervise/internal/specs"
 	"securebench.dev/supervise/internal/untrusted"
 )
@@ -38,6 +39,7 @@ func Run(spec, log string) int {
 	// First of all: PID 1 loses a signal that comes before it is asked for.
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, unix.SIGTERM)
+	used := process.MeasureUsage(process.MemoryPeaks, process.CpuStats)
 	task, err := newJob(spec)
 	if err != nil {
 		return courierFailed(err)
@@ -48,7 +50,7 @@ func Run(spec, log string) int {
 		return courierFailed(err)
 	}
 	waitForTerm(told, task.meanwhile(), liveInterval)
-	return task.conclude(log)
+	return task.conclude(log, used)
 }
 
 // job carries out a courier's specification.
@@ -73,7 +75,7 @@ func (t job) makeFolders() error {
 	return nil
 }
 
-func (t job) conclude(log string) int {
+func (t job) conclude(log string, used func() outcome.Usage) int {
 	code := outcome.CodeDone
 	message, err := t.work()
 	if errno, isOfNode := untrusted.NodeError(err); isOfNode {
@@ -81,6 +83,7 @@ func (t job) conclude(log string) int {
 	} else if err != nil {
 		return courierFailed(err)
 	}
+	message = outcome.WithUsage(message, used())
 	if err := os.WriteFile(log, message[:min(len(message), outcome.MessageBytes)], 0o644); err != nil {
 		return courierFailed(err)
 	}

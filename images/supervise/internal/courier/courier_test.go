@@ -61,13 +61,16 @@ type said struct {
 	Dropped int    `json:"dropped_entries"`
 }
 
+// took is what the courier of a test took.
+var took = outcome.Usage{MemoryPeakBytes: 5000, CPUPeriods: 30, CPUThrottled: 4}
+
 // sealing seals and returns the exit code and the message.
 func sealing(t *testing.T, spec string) (int, said, string) {
 	t.Helper()
 	task, err := newJob(spec)
 	must(t, err)
 	log := filepath.Join(t.TempDir(), "log")
-	code := task.conclude(log)
+	code := task.conclude(log, func() outcome.Usage { return took })
 	text, _ := os.ReadFile(log)
 	var message said
 	_ = json.Unmarshal(text, &message)
@@ -357,5 +360,23 @@ func TestFoldersAreMadeOnce(t *testing.T) {
 	must(t, os.Remove(in("socket/tests")))
 	if task.makeFolders() == nil {
 		t.Error("a folder that cannot be made is no error")
+	}
+}
+
+func TestTheMessageSaysWhatTheCourierTook(t *testing.T) {
+	in := couriersVolumes(t)
+	writeAt(t, in("output/stdout"), "printed\n")
+	want := `,"memory_peak_bytes":5000,"cpu_periods":30,"cpu_throttled":4}`
+	_, _, sealed := sealing(t, sealSpec(testTree))
+	_, _, repeated := sealing(t, sealSpec(testTree))
+	_, _, collected := sealing(t, `{"version":1,"mode":"collect","limits":`+testLimits+`}`)
+	for _, text := range []string{sealed, repeated, collected} {
+		if !strings.HasSuffix(text, want) || strings.Count(text, "memory_peak_bytes") != 1 {
+			t.Errorf("the message is %s", text)
+		}
+	}
+	note, err := os.ReadFile(in("producer/sealed.json"))
+	if err != nil || strings.Contains(string(note), "memory_peak_bytes") {
+		t.Errorf("what is repeated by a later courier is %s, %v", note, err)
 	}
 }

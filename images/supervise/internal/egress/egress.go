@@ -59,16 +59,20 @@ type sidecar struct {
 }
 
 // Proxy serves until it gets a signal to stop and returns the exit code: 0 when the gateway has
-// written its report and was there for every connection.
-func Proxy(text string) int {
+// written its report and was there for every connection. Its termination message says what it took.
+func Proxy(text, log string) int {
 	// First of all: as PID 1, a stop signal that comes before there is somebody to take it is lost.
 	stop := process.WatchStop()
+	used := process.MeasureUsage(process.MemoryPeaks, process.CpuStats)
 	spec, err := specs.DecodeEgress(text)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "supervise:", err)
 		return outcome.CodeOwnFault
 	}
-	return newSidecar(spec, usualBounds(), os.Stdout).serve(stop)
+	code := newSidecar(spec, usualBounds(), os.Stdout).serve(stop)
+	// Without the message the exit code still says everything that counts.
+	_ = os.WriteFile(log, outcome.WithUsage([]byte(`{"v":1}`), used()), 0o644)
+	return code
 }
 
 func newSidecar(spec specs.Egress, bounds bounds, log io.Writer) *sidecar {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"securebench.dev/supervise/internal/fixtures"
 	"securebench.dev/supervise/internal/network"
 	"securebench.dev/supervise/internal/outcome"
+	"securebench.dev/supervise/internal/process"
 	"securebench.dev/supervise/internal/specs"
 )
 
@@ -163,25 +165,33 @@ func TestPortThatIsTakenEndsTheSidecar(t *testing.T) {
 	sidecar.logs("address already in use")
 }
 
-// helperSpec makes the test binary act as the sidecar that it describes.
-const helperSpec = "SUPERVISE_TEST_EGRESS"
+const (
+	// helperSpec makes the test binary act as the sidecar that it describes.
+	helperSpec = "SUPERVISE_TEST_EGRESS"
+	// helperFolder names where it has its termination message and its cgroup.
+	helperFolder = "SUPERVISE_TEST_EGRESS_FOLDER"
+	messageFile  = "message"
+	peakFile     = "memory.peak"
+)
 
 func TestMain(m *testing.M) {
 	if text, set := os.LookupEnv(helperSpec); set {
-		os.Exit(Proxy(text))
+		folder := os.Getenv(helperFolder)
+		process.MemoryPeaks, process.CpuStats = []string{filepath.Join(folder, peakFile)}, nil
+		os.Exit(Proxy(text, filepath.Join(folder, messageFile)))
 	}
 	os.Exit(m.Run())
 }
 
-// egressProgram is the sidecar as PID 1 of a namespace of its own.
-func egressProgram(t *testing.T, sidecar *pod) *exec.Cmd {
+// egressProgram is the sidecar as PID 1 of a namespace of its own, with files in a folder.
+func egressProgram(t *testing.T, sidecar *pod, folder string) *exec.Cmd {
 	t.Helper()
 	text, err := json.Marshal(sidecar.sidecar.spec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	command := exec.Command("/proc/self/exe")
-	command.Env = append(os.Environ(), helperSpec+"="+string(text))
+	command.Env = append(os.Environ(), helperSpec+"="+string(text), helperFolder+"="+folder)
 	command.Stdout, command.Stderr = sidecar.log, os.Stderr
 	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
 	if os.Getuid() != 0 {
@@ -225,7 +235,11 @@ func TestSignalEndsTheProgram(t *testing.T) {
 	address := fixtures.FreeAddress(t)
 	sidecar := newPod(t, gateway.port())
 	sidecar.sidecar.spec.Listen = map[string]int{specs.RouteProxy: portOf(t, address)}
-	command := egressProgram(t, sidecar)
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, peakFile), []byte("4096\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	command := egressProgram(t, sidecar, folder)
 	network.WaitOpen([]string{address}, nil)
 	connection := dialled(t, address)
 	send(t, connection, "x")
@@ -244,10 +258,14 @@ func TestSignalEndsTheProgram(t *testing.T) {
 	if _, err := connection.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the agent saw %v", err)
 	}
+	message, err := os.ReadFile(filepath.Join(folder, messageFile))
+	if err != nil || string(message) != `{"v":1,"memory_peak_bytes":4096}` {
+		t.Errorf("the message is %s, %v", message, err)
+	}
 }
 
 func TestBadSpecificationEndsTheSidecar(t *testing.T) {
-	if code := Proxy("{}"); code != outcome.CodeOwnFault {
+	if code := Proxy("{}", os.DevNull); code != outcome.CodeOwnFault {
 		t.Errorf("exit code %d", code)
 	}
 }

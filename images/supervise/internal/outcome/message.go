@@ -2,9 +2,11 @@
 package outcome
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -14,6 +16,10 @@ import (
 
 // MessageBytes is what the kubelet keeps of a termination message.
 const MessageBytes = 4096
+
+// usageRoom is how long a message may become by what stands in it beside a result: of all messages of a Pod
+// the kubelet keeps 12 KiB, an equal part of each container, and no Pod of ours has more than six.
+const usageRoom = 2048
 
 // ErrStopped is the end of what was told to stop.
 var ErrStopped = errors.New("told to stop")
@@ -124,4 +130,15 @@ type Usage struct {
 	CPUPeriods int `json:"cpu_periods,omitempty"`
 	// CPUThrottled are those of them in which the limit held the container up.
 	CPUThrottled int `json:"cpu_throttled,omitempty"`
+}
+
+// WithUsage returns a message, an object of JSON, with what its container took; where the usage is not known or
+// has no room the message is as it was.
+func WithUsage(message []byte, usage Usage) []byte {
+	fields, err := json.Marshal(usage)
+	object, isObject := bytes.CutSuffix(message, []byte("}"))
+	if err != nil || !isObject || usage == (Usage{}) || len(message)+len(fields) > usageRoom {
+		return message
+	}
+	return slices.Concat(object, []byte(","), fields[1:])
 }

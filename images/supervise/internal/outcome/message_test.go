@@ -46,3 +46,26 @@ func TestUsageStandsInTheMessageWhereItIsKnown(t *testing.T) {
 		t.Errorf("unknown usage is said: %s", text)
 	}
 }
+
+func TestUsageIsAddedToAMessageThatHasRoom(t *testing.T) {
+	usage := Usage{MemoryPeakBytes: 5, CPUThrottled: 2}
+	long := `{"v":1,"message":"` + strings.Repeat("x", usageRoom-50) + `"}`
+	cases := map[string]struct {
+		message string
+		usage   Usage
+		want    string
+	}{
+		"room":          {`{"v":1}`, usage, `{"v":1,"memory_peak_bytes":5,"cpu_throttled":2}`},
+		"nothing known": {`{"v":1}`, Usage{}, `{"v":1}`},
+		"no room":       {long, usage, long},
+		"no object":     {"No space left on device", usage, "No space left on device"},
+		"nothing":       {"", usage, ""},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := string(WithUsage([]byte(test.message), test.usage)); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
+	}
+}

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from securebench.protocol.extraction import TEXT_FILE, WORKSPACE_FILE, Problem
-from securebench.protocol.messages import VERSION, decode_object
+from securebench.protocol.messages import (
+    CPU_PERIODS,
+    CPU_THROTTLED,
+    MEMORY_PEAK_BYTES,
+    USAGE_FIELDS,
+    VERSION,
+    decode_object,
+)
 from securebench.run.state.attempts import CommandReport, DiffReport, SealedCandidate, StreamInfo
 from securebench.run.state.evidence import ContainerUsage
 
 CANDIDATE_FILES = frozenset({TEXT_FILE, WORKSPACE_FILE})
 CANDIDATE_PROBLEMS = frozenset(Problem)
 
-COLLECTED_FIELDS = frozenset({"v", "stdout", "stderr", "kernel"})
+COLLECTED_FIELDS = USAGE_FIELDS | {"v", "stdout", "stderr", "kernel"}
 SEALED_FIELDS = COLLECTED_FIELDS | {
     "problem",
     "message",
@@ -29,8 +36,8 @@ EXIT_CODES = range(256)
 MAX_KERNEL = 64
 """Characters of a kernel's release; Linux keeps no more."""
 BASELINES = frozenset({"clean", "committed"})
-BATCH_FIELDS = frozenset({"v", "verdicts"})
-VERDICT_FIELDS = frozenset({"v", "passed", "score", "metadata"})
+BATCH_FIELDS = USAGE_FIELDS | {"v", "verdicts"}
+VERDICT_FIELDS = USAGE_FIELDS | {"v", "passed", "score", "metadata"}
 
 
 class BadMessageError(ValueError):
@@ -57,15 +64,15 @@ def command_report(message: str) -> CommandReport:
 
 
 def container_usage(message: str) -> ContainerUsage:
-    """Decode what supervise measured of its container; a message without it says nothing."""
+    """Decode what a program of ours measured of its container; without it nothing is known."""
     try:
         fields = decode(message)
     except BadMessageError:
         return ContainerUsage()
     return ContainerUsage(
-        memory_peak_bytes=_count(fields, "memory_peak_bytes"),
-        cpu_periods=_count(fields, "cpu_periods"),
-        cpu_throttled=_count(fields, "cpu_throttled"),
+        memory_peak_bytes=_count(fields, MEMORY_PEAK_BYTES),
+        cpu_periods=_count(fields, CPU_PERIODS),
+        cpu_throttled=_count(fields, CPU_THROTTLED),
     )
 
 

@@ -15,11 +15,11 @@ from securebench.run.plan.keys import AttemptKey
 
 @dataclass(frozen=True, slots=True)
 class ContainerUsage:
-    """What a container took, as supervise read it from the container's cgroup; 0 is not known.
+    """What a container took, as our program in it read it from its cgroup; 0 is not known.
 
     Attributes:
         memory_peak_bytes: The most memory at once since its start, file cache included.
-        cpu_periods: Periods of its CPU limit in which its command ran.
+        cpu_periods: Periods of its CPU limit in which its command ran, or our program worked.
         cpu_throttled: Those of them in which the limit held it up.
     """
 

@@ -10,6 +10,7 @@ from securebench.run.observe.termination import (
     kernel_release,
     sealed_candidate,
     text_verdict,
+    verdicts_digest,
 )
 from securebench.run.state.attempts import CommandReport, DiffReport, StreamInfo
 from support.build import (
@@ -182,3 +183,18 @@ def test_our_own_programs_say_nothing_unknown(field):
     }.items():
         with pytest.raises(BadMessageError, match=f"unknown fields: {field}"):
             read(message)
+
+
+ODD_USAGE = {
+    "measured": {"memory_peak_bytes": 5_000, "cpu_periods": 30, "cpu_throttled": 4},
+    "nonsense": {"memory_peak_bytes": "much", "cpu_periods": -1, "cpu_throttled": [10**30]},
+}
+
+
+@pytest.mark.parametrize("name", ODD_USAGE)
+def test_what_a_container_says_of_its_usage_changes_no_result(name):
+    usage = ODD_USAGE[name]
+    assert sealed_candidate(seal_message(**usage), 2)[0] == sealed(launch=2)
+    assert collected_streams(collect_message(**usage)) == collected_streams(collect_message())
+    assert text_verdict(text_message(**usage)) == (True, {"matched": True})
+    assert verdicts_digest(json.dumps({"v": 1, "verdicts": "sha256:1"} | usage)) == "sha256:1"
