@@ -63,7 +63,7 @@ def ended_run(root: Path, records: int, size_bytes: int) -> RunStore:
     finishes = [Finish(AttemptKey(task, 1), Outcome.SCORED, passed=True) for task in range(records)]
     with (store.folder / CANDIDATES).open("wb") as file:
         file.writelines(record(task, size_bytes) + b"\n" for task in range(records))
-    write_summary(store, "large", finishes, "", Totals(None, {}))
+    write_summary(store, "large", finishes, "", Totals(None, {}, {}))
     lines, _ = encode_all(entries(records, size_bytes), first_link(UID))
     (store.folder / JOURNAL).write_bytes(lines)
     return store

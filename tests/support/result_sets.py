@@ -47,4 +47,5 @@ def result_set(name: str, entries: Sequence[Entry]) -> ResultSet:
         prices={},
         launches=(),
         lost_launches={},
+        noisy_launches={},
     )

@@ -43,7 +43,7 @@ class Noise(NamedTuple):
     Args:
         repeated: Attempts that needed more launches than others of their family.
         killed: Attempts with a process that was killed at its memory limit.
-        notes: What the launches say of losses and memory, a sentence each.
+        notes: What the summary and the launches say of losses and limits, a sentence each.
         stages: In the order of a launch; empty without launches.
         nodes: By name; empty without launches.
     """
@@ -66,10 +66,16 @@ def noise(results: ResultSet) -> Noise:
     return Noise(
         repeated=sum(entry.launches > least.get(entry.family, entry.launches) for entry in begun),
         killed=sum(entry.memory_kills > 0 for entry in results.entries),
-        notes=tuple(launch_notes(results.launches)),
+        notes=(*_summary_notes(results), *launch_notes(results.launches)),
         stages=tuple(_stages(launches)),
         nodes=tuple(_nodes(launches)),
     )
+
+
+def _summary_notes(results: ResultSet) -> Iterator[str]:
+    noisy = ", ".join(f"{how} {count}" for how, count in results.noisy_launches.items())
+    if noisy:
+        yield f"of all launches, also those that passed, met a limit: {noisy}"
 
 
 def _stages(launches: Sequence[Fields]) -> Iterator[StageTime]:

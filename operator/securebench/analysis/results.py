@@ -108,6 +108,7 @@ class ResultSet:
         prices: Prices of models, for the cost.
         launches: Attempts with their launches, as far as the folder has them.
         lost_launches: How many launches the cluster or the provider lost, by reason.
+        noisy_launches: How many launches met a limit of a container, by how.
         uid: UID of the BenchmarkRun; empty for a folder, which does not say it.
     """
 
@@ -122,6 +123,7 @@ class ResultSet:
     prices: Prices
     launches: tuple[Fields, ...]
     lost_launches: Mapping[str, int]
+    noisy_launches: Mapping[str, int]
     uid: str = ""
 
     @property
@@ -193,11 +195,13 @@ def read_results(folder: Path, name: str, prices: Prices | None = None) -> Resul
         has_ended=(folder / SUMMARY).exists(),
         prices={**summary_prices(summary), **(prices or {})},
         launches=_launches(folder / LAUNCHES),
-        lost_launches={
-            reason: int(as_number(count) or 0)
-            for reason, count in object_at(summary, "lost_launches").items()
-        },
+        lost_launches=_counts(summary, "lost_launches"),
+        noisy_launches=_counts(summary, "noisy_launches"),
     )
+
+
+def _counts(summary: Fields, key: str) -> dict[str, int]:
+    return {name: int(as_number(count) or 0) for name, count in object_at(summary, key).items()}
 
 
 def _summary(path: Path) -> Fields:

@@ -43,7 +43,10 @@ def results(  # noqa: PLR0913 - flags
     *,
     why: Annotated[
         bool,
-        typer.Option("--why", help="Print the launches of what did not pass, and why they ended."),
+        typer.Option(
+            "--why",
+            help="Print the launches of what did not pass or met a limit, and why they ended.",
+        ),
     ] = False,
     diff: Annotated[
         bool,

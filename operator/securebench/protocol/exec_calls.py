@@ -51,6 +51,9 @@ WATCH_OPERATIONS: Final = frozenset(
 )
 """Calls about a run that is under way."""
 
+NEAR_LIMITS: Final = "near-limits"
+"""Second word of ``get-launches`` after an empty task: also passed attempts that met a limit."""
+
 _PREFIX: Final = re.compile(r"(0|[1-9][0-9]{0,14}):([0-9a-f]{64})")
 _LIVE: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9}):(\d{1,9})", re.ASCII)
 _OUTPUT: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.(stdout|stderr):(\d{1,9})", re.ASCII)

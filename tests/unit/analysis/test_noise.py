@@ -2,6 +2,7 @@ import json
 
 from securebench.analysis.noise import noise
 from securebench.analysis.results import LAUNCHES, read_results
+from securebench.protocol.volume import SUMMARY
 from support.result_folders import result_folder, result_line
 
 
@@ -35,3 +36,11 @@ def test_noise_of_records_alone(tmp_path):
     found = noise(read_results(result_folder(tmp_path, lines), "r"))
     assert (found.repeated, found.killed) == (1, 1)
     assert found.notes == found.stages == found.nodes == ()
+
+
+def test_launches_that_met_a_limit_are_named_without_launches(tmp_path):
+    folder = result_folder(tmp_path, [result_line("a")])
+    counts = {"cpu_throttled": 1, "near_memory_limit": 2}
+    (folder / SUMMARY).write_text(json.dumps({"noisy_launches": counts}))
+    (note,) = noise(read_results(folder, "r")).notes
+    assert note.endswith(" met a limit: cpu_throttled 1, near_memory_limit 2")

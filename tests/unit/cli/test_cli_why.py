@@ -209,7 +209,10 @@ MEMBERS = (LaunchKey(3, 1, Role.VERIFIER, 2), LaunchKey(4, 1, Role.VERIFIER, 2),
 OF_BATCH = LaunchEvidence(
     "sb-5",
     node="node-5",
-    containers=(ContainerEvidence("verifier", image_id=IMAGE, exit_code=0, reason="OOMKilled"),),
+    containers=(ContainerEvidence("verifier", image_id=IMAGE, exit_code=0, reason="Completed"),),
+)
+OF_NOISY_BATCH = replace(
+    OF_BATCH, containers=(replace(OF_BATCH.containers[0], reason="OOMKilled"),)
 )
 
 BATCH = (
@@ -224,7 +227,7 @@ BATCH = (
         for each in MEMBERS
     ),
 )
-OF_POD = ["    node node-5", f"    container verifier: exit code 0, killed for memory, {IMAGE}"]
+OF_POD = ["    node node-5", f"    container verifier: exit code 0, Completed, {IMAGE}"]
 
 
 @pytest.fixture
@@ -234,8 +237,8 @@ def judged_together(shell: Shell, finished: str) -> str:
     return finished
 
 
-def _judge(shell: Shell, passed: Collection[LaunchKey]) -> None:
-    folder = _journal(shell, BATCH)
+def _judge(shell: Shell, passed: Collection[LaunchKey], entries: Sequence[Entry] = BATCH) -> None:
+    folder = _journal(shell, entries)
     for each in MEMBERS:
         record = {"task_id": f"t{each.task}", "outcome": "scored", "passed": each in passed}
         _write_record(folder, each.task, record)
@@ -249,8 +252,62 @@ def test_the_pod_of_a_batch_is_shown_though_its_first_launch_passed(
     lines = shown.stdout.splitlines()
     assert [line.split()[0] for line in lines if line.startswith("t")] == ["t3", "t4"]
     assert (lines[2:4], lines[6:8]) == (OF_POD, OF_POD)
-    # It is one Pod.
-    assert "launches with something killed for memory: 1 of 2" in shown.stderr
+
+
+def test_a_batch_whose_pod_met_a_limit_counts_once(shell: Shell, finished: str) -> None:
+    noisy = [
+        replace(each, evidence=OF_NOISY_BATCH) if getattr(each, "evidence", None) else each
+        for each in BATCH
+    ]
+    _judge(shell, {LEADER}, noisy)
+
+    shown = shell("results", finished, "--why")
+
+    assert [line for line in shown.stdout.splitlines() if line.startswith("t5")] == [
+        "t5 attempt 1: passed"
+    ]
+    assert "launches with something killed for memory: 1 of 3" in shown.stderr
+
+
+def test_an_operator_that_sends_no_attempts_that_passed_sends_the_others(
+    shell: Shell, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("securebench.client.volume.link.NEAR_LIMITS", "of a later version")
+
+    shown = shell("results", told, "--why")
+
+    assert (shown.code, shown.stdout.count(" attempt 1: ")) == (0, 2)
+
+
+MET_A_LIMIT = {
+    "throttled": (SLOW, 0, "launches near their memory limit or throttled much: 1 of 2"),
+    "killed": (None, 2, "launches with something killed for memory: 1 of 2"),
+}
+
+
+@pytest.mark.parametrize("name", MET_A_LIMIT)
+def test_a_launch_that_met_a_limit_is_shown_also_when_it_passed(
+    name: str, shell: Shell, finished: str
+) -> None:
+    evidence, kills, want = MET_A_LIMIT[name]
+    command = CommandReport(memory_kills=kills)
+    entries = (
+        LaunchBegun(FIRST, NOW),
+        Produced(FIRST.attempt_key, production(command=command), NOW + 40, evidence),
+        LaunchBegun(UNFINISHED, NOW),
+        LaunchBegun(PASSED, NOW),
+        Produced(PASSED.attempt_key, production(), NOW + 40),
+    )
+    folder = _journal(shell, entries)
+    for task, task_id in ((0, "a"), (2, "c")):
+        _write_record(folder, task, {"task_id": task_id, "outcome": "scored", "passed": True})
+
+    shown = shell("results", finished, "--why")
+
+    heads = [line for line in shown.stdout.splitlines() if not line.startswith(" ")]
+    assert heads == ["#1 attempt 1: no record yet", "a attempt 1: passed"]
+    assert shown.stderr.splitlines() == [f"securebench: {want}"]
+    assert shell("why", finished).stdout.count("attempt") == 0
 
 
 @pytest.mark.parametrize("task", ["t3", "t4", "#4", "t5"])

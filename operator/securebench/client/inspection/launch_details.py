@@ -6,12 +6,16 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from securebench.client.inspection.find import find_state
 from securebench.client.output import print_note
 from securebench.client.output_formats import OutputForm, print_objects
 from securebench.client.volume.connection import ClusterTarget, open_connection
+from securebench.client.volume.link import OperatorLink
+from securebench.client.volume.watch_answers import FoundLaunches
 from securebench.core.clock import rfc3339
+from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import number_at, object_at, objects_at, text_at
 from securebench.core.unsafe_text import printable
 from securebench.run.api.outcomes import Outcome
@@ -31,11 +35,11 @@ _CUTS: Mapping[str, str] = {"lost": "was lost", "ended": "ended"}
 
 
 def print_launches(run: str, task: str, form: OutputForm, target: ClusterTarget) -> int:
-    """Print the launches of a task, or of all attempts that have no passing verdict.
+    """Print the launches of a task, or of all attempts that did not pass or met a limit.
 
     Args:
         run: Name of a BenchmarkRun, even a deleted one, or a run id.
-        task: Id of the task or ``#`` and its index from 0; empty for all that have not passed.
+        task: Id of the task or ``#`` and its index from 0; empty for all of these.
         form: Indented text, or one object for each attempt.
         target: Namespace of the run.
     """
@@ -45,7 +49,7 @@ def print_launches(run: str, task: str, form: OutputForm, target: ClusterTarget)
 async def _why(run: str, task: str, form: OutputForm, target: ClusterTarget) -> int:
     async with open_connection(target) as connection:
         state = await find_state(connection, run)
-        found = await connection.link.get_launches(state.uid, task)
+        found = await _found(connection.link, state.uid, task)
     pods = _shared_pods(found.attempts)
     for attempt in found.attempts:
         if form.is_data:
@@ -59,6 +63,14 @@ async def _why(run: str, task: str, form: OutputForm, target: ClusterTarget) -> 
     if found.left_out:
         print_note(f"{found.left_out} more attempts did not fit; name a task to see it")
     return 0
+
+
+async def _found(link: OperatorLink, uid: str, task: str) -> FoundLaunches:
+    if not task:
+        # An operator of an earlier version refuses it: it sends no attempts that passed.
+        with suppress(InvalidInputError):
+            return await link.get_launches(uid, task, with_noisy=True)
+    return await link.get_launches(uid, task)
 
 
 def attempt_lines(attempt: Fields, pods: Mapping[str, Fields]) -> Iterator[str]:

@@ -39,6 +39,7 @@ from securebench.core.errors import (
 from securebench.core.json_values import text_at
 from securebench.protocol.audit_result import AuditResult
 from securebench.protocol.exec_calls import (
+    NEAR_LIMITS,
     LaunchNumbers,
     LiveMark,
     Operation,
@@ -231,18 +232,20 @@ class OperatorLink:
         require_digest("the log", expected=text_at(reply.answer, "digest"), found=receipt.digest)
         return receipt
 
-    async def get_launches(self, uid: str, task: str) -> FoundLaunches:
+    async def get_launches(self, uid: str, task: str, *, with_noisy: bool = False) -> FoundLaunches:
         """Return attempts with their launches, as the journal has them.
 
         Args:
             uid: Uid of the BenchmarkRun.
             task: Id of a task, or ``#`` and its index; empty for all that have not passed.
+            with_noisy: Whether those that passed are among all if a launch of theirs met a limit.
 
         Raises:
             InvalidInputError: No such task, or the operator is older and does not support this.
             SecureBenchError: The cluster or the operator's Pod rejected the request.
         """
-        reply = await self._call(Operation.GET_LAUNCHES, uid, *([task] if task else []))
+        words = ["", NEAR_LIMITS] if with_noisy else filter(None, [task])
+        reply = await self._call(Operation.GET_LAUNCHES, uid, *words)
         if len(reply.stdout) != _number(reply.answer, "sent"):
             raise TransientClusterError("the launches arrived incomplete")
         attempts = tuple(map(decode_object, reply.stdout.decode().splitlines()))

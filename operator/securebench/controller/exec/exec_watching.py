@@ -14,6 +14,7 @@ from securebench.controller.exec.output import get_output
 from securebench.controller.exec.task_ids import list_tasks
 from securebench.core.clock import SystemClock
 from securebench.core.errors import InvalidInputError
+from securebench.protocol import exec_calls
 from securebench.protocol.exec_calls import Operation
 from securebench.run import layout
 
@@ -35,6 +36,8 @@ def watch_answer(
     """
     folder = root / layout.run_folder(uid)
     match [operation, *words]:
+        case [Operation.GET_LAUNCHES, "", exec_calls.NEAR_LIMITS]:
+            return get_launches(folder, "", sink, with_noisy=True)
         case [Operation.GET_LAUNCHES, *task] if len(task) <= 1:
             return get_launches(folder, "".join(task), sink)
         case [Operation.GET_LIVE, *marks]:

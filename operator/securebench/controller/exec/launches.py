@@ -22,6 +22,7 @@ from securebench.protocol.exec_calls import MAX_ANSWER_BYTES
 from securebench.protocol.journal_lines import EntryName
 from securebench.protocol.volume import RECORD
 from securebench.run.layout import TASKS
+from securebench.run.observe.launches import has_met_limit
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.records.failures import failure
 
@@ -40,7 +41,7 @@ _COMMAND_FIELDS = ("exit_code", "timed_out", "duration_seconds", "phase", "memor
 _RESULTS: Mapping[str, str] = {EntryName.PRODUCED: "production", EntryName.VERIFIED: "verification"}
 
 
-def get_launches(folder: Path, wanted: str, sink: IO[bytes]) -> Answer:
+def get_launches(folder: Path, wanted: str, sink: IO[bytes], *, with_noisy: bool = False) -> Answer:
     """Send one JSON line for each attempt with its launches, in the order of the pack.
 
     Args:
@@ -48,6 +49,8 @@ def get_launches(folder: Path, wanted: str, sink: IO[bytes]) -> Answer:
         wanted: Id of a task, or ``#`` and its index from 0; empty for all attempts that have no
             passing verdict.
         sink: Where the lines go.
+        with_noisy: Whether attempts that passed are among all if a launch of theirs met a limit;
+            they come last.
 
     Returns:
         ``attempts`` sent, and ``left_out`` because the answer would be too large.
@@ -61,7 +64,11 @@ def get_launches(folder: Path, wanted: str, sink: IO[bytes]) -> Answer:
         key: attempt
         for key in sorted(found)
         if _is_wanted(attempt := _attempt(folder, key), wanted)
+        or (with_noisy and any(map(has_met_limit, found[key])))
     }
+    if with_noisy:
+        # The others must fit.
+        attempts = dict(sorted(attempts.items(), key=lambda item: item[1]["passed"] is True))
     _lend_evidence(found, attempts)
     for key, attempt in attempts.items():
         line = json.dumps({**attempt, "launches": found[key]}, sort_keys=True).encode() + b"\n"

@@ -83,7 +83,7 @@ class ResultsExport:
             index=self._prepared.index,
             records=self._ledger.finished(),
             finishes=finishes,
-            totals=Totals(self._usage(), history.losses, self._regrade()),
+            totals=Totals(self._usage(), history.losses, history.noise, self._regrade()),
             is_audit=plan.audit,
             record_bytes=plan.limits.record_bytes,
         )

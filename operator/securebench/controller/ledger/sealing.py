@@ -28,6 +28,7 @@ from securebench.run.plan.keys import AttemptKey
 from securebench.run.records.record import record_outcome, verdict_fields
 from securebench.run.records.summary import RecordFacts, record_facts, run_summary
 from securebench.run.state.attempts import Finish, Usage
+from securebench.run.state.resource_noise import ResourceNoise
 from securebench.run.state.tally import verdict_of
 from securebench.stats.intervals import Estimates
 
@@ -43,11 +44,13 @@ class Totals(NamedTuple):
     Attributes:
         usage: Usage of the model provider; None for a run without one.
         losses: Number of launches that were lost, by reason.
+        noise: Number of launches that met a limit, by how.
         regrade: What it says of the run that was graded again; None for a run that is no regrade.
     """
 
     usage: Usage | None
     losses: Mapping[str, int]
+    noise: Mapping[ResourceNoise, int]
     regrade: Mapping[str, object] | None = None
 
 
@@ -191,7 +194,8 @@ def write_summary(
     Raises:
         OSError: The volume did not do what was asked.
     """
-    summary = run_summary(run_id, map(_record_facts, finishes), totals.usage, totals.losses)
+    facts = map(_record_facts, finishes)
+    summary = run_summary(run_id, facts, totals.usage, totals.losses, totals.noise)
     body = summary.to_json(str(store.folder), str(store.folder / CANDIDATES))
     body |= {} if totals.regrade is None else {"regrade": dict(totals.regrade)}
     store.write_json(SUMMARY, body | {"sha256": sha256})

@@ -26,6 +26,7 @@ from securebench.run.api.conditions import Reason
 from securebench.run.layout import gateway_name
 from securebench.run.observe.pods import pod_view
 from securebench.run.state.entries import Entry, Finished, Kept, LaunchLost, RunEnded
+from securebench.run.state.resource_noise import entry_noise
 
 
 class UnplannedEnd:
@@ -92,12 +93,13 @@ def _ended_run(binding: Mapping[str, object], entries: Sequence[Entry]) -> Ended
         key=lambda entry: entry.finish.key,
     )
     lost = Counter(entry.lost.reason for entry in entries if isinstance(entry, LaunchLost))
+    noise = Counter(kind for entry in entries for kind in entry_noise(entry))
     record_bytes = number_at(object_at(binding, "limits"), "record_bytes")
     return EndedRun(
         index=index_entry(binding["index"]),
         records=[(entry.finish.key, entry.record_sha256) for entry in ends],
         finishes=[entry.finish for entry in ends],
-        totals=Totals(None, lost),
+        totals=Totals(None, lost, noise),
         is_audit=binding.get("audit") is True,
         record_bytes=int(record_bytes or RECORD_BYTES),
     )

@@ -138,6 +138,7 @@ class StatusBuilder:
             failed_tasks=_failed(plan, history),
             failure_reasons=_reasons(history),
             lost_launches=_losses(history),
+            noisy_launches=history.noisy_launches or None,
             conditions=self._set(inputs),
         )
         return _dump(status)

@@ -43,6 +43,7 @@ from securebench.run.state.entries import (
     RunEnded,
     Verified,
 )
+from securebench.run.state.resource_noise import noisy_part
 
 TYPES: dict[str, type[Entry]] = {
     EntryName.CONTINUED: Continued,
@@ -215,7 +216,7 @@ def encode_all(batch: Iterable[Entry], link: bytes) -> tuple[bytes, bytes]:
 
 
 def decode(body: bytes) -> Entry:
-    """Return the entry of a line's JSON, without the evidence: it stays on the disk.
+    """Return a line's entry; of its evidence only what met a limit, the rest stays on the disk.
 
     Raises:
         ValueError: It is none.
@@ -226,7 +227,7 @@ def decode(body: bytes) -> Entry:
         raise ValueError(f"unknown entry {name.decode()!r}")
     entry = adapter.validate_json(rest.removesuffix(b"}"))
     if isinstance(entry, LaunchLost | Produced | Verified | Finished):
-        return replace(entry, evidence=None)
+        return replace(entry, evidence=noisy_part(entry.evidence))
     return entry
 
 

@@ -225,6 +225,9 @@ class BenchmarkRunStatus(ApiModel):
     ] = ()
     """Number of launches that the cluster or the model provider lost, by reason, the most frequent
     first; most of them were repeated."""
+    noisy_launches: Count | None = None
+    """Number of launches that met a memory or CPU limit, whatever became of them; absent without
+    one."""
     conditions: Annotated[
         tuple[Condition, ...],
         Field(

@@ -88,6 +88,11 @@ def launch_notes(attempts: Sequence[Fields]) -> Iterator[str]:
         yield f"launches near their memory limit or throttled much: {noisy} of {len(launches)}"
 
 
+def has_met_limit(launch: Fields) -> bool:
+    """Whether something was killed for memory, or a container came near its limits."""
+    return _met_memory_limit(launch) or any(map(is_noisy, _containers(launch)))
+
+
 def _containers(launch: Fields) -> list[Fields]:
     return objects_at(object_at(launch, "evidence"), "containers")
 

@@ -35,6 +35,7 @@ from securebench.run.layout import (
 from securebench.run.observe.pods import ContainerView, PodView, Terminated
 from securebench.run.observe.termination import command_report, error_words
 from securebench.run.plan.model import RunPolicy, VerifierKind
+from securebench.run.state.resource_noise import OOM_REASON
 
 STAGED_CANDIDATE = "candidate"
 """Phase in supervise's message when staging failed at what a candidate holds: before it ran."""
@@ -61,7 +62,6 @@ NO_SUCH_IMAGE = re.compile(
 that they hide: an answer, and no trouble on the way to one. Source: decision 0033."""
 
 SIDECAR_RESTARTS = 3
-OOM_REASON = "OOMKilled"
 DEADLINE_REASON = "DeadlineExceeded"
 KILLED = frozenset({137, 143})
 """Exit codes after SIGKILL and SIGTERM; nothing in a text verifier's container sends them."""

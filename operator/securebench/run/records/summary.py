@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from securebench.run.plan.model import EarlierRun
     from securebench.run.state.attempts import Usage
+    from securebench.run.state.resource_noise import ResourceNoise
 
 VERIFIED = frozenset({"passed", "failed"})
 NO_OUTCOME = "null"
@@ -54,6 +55,7 @@ class RunSummary:
             resumed run; None without a provider.
         lost_launches: Number of this run's launches that the cluster or the provider lost, by
             reason.
+        noisy_launches: Number of this run's launches that met a limit, by how.
     """
 
     run_id: str
@@ -67,6 +69,7 @@ class RunSummary:
     pass_at_k: tuple[PassAtK, ...] = ()
     usage: Usage | None = None
     lost_launches: Mapping[str, int] = field(default_factory=dict)
+    noisy_launches: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self, output_dir: str, output_path: str) -> dict[str, object]:
         """Return the content of ``summary.json``; both paths are absolute."""
@@ -88,6 +91,7 @@ class RunSummary:
             ),
             **({} if self.usage is None else {"usage": usage_fields(self.usage)}),
             **({"lost_launches": dict(self.lost_launches)} if self.lost_launches else {}),
+            **({"noisy_launches": dict(self.noisy_launches)} if self.noisy_launches else {}),
         }
 
 
@@ -109,6 +113,7 @@ def run_summary(
     records: Iterable[RecordFacts],
     usage: Usage | None = None,
     losses: Mapping[str, int] | None = None,
+    noise: Mapping[ResourceNoise, int] | None = None,
 ) -> RunSummary:
     """Aggregate the records of a run.
 
@@ -117,6 +122,7 @@ def run_summary(
         records: One for each attempt.
         usage: Usage of the model provider; None for a run without one.
         losses: Number of launches that were lost, by reason.
+        noise: Number of launches that met a limit, by how.
     """
     facts = list(records)
     attempts = (
@@ -139,6 +145,7 @@ def run_summary(
         pass_at_k=pass_at_each_k(verdicts),
         usage=usage,
         lost_launches=dict(sorted((losses or {}).items())),
+        noisy_launches={kind.value: count for kind, count in sorted((noise or {}).items())},
     )
 
 

@@ -37,6 +37,7 @@ from securebench.run.state.entries import (
     Verified,
     attempt_of,
 )
+from securebench.run.state.resource_noise import ResourceNoise, entry_noise
 
 _SUSPICION_AFTER_CRASH = {
     Reading.TOGETHER: CrashSuspicion.SUSPECTED,
@@ -57,6 +58,8 @@ class RunHistory:
         isolation: Result of the canary, or None.
         ended: The last entry, or None.
         losses: Number of launches that were lost, by reason; each one of a batch counts.
+        noise: Number of launches that met a limit, by how; a Pod of a batch counts once.
+        noisy_launches: Number of launches that met one or several.
     """
 
     attempts: AttemptIndex = field(default_factory=AttemptIndex)
@@ -67,6 +70,8 @@ class RunHistory:
     isolation: IsolationResult | None = None
     ended: RunEnded | None = None
     losses: Counter[str] = field(default_factory=Counter)
+    noise: Counter[ResourceNoise] = field(default_factory=Counter)
+    noisy_launches: int = 0
 
     def apply(self, entry: Entry) -> None:
         """Apply one entry.
@@ -113,6 +118,9 @@ class RunHistory:
         if history.finish is not None:
             raise InvariantViolationError(f"attempt {key} is finished and cannot change")
         self.attempts[key] = _advance(history, entry)
+        noise = entry_noise(entry)
+        self.noise.update(noise)
+        self.noisy_launches += bool(noise)
         if isinstance(entry, LaunchLost):
             self.losses[entry.lost.reason] += 1
 

@@ -20,10 +20,12 @@ from support.build import (
     pod_status,
     question,
     running,
+    supervise_message,
     waiting,
     write_pack,
 )
 from support.operator_world import World
+from support.pod_ends import hand_in
 
 WORKING = pod_status("Running", running("courier"), running("harness"))
 HOPELESS = pod_status("Pending", running("courier"), waiting("harness", "InvalidImageName", "no"))
@@ -154,3 +156,44 @@ def test_of_a_batch_that_ends_with_its_attempts_the_first_launch_has_the_evidenc
     finished = _written(world, uid, "Finished")
     pods = {each["finish"]["key"][0]: (each["evidence"] or {}).get("pod") for each in finished}
     assert pods == {0: verifier, 1: None}
+
+
+def _hand_in(world: World, uid: str, pod: str, throttled: int) -> None:
+    """End a harness Pod well that was held up by its CPU limit in some of 100 periods."""
+    took = supervise_message(cpu_periods=100, cpu_throttled=throttled)
+    courier = ended("courier", message=hand_in(world.root, uid, world.launch(pod), "B"))
+    status = pod_status("Succeeded", courier, ended("harness", message=took))
+    world.cluster.set_pod_status(pod, status)
+    world.wait(5)
+
+
+def _summary(world: World, uid: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((world.root / "runs" / uid / "summary.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize(("throttled", "want"), [(40, 1), (4, None)])
+def test_a_launch_that_met_a_limit_is_counted_though_it_passed(
+    throttled: int, want: int | None, world: World
+) -> None:
+    uid, pod = _begun(world)
+    _hand_in(world, uid, pod, throttled)
+    world.restart()
+    world.observe(None)
+    world.work(uid)
+
+    summary = _summary(world, uid)
+    assert summary["passed"] == 1
+    assert summary.get("noisy_launches") == (want and {"cpu_throttled": want})
+    assert world.run()["status"].get("noisyLaunches") == want
+
+
+def test_a_launch_that_met_a_limit_is_counted_of_a_run_without_its_plan(world: World) -> None:
+    uid, pod = _begun(world)
+    _hand_in(world, uid, pod, throttled=40)
+    world.restart()
+    world.edit(attempts=0)
+    world.observe(None)
+
+    assert world.condition()["reason"] == "InvalidSpec"
+    assert _summary(world, uid)["noisy_launches"] == {"cpu_throttled": 1}

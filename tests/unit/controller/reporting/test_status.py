@@ -8,17 +8,27 @@ from securebench.controller.reporting.run_status import (
     StatusInputs,
     succeeded,
 )
+from securebench.core.sizes import GIB
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.api.outcomes import Outcome
 from securebench.run.api.status import MAX_REASONS
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Finish, Lost
-from securebench.run.state.entries import IsolationResult, LaunchBegun, LaunchLost, RunEnded
+from securebench.run.state.entries import (
+    Finished,
+    IsolationResult,
+    LaunchBegun,
+    LaunchLost,
+    Produced,
+    RunEnded,
+)
+from securebench.run.state.evidence import ContainerEvidence, ContainerUsage, LaunchEvidence
 from securebench.run.state.history import RunHistory, run_history
+from securebench.run.state.resource_noise import ResourceNoise
 from securebench.run.state.tally import task_verdicts
 from securebench.stats.intervals import Estimates, pass_at_each_k, pass_rate
-from support.build import NOW, many_tasks, plan_of
+from support.build import NOW, many_tasks, plan_of, production
 from support.manifest_samples import text_task
 from support.records import SCHEMA
 
@@ -156,6 +166,32 @@ def test_lost_launches_are_counted_by_reason():
         {"reason": "pod_lost", "count": 2},
         {"reason": "image_pull_failed", "count": 1},
     ]
+
+
+def test_launches_that_met_a_limit_are_counted_also_when_they_passed():
+    plan = plan_of(*many_tasks(2))
+    history = run_history(plan, ())
+    slow, full = ContainerUsage(1, 100, 50), ContainerUsage(GIB, 100, 50)
+    for task, usage in ((0, slow), (1, full)):
+        launch = LaunchKey(task, 1, Role.HARNESS, 1)
+        container = ContainerEvidence("harness", limits={"memory": "1Gi"}, usage=usage)
+        evidence = LaunchEvidence("p", containers=(container,))
+        history.apply(LaunchBegun(launch, NOW))
+        history.apply(Produced(launch.attempt_key, production(), NOW, evidence))
+        finish = outcome_of(launch.attempt_key, Outcome.SCORED, passed=True)
+        history.apply(Finished(finish, "a" * 64, NOW))
+    status = running(plan, history)
+    assert status["noisyLaunches"] == 2
+    assert history.noise == {
+        ResourceNoise.CPU_THROTTLED: 2,
+        ResourceNoise.NEAR_MEMORY_LIMIT: 1,
+    }
+    assert (status["lostLaunches"], status["score"]["passed"]) == ([], 2)
+
+
+def test_without_a_launch_that_met_a_limit_nothing_is_said():
+    plan = plan_of(*many_tasks(1))
+    assert "noisyLaunches" not in running(plan, run_history(plan, ()))
 
 
 def test_every_reason_fits():

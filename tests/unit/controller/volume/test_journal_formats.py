@@ -9,7 +9,8 @@ from securebench.controller.volume.journal import Journal, decode, encode, first
 from securebench.run.api.outcomes import Outcome
 from securebench.run.state.attempts import Finish, Lost, Usage
 from securebench.run.state.entries import Finished, LaunchLost, Produced
-from securebench.run.state.evidence import LaunchEvidence
+from securebench.run.state.evidence import ContainerEvidence, ContainerUsage, LaunchEvidence
+from securebench.run.state.resource_noise import ResourceNoise, entry_noise
 from support.build import HARNESS, KEY, NOW, lost_launch
 
 BEFORE_NETWORKS = Path(__file__).parents[3] / "golden/journals/before_networks.jsonl"
@@ -48,6 +49,14 @@ def test_evidence_is_on_the_disk_and_not_in_memory(entry):
     line = whole_line(encode(told, first_link("uid")).removesuffix(b"\n"))
     assert b'"node":"node-1"' in line.body
     assert decode(line.body) == entry
+
+
+def test_what_met_a_limit_is_counted_again_from_the_disk():
+    usage = ContainerUsage(1, cpu_periods=100, cpu_throttled=40)
+    containers = (ContainerEvidence("harness", usage=usage), ContainerEvidence("courier"))
+    told = LaunchLost(lost_launch(), LaunchEvidence("pod-1", containers=containers))
+    line = whole_line(encode(told, first_link("uid")).removesuffix(b"\n"))
+    assert entry_noise(decode(line.body)) == entry_noise(told) == {ResourceNoise.CPU_THROTTLED}
 
 
 def test_a_field_of_a_later_version_is_passed_over():

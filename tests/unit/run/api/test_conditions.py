@@ -174,6 +174,7 @@ def test_the_largest_status_stays_below_32_kib() -> None:
         failed_tasks=("t" * MAX_TASK_ID,) * MAX_FAILED_TASKS,
         failure_reasons=(ReasonCount(reason="r" * 64, count=big),) * MAX_REASONS,
         lost_launches=(LaunchCount(reason="r" * MAX_LOSS_REASON, count=big),) * MAX_LOSSES,
+        noisy_launches=big,
         conditions=conditions,
     )
     assert len(json.dumps(status.to_json()).encode()) < 32 * 1024

@@ -11,6 +11,7 @@ CASES = {
     "a limit that is none": ({"memory_peak_bytes": 980 * MIB}, "much", False, ("980.0 MiB",)),
     "throttled now and then": ({"cpu_periods": 100, "cpu_throttled": 24}, "1Gi", False, ("24 of",)),
     "throttled much": ({"cpu_periods": 100, "cpu_throttled": 25}, "1Gi", True, ("25 of", "near")),
+    "throttled in a moment": ({"cpu_periods": 9, "cpu_throttled": 9}, "1Gi", False, ("9 of",)),
     "never throttled": ({"cpu_periods": 100, "cpu_throttled": 0}, "1Gi", False, ()),
 }
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from securebench.run.records.summary import RecordFacts, record_facts, run_summary
+from securebench.run.state.resource_noise import ResourceNoise
 from support.records import history, record
 
 
@@ -46,6 +47,13 @@ class TestSummary:
 
         assert body["lost_launches"] == {"image_pull_failed": 1, "pod_lost": 2}
         assert "lost_launches" not in run_summary("r", []).to_json("", "")
+
+    def test_launches_that_met_a_limit_are_there_where_there_are_some(self) -> None:
+        noise = {ResourceNoise.NEAR_MEMORY_LIMIT: 2, ResourceNoise.CPU_THROTTLED: 1}
+        body = run_summary("r", [], noise=noise).to_json("", "")
+
+        assert body["noisy_launches"] == {"cpu_throttled": 1, "near_memory_limit": 2}
+        assert "noisy_launches" not in run_summary("r", []).to_json("", "")
 
     def test_several_attempts(self) -> None:
         again = [self.PASSED, self.PASSED, self.FAILED, self.FAILED._replace(passed=True)]
