@@ -32,13 +32,19 @@ class Verdict:
     is_equal: bool
 
 
-def differences(records: Sequence[Record], want: Sequence[Record]) -> list[str]:
-    """Return in words where records are not those of the undisturbed run."""
+def differences(records: Sequence[Record], want: Sequence[Record], *allowed: str) -> list[str]:
+    """Return in words where records are not those of the undisturbed run.
+
+    Args:
+        records: Of the disturbed one.
+        want: Of the undisturbed one.
+        allowed: Fields that may differ, besides times and launches.
+    """
     if [_key(record) for record in records] != [_key(record) for record in want]:
         return [f"records of {[_key(record) for record in records]}"]
     found = []
     for seen, expected in zip(records, want, strict=True):
-        one, other = comparable(seen, LAUNCHES), comparable(expected, LAUNCHES)
+        one, other = (comparable(each, LAUNCHES, *allowed) for each in (seen, expected))
         names = sorted(name for name in one.keys() | other if one.get(name) != other.get(name))
         found += [
             f"{_key(seen)}: {name} is {one.get(name)!r}, not {other.get(name)!r}" for name in names
