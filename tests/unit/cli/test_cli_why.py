@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from securebench.controller.volume.journal import encode_all, first_link
+from securebench.core.clock import rfc3339
 from securebench.core.json_values import object_at, text_at
+from securebench.protocol.launch_waits import encode_waits, shared_waits
 from securebench.run.api.outcomes import Outcome
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.state.attempts import CommandReport, Finish, Lost, PodFacts, VerifierResult
 from securebench.run.state.entries import (
     Entry,
@@ -345,6 +348,32 @@ def test_json_has_one_attempt_a_line(shell: Shell, told: str) -> None:
     assert ends == [("harness", "lost"), ("harness", "captured"), ("verifier", "captured")]
     assert first["launches"][0]["evidence"]["containers"][0]["limits"]["memory"] == "1Gi"
     assert (second["task"], second["task_id"], second["launches"][0]["end"]) == (1, None, "running")
+
+
+UNDER_WAY: dict[str, tuple[float, bool | None, str]] = {
+    "its Pod waits": (60.0, False, "cannot pull b:1"),
+    "its agent waits": (60.0, True, "running, cannot pull b:1"),
+    "it works": (60.0, None, "running"),
+    "it may wait": (1.0, None, "starting"),
+}
+"""Age of a launch, whether its container has begun of which a wait is told, and what is shown."""
+
+
+@pytest.mark.parametrize("name", UNDER_WAY)
+@pytest.mark.parametrize("command", [("results", "--why"), ("why", "#1")], ids=lambda it: it[0])
+def test_a_launch_under_way_says_what_it_waits_for(
+    command: tuple[str, str], name: str, shell: Shell, finished: str
+) -> None:
+    age, has_begun, want = UNDER_WAY[name]
+    begun_at = float(int(time.time() - age))
+    folder = _journal(shell, [LaunchBegun(UNFINISHED, begun_at)])
+    pods = [] if has_begun is None else [pod_name(folder.name, UNFINISHED)]
+    waits = encode_waits(shared_waits({("cannot pull b:1", bool(has_begun)): pods}))
+    (folder / "launch-waits.json").write_text(json.dumps(waits))
+
+    shown = shell(command[0], finished, command[1]).stdout.splitlines()
+
+    assert shown[1] == f"  harness launch 1 at {rfc3339(begun_at)}: {want}"
 
 
 @pytest.mark.parametrize("words", [("a",), ("-o", "xml"), ("--why", "-o", "xml")])

@@ -14,6 +14,7 @@ from securebench.client.output_formats import OutputForm, print_objects
 from securebench.client.volume.connection import ClusterTarget, open_connection
 from securebench.client.volume.link import OperatorLink
 from securebench.client.volume.watch_answers import FoundLaunches
+from securebench.client.watch.in_flight import STARTING_SECONDS
 from securebench.core.clock import rfc3339
 from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import number_at, object_at, objects_at, text_at
@@ -29,6 +30,9 @@ from securebench.run.observe.launches import (
 from securebench.run.observe.resource_noise import is_killed_for_memory, usage_text
 
 Fields = Mapping[str, object]
+
+_RUNNING = "running"
+"""The ``end`` of a launch that has none in the journal."""
 
 _CUTS: Mapping[str, str] = {"lost": "was lost", "ended": "ended"}
 """What cut the last stage of a launch short, by ``end``."""
@@ -55,7 +59,8 @@ async def _why(run: str, task: str, form: OutputForm, target: ClusterTarget) -> 
         if form.is_data:
             print_objects([attempt], form)
         else:
-            sys.stdout.writelines(f"{printable(line)}\n" for line in attempt_lines(attempt, pods))
+            lines = attempt_lines(attempt, pods, found.now)
+            sys.stdout.writelines(f"{printable(line)}\n" for line in lines)
     for note in launch_notes(found.attempts):
         print_note(note)
     if not found.attempts:
@@ -73,16 +78,17 @@ async def _found(link: OperatorLink, uid: str, task: str) -> FoundLaunches:
     return await link.get_launches(uid, task)
 
 
-def attempt_lines(attempt: Fields, pods: Mapping[str, Fields]) -> Iterator[str]:
+def attempt_lines(attempt: Fields, pods: Mapping[str, Fields], now: float) -> Iterator[str]:
     """Yield one line about an attempt and some about each of its launches.
 
     Args:
         attempt: As ``get-launches`` sends it.
         pods: Evidence of the Pods that launches share, by ``batch_name``.
+        now: The operator's clock, seconds since the epoch.
     """
     yield attempt_line(attempt)
     for launch in launches_of(attempt):
-        yield f"  {launch_line(launch)}"
+        yield f"  {launch_line(launch, now)}"
         evidence = object_at(launch, "evidence") or pods.get(batch_name(launch), {})
         yield from (f"    {line}" for line in _evidence_lines(launch, evidence))
 
@@ -120,13 +126,27 @@ def _end_of_attempt(attempt: Fields) -> str:
     return ": ".join(dict.fromkeys(filter(None, [end, *words])))
 
 
-def launch_line(launch: Fields) -> str:
-    """Return how a launch ended."""
+def launch_line(launch: Fields, now: float) -> str:
+    """Return how a launch ended, or what it does or waits for.
+
+    Args:
+        launch: As ``get-launches`` sends it.
+        now: The operator's clock, seconds since the epoch.
+    """
     begun = number_at(launch, "begun_at")
     since = f" at {rfc3339(begun)}" if begun is not None else ""
     words = [text_at(launch, key) for key in ("reason", "message")]
-    end = ": ".join(filter(None, [text_at(launch, "end"), *words, _exit(launch)]))
+    end = ": ".join(filter(None, [_state(launch, now), *words, _exit(launch)]))
     return f"{launch.get('role')} launch {launch.get('launch')}{since}: {end}"
+
+
+def _state(launch: Fields, now: float) -> str:
+    """Return the ``end`` of a launch; of one without an end what it waits for, if it does."""
+    end, wait = text_at(launch, "end"), text_at(launch, "wait")
+    if wait:
+        return f"{end}, {wait}" if launch.get("has_begun") is True else wait
+    is_young = now - (number_at(launch, "begun_at") or 0.0) < STARTING_SECONDS
+    return "starting" if end == _RUNNING and is_young and "read_at" not in launch else end
 
 
 def _exit(launch: Fields) -> str:

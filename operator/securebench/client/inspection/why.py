@@ -113,7 +113,7 @@ def _lines(found: _Explained, form: OutputForm) -> Iterator[str]:
         yield attempt_line(attempt)
         launches = launches_of(attempt)
         for launch in launches if form is OutputForm.WIDE else launches[-1:]:
-            yield f"  {launch_line(launch)}"
+            yield f"  {launch_line(launch, found.launches.now)}"
         yield f"  what was printed: securebench logs {state.name} {_task_name(attempt)}"
     more = len(failed) - _MAX_LINES + found.launches.left_out
     if more > 0:

@@ -6,6 +6,7 @@ therefore bounded, and digests are verified on both sides.
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -36,7 +37,7 @@ from securebench.core.errors import (
     TooLargeError,
     TransientClusterError,
 )
-from securebench.core.json_values import text_at
+from securebench.core.json_values import number_at, text_at
 from securebench.protocol.audit_result import AuditResult
 from securebench.protocol.exec_calls import (
     NEAR_LIMITS,
@@ -249,7 +250,9 @@ class OperatorLink:
         if len(reply.stdout) != _number(reply.answer, "sent"):
             raise TransientClusterError("the launches arrived incomplete")
         attempts = tuple(map(decode_object, reply.stdout.decode().splitlines()))
-        return FoundLaunches(attempts, _number(reply.answer, "left_out"))
+        now = number_at(reply.answer, "now")
+        left_out = _number(reply.answer, "left_out")
+        return FoundLaunches(attempts, left_out, math.inf if now is None else now)
 
     async def get_active(self, uid: str) -> ActiveAttempts:
         """Return where the attempts in flight of a run are, as the journal has it.
@@ -262,8 +265,7 @@ class OperatorLink:
         if len(reply.stdout) != _number(reply.answer, "sent"):
             raise TransientClusterError("the attempts in flight arrived incomplete")
         attempts = tuple(map(decode_object, reply.stdout.decode().splitlines()))
-        now = reply.answer.get("now")
-        return ActiveAttempts(attempts, float(now) if isinstance(now, int | float) else 0.0)
+        return ActiveAttempts(attempts, number_at(reply.answer, "now") or 0.0)
 
     async def list_tasks(self, uid: str) -> list[str]:
         """Return the ids of all rows of a run's pack, in pack order.

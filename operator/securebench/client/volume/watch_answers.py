@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -14,10 +15,13 @@ class FoundLaunches(NamedTuple):
     Args:
         attempts: As docs/reference/protocol.md describes them.
         left_out: How many more there are, which made the answer too large.
+        now: The operator's clock, seconds since the epoch; infinite if an earlier operator does
+            not tell it.
     """
 
     attempts: tuple[Mapping[str, object], ...]
     left_out: int
+    now: float = math.inf
 
 
 class ActiveAttempts(NamedTuple):

@@ -19,7 +19,7 @@ _TROUBLE_SECONDS = 15.0
 _SHARE = 10
 """A pause lasts at least so many times as long as the answer took, because of long journals."""
 
-_STARTING_SECONDS = 5.0
+STARTING_SECONDS = 5.0
 """A launch that is younger may wait: the operator does not tell short waits."""
 
 _HARNESS: Final = "harness"
@@ -137,6 +137,6 @@ def _step(fields: Mapping[str, object], seconds: float) -> str:
         return wait if step == _HARNESS else f"{_FOR_CHECK}: {wait}"
     if wait:
         return f"{words}, {wait}"
-    if step in {_HARNESS, _VERIFIER} and seconds < _STARTING_SECONDS:
+    if step in {_HARNESS, _VERIFIER} and seconds < STARTING_SECONDS:
         return f"{words} starting"
     return f"{words} after {reason}" if reason else words

@@ -37,9 +37,9 @@ def watch_answer(
     folder = root / layout.run_folder(uid)
     match [operation, *words]:
         case [Operation.GET_LAUNCHES, "", exec_calls.NEAR_LIMITS]:
-            return get_launches(folder, "", sink, with_noisy=True)
+            return get_launches(folder, "", SystemClock().now(), sink, with_noisy=True)
         case [Operation.GET_LAUNCHES, *task] if len(task) <= 1:
-            return get_launches(folder, "".join(task), sink)
+            return get_launches(folder, "".join(task), SystemClock().now(), sink)
         case [Operation.GET_LIVE, *marks]:
             return get_live(folder, marks, sink)
         case [Operation.GET_ACTIVE]:

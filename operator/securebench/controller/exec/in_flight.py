@@ -16,12 +16,11 @@ from securebench.controller.exec.journal_entries import (
     entry_numbers,
     journal_entries,
 )
-from securebench.controller.volume.launch_waits import read_launch_waits
+from securebench.controller.exec.told_waits import begun_pod, told_waits, wait_fields
 from securebench.core.json_values import object_at, text_at
 from securebench.protocol.exec_calls import MAX_ANSWER_BYTES
 from securebench.protocol.journal_lines import EntryName
-from securebench.protocol.launch_waits import SharedWait
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
+from securebench.run.plan.keys import AttemptKey, Role
 
 Answer = dict[str, object]
 Fields = dict[str, object]
@@ -45,9 +44,9 @@ def get_active(folder: Path, now: float, sink: IO[bytes]) -> Answer:
     """
     sent, left_out, size = 0, 0, 0
     active = _active(folder)
-    waits = {pod: wait for wait in read_launch_waits(folder) for pod in wait.pods}
+    waits = told_waits(folder)
     for _, fields in sorted(active.items()):
-        wait = _wait(waits.get(str(fields.pop(_POD, ""))))
+        wait = wait_fields(waits.get(str(fields.pop(_POD, ""))))
         line = json.dumps({**fields, **wait}, sort_keys=True).encode() + b"\n"
         if size + len(line) > MAX_ANSWER_BYTES:
             left_out += 1
@@ -72,18 +71,13 @@ def _active(folder: Path) -> dict[AttemptKey, Fields]:
     return active
 
 
-def _wait(wait: SharedWait | None) -> Fields:
-    """Return what is said of a launch that waits."""
-    return {} if wait is None else {"wait": wait.message, "has_begun": wait.has_begun}
-
-
 def _step(kind: str, entry: Mapping[str, object], uid: str) -> Fields:
     """Return what an entry says of the step; what it does not say stays as it was."""
     match kind:
         case EntryName.LAUNCH_BEGUN:
             *_, role, launch = entry_numbers(entry, "launch")
             found = {"step": _RUNNING.get(str(role)), "launch": launch, "since": entry.get("at")}
-            return {**found, _POD: _pod(entry, uid)}
+            return {**found, _POD: begun_pod(entry, uid)}
         case EntryName.READ_BEGUN:
             return {"step": "reading", "since": entry.get("at")}
         case EntryName.PRODUCED:
@@ -94,11 +88,3 @@ def _step(kind: str, entry: Mapping[str, object], uid: str) -> Fields:
             lost = object_at(entry, "lost")
             return {"step": "lost", "since": lost.get("at"), "reason": text_at(lost, "reason")}
     return {}
-
-
-def _pod(entry: Mapping[str, object], uid: str) -> str:
-    """Return the name of the Pod of a launch that begins, which may be that of its batch."""
-    match entry_numbers(entry, "batch") or entry_numbers(entry, "launch"):
-        case [int(task), int(attempt), str(role), int(launch)]:
-            return pod_name(uid, LaunchKey(task, attempt, Role(role), launch))
-    return ""

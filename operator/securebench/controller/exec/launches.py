@@ -1,7 +1,8 @@
 """The launches of a run's attempts as its journal has them, for testers.
 
 Only a part of the journal leaves the volume: nothing that a verifier said or an agent printed. What
-went wrong is quoted from the record, which is redacted.
+went wrong is quoted from the record, which is redacted. What a launch waits for that runs according
+to the journal is in a file that the run's loop keeps.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from securebench.controller.exec.journal_entries import (
     entry_attempt,
     entry_numbers,
     journal_entries,
 )
+from securebench.controller.exec.told_waits import begun_pod, told_waits, wait_fields
 from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at, object_in, text_at
 from securebench.protocol.exec_calls import MAX_ANSWER_BYTES
@@ -41,19 +43,26 @@ _COMMAND_FIELDS = ("exit_code", "timed_out", "duration_seconds", "phase", "memor
 _RESULTS: Mapping[str, str] = {EntryName.PRODUCED: "production", EntryName.VERIFIED: "verification"}
 
 
-def get_launches(folder: Path, wanted: str, sink: IO[bytes], *, with_noisy: bool = False) -> Answer:
+_POD: Final = "pod"
+"""Name of the Pod of a launch that was begun; the answer leaves it out."""
+
+
+def get_launches(
+    folder: Path, wanted: str, now: float, sink: IO[bytes], *, with_noisy: bool = False
+) -> Answer:
     """Send one JSON line for each attempt with its launches, in the order of the pack.
 
     Args:
         folder: The run's folder.
         wanted: Id of a task, or ``#`` and its index from 0; empty for all attempts that have no
             passing verdict.
+        now: Seconds since the epoch.
         sink: Where the lines go.
         with_noisy: Whether attempts that passed are among all if a launch of theirs met a limit;
             they come last.
 
     Returns:
-        ``attempts`` sent, and ``left_out`` because the answer would be too large.
+        ``attempts`` sent, ``left_out`` because the answer would be too large, and ``now``.
 
     Raises:
         InvalidInputError: There is no such task.
@@ -70,6 +79,7 @@ def get_launches(folder: Path, wanted: str, sink: IO[bytes], *, with_noisy: bool
         # The others must fit.
         attempts = dict(sorted(attempts.items(), key=lambda item: item[1]["passed"] is True))
     _lend_evidence(found, attempts)
+    _tell_waits(folder, found)
     for key, attempt in attempts.items():
         line = json.dumps({**attempt, "launches": found[key]}, sort_keys=True).encode() + b"\n"
         if size + len(line) > MAX_ANSWER_BYTES:
@@ -79,7 +89,7 @@ def get_launches(folder: Path, wanted: str, sink: IO[bytes], *, with_noisy: bool
         sent, size = sent + 1, size + len(line)
     if wanted and not sent:
         raise InvalidInputError(f"the run has launched no task {wanted!r}")
-    return {"attempts": sent, "left_out": left_out, "sent": size}
+    return {"attempts": sent, "left_out": left_out, "sent": size, "now": now}
 
 
 def _is_wanted(attempt: Fields, wanted: str) -> bool:
@@ -109,6 +119,20 @@ def _lend_evidence(found: Mapping[AttemptKey, list[Fields]], sent: Collection[At
             lent.add(first)
 
 
+def _tell_waits(folder: Path, found: Mapping[AttemptKey, list[Fields]]) -> None:
+    """Say of launches that run according to the journal what they wait for.
+
+    Args:
+        folder: The run's folder.
+        found: The launches of all attempts; changed.
+    """
+    waits = told_waits(folder)
+    for launch in (each for launches in found.values() for each in launches):
+        wait = waits.get(str(launch.pop(_POD)))
+        if launch["end"] == "running" and "read_at" not in launch:
+            launch.update(wait_fields(wait))
+
+
 def _attempt(folder: Path, key: AttemptKey) -> Fields:
     """Return what an attempt's record says of its end; empty values before there is one."""
     path = folder / TASKS / str(key.task) / "attempts" / str(key.attempt) / RECORD
@@ -130,7 +154,7 @@ def _launches(folder: Path) -> dict[AttemptKey, list[Fields]]:
             continue
         launches = found.setdefault(key, [])
         if kind == EntryName.LAUNCH_BEGUN:
-            launches.append(_begun(entry))
+            launches.append(_begun(entry, folder.name))
         elif launches:
             _continue(launches, kind, entry)
     return {key: launches for key, launches in found.items() if launches}
@@ -158,7 +182,7 @@ def _evidence(entry: Mapping[str, object]) -> Fields:
     return {"evidence": entry["evidence"]} if entry.get("evidence") else {}
 
 
-def _begun(entry: Mapping[str, object]) -> Fields:
+def _begun(entry: Mapping[str, object], uid: str) -> Fields:
     *_, role, number = entry_numbers(entry, "launch")
     return {
         "role": role,
@@ -166,6 +190,7 @@ def _begun(entry: Mapping[str, object]) -> Fields:
         "begun_at": entry.get("at"),
         "batch": entry.get("batch"),
         "end": "running",
+        _POD: begun_pod(entry, uid),
     }
 
 

@@ -96,11 +96,19 @@ def test_attempts_in_pack_order_without_what_a_verifier_said(root: Path) -> None
 
 def waits_of(root: Path, waits: object, *entries: Entry) -> list[object]:
     """Return what is said of attempts in flight while the run's loop tells some waits."""
+    tell_waits(root, waits, *entries)
+    lines = map(json.loads, call(root, "get-active", UID).stdout.splitlines())
+    return list(map(said_wait, lines))
+
+
+def tell_waits(root: Path, waits: object, *entries: Entry) -> None:
     path = root / "runs" / UID / "launch-waits.json"
     path.write_bytes(waits if isinstance(waits, bytes) else json.dumps(waits).encode())
     active(root, *entries)
-    lines = map(json.loads, call(root, "get-active", UID).stdout.splitlines())
-    return [(line.get("wait"), line.get("has_begun"), "pod" in line) for line in lines]
+
+
+def said_wait(line: dict[str, object]) -> tuple[object, ...]:
+    return (line.get("wait"), line.get("has_begun"), "pod" in line)
 
 
 def of_pods(*launches: LaunchKey, **fields: object) -> object:
@@ -132,6 +140,25 @@ def test_what_a_launch_waits_for(
     root: Path, waits: object, entries: tuple[Entry, ...], want: list[object]
 ) -> None:
     assert waits_of(root, waits, *entries) == want
+
+
+@pytest.mark.parametrize(("waits", "entries", "want"), WAITS.values(), ids=WAITS)
+def test_what_the_last_launch_of_an_attempt_waits_for(
+    root: Path, waits: object, entries: tuple[Entry, ...], want: list[object]
+) -> None:
+    tell_waits(root, waits, *entries)
+
+    reply = call(root, "get-launches", UID)
+
+    attempts = map(json.loads, reply.stdout.splitlines())
+    assert [said_wait(each["launches"][-1]) for each in attempts] == want
+    assert isinstance(reply.answer["now"], float)
+
+
+def test_a_launch_that_has_ended_waits_for_nothing(root: Path) -> None:
+    tell_waits(root, of_pods(HARNESS, VERIFIER), BEGUN, PRODUCED, CHECKED, VERIFIED)
+    (attempt,) = map(json.loads, call(root, "get-launches", UID).stdout.splitlines())
+    assert [said_wait(each) for each in attempt["launches"]] == [(None, None, False)] * 2
 
 
 def test_the_tasks_of_the_frozen_pack(root: Path) -> None:
