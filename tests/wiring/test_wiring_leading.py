@@ -12,18 +12,22 @@ from securebench.controller.process.leading import LOST_EXIT_CODE
 from securebench.core.names import OPERATOR_LEASE
 
 SCRIPT = """
-import asyncio, json, os, signal, sys
+import asyncio, json, os, signal, sys, time
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from securebench.cluster.port import ObjectKind
 from securebench.controller.leadership.lease import LeaseRecord, lease_manifest
-from securebench.controller.process import leading
+from securebench.controller.process import health, leading
+from securebench.controller.runtime import volume_calls
 from securebench.controller.volume import lead
 from support.build import settings_of
 from support.fake_cluster import FakeCluster
 
 case, root = sys.argv[1], Path(sys.argv[2])
-times = {"lease_seconds": 2, "renew_seconds": 1.0, "retry_seconds": 0.1}
+lease_seconds, renew_seconds = (60, 50.0) if case == "silent" else (2, 1.0)
+times = {
+    "lease_seconds": lease_seconds, "renew_seconds": renew_seconds, "retry_seconds": 0.1
+}
 settings = settings_of(root, leadership=times, health_port=0, metrics_port=0)
 cluster = FakeCluster()
 
@@ -54,6 +58,16 @@ if case == "flaky":
 
     lead.fsync_folder, leading.VOLUME_RETRY_SECONDS = flaky, 0.1
 
+if case == "silent":
+    highest_epoch = leading.highest_epoch
+
+    def silent(root):
+        time.sleep(1)
+        return highest_epoch(root)
+
+    leading.highest_epoch = silent
+    health.TURN_SECONDS = volume_calls.ANSWER_SECONDS = 0.1
+
 leading.connect = connected
 with suppress(asyncio.CancelledError):
     asyncio.run(leading.run_when_leader(settings, work))
@@ -69,6 +83,7 @@ WORKS = ["works", 1, ["1"]]
         ("lost", LOST_EXIT_CODE, [WORKS]),
         ("done", 0, [WORKS, ""]),
         ("flaky", 0, [WORKS, ""]),
+        ("silent", 0, [WORKS, ""]),
         ("standby", 0, ["another_1"]),
     ],
 )
@@ -85,3 +100,4 @@ def test_the_process_works_while_it_leads_and_no_longer(tmp_path, case, code, wa
     assert done.returncode == code
     assert ("another_1 has the Lease, epoch 2" in done.stderr) is (case == "lost")
     assert ("Input/output error; tried again" in done.stderr) is (case == "flaky")
+    assert ("results volume has not answered" in done.stderr) is (case == "silent")

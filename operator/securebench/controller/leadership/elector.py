@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import NoReturn
 
@@ -22,6 +22,9 @@ from securebench.core.errors import ClusterError, LeadershipLostError, LeaseOver
 from securebench.core.names import OPERATOR_LEASE
 
 logger = logging.getLogger(__name__)
+
+InThread = Callable[[Callable[[], int]], Awaitable[int]]
+"""Makes a call that blocks in a thread, and returns what it returns."""
 
 
 class Elector:
@@ -68,18 +71,21 @@ class Elector:
     def _ends_at(self) -> float:
         return self._renewed_at + self._renew_seconds
 
-    async def acquire(self, highest: Callable[[], int]) -> int:
+    async def acquire(
+        self, highest: Callable[[], int], in_thread: InThread = asyncio.to_thread
+    ) -> int:
         """Wait until the Lease is this operator's.
 
         Args:
             highest: Returns the highest epoch that left traces on the volume; blocks. A Lease that
                 was deleted begins to count behind it.
+            in_thread: Calls it.
 
         Returns:
             The epoch: higher than that of every earlier leader.
         """
         said = ""
-        while not await self._is_acquired(highest):
+        while not await self._is_acquired(highest, in_thread):
             waits_for = self._seen.holder if self._seen is not None else ""
             if waits_for and waits_for != said:
                 logger.info("standby: %s leads", waits_for)
@@ -128,14 +134,14 @@ class Elector:
 
     # Acquire
 
-    async def _is_acquired(self, highest: Callable[[], int]) -> bool:
+    async def _is_acquired(self, highest: Callable[[], int], in_thread: InThread) -> bool:
         try:
-            return await self._try(highest)
+            return await self._try(highest, in_thread)
         except (ClusterError, OSError) as error:
             logger.warning("the Lease cannot be acquired: %s; tried again", error)
             return False
 
-    async def _try(self, highest: Callable[[], int]) -> bool:
+    async def _try(self, highest: Callable[[], int], in_thread: InThread) -> bool:
         raw = await self._cluster.get(ObjectKind.LEASE, OPERATOR_LEASE)
         began, record = self._elapsed(), LeaseRecord("", 0, 0)
         if raw is not None:
@@ -143,7 +149,7 @@ class Elector:
             if not may_take(record, self.holder, self._unchanged_seconds(record)):
                 return False
         now = micro_time(self._clock.now())
-        epoch = max(record.epoch, await asyncio.to_thread(highest)) + 1
+        epoch = max(record.epoch, await in_thread(highest)) + 1
         own = LeaseRecord(self.holder, epoch, self._lease_seconds, now, now)
         return self._take(await self._write(own, raw), own, began)
 
