@@ -98,6 +98,41 @@ def refused_status(
     )
 
 
+def with_outage(
+    reason: SuiteReason, message: str, conditions: Sequence[Condition], generation: int, now: float
+) -> tuple[Condition, ...]:
+    """Return the conditions of a suite in the middle of a pass that something holds up.
+
+    Args:
+        reason: What holds it up.
+        message: The same in words.
+        conditions: As they were; those that kstatus does not read stay.
+        generation: Generation of the spec.
+        now: Seconds since the epoch.
+    """
+    updates = _kstatus(ConditionStatus.FALSE, reason, message, is_stalled=False)
+    return set_conditions(conditions, updates, observed_generation=generation, now=now)
+
+
+def restored(
+    before: Iterable[Condition], conditions: Iterable[Condition], now: float
+) -> tuple[Condition, ...]:
+    """Return conditions as they were before others took their place for a while.
+
+    Args:
+        before: As they were.
+        conditions: As they are.
+        now: Seconds since the epoch; becomes the transition time where the status changes.
+    """
+    status = {each.type: each.status for each in conditions}
+    return tuple(
+        each
+        if status.get(each.type) is each.status
+        else each.model_copy(update={"last_transition_time": rfc3339(now)})
+        for each in before
+    )
+
+
 def _with(
     conditions: Sequence[Condition], updates: Iterable[ConditionUpdate], generation: int, now: float
 ) -> tuple[Condition, ...]:

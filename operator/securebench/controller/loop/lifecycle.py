@@ -14,6 +14,7 @@ from securebench.controller.loop.slots import RunSlots, SlotAdmission
 from securebench.controller.loop.unplanned_end import UnplannedEnd
 from securebench.controller.reporting.outages import OUTAGES, outage_reason
 from securebench.controller.reporting.publish import Publisher
+from securebench.controller.reporting.volume_silence import tell_while_late
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.latest_spec import LatestSpec
 from securebench.controller.runtime.log_run import log_as_run
@@ -49,9 +50,6 @@ RESTART_LIMIT_SECONDS = 60.0
 """Back-off of a run loop that ended with an error; doubled each time up to the limit. A run whose
 back-off has reached the limit gives its slot to others meanwhile; one that has begun does not queue
 for another."""
-
-LOOK_SECONDS = 1.0
-"""Between two looks whether a call to the volume still lasts that the status tells of."""
 
 INPUT_POLL_SECONDS = 2.0
 """Polling interval for a ConfigMap, a Secret or a folder that a new run names. For an image that
@@ -97,7 +95,7 @@ class RunLifecycle:
         """Return when the run is deleted, or has ended and its status covers the latest spec."""
         log_as_run(self._run.name, self._run.uid)
         call_volume_as(self._calls)
-        telling = asyncio.create_task(self._tell_of_volume(), name="late calls to the volume")
+        telling = asyncio.create_task(tell_while_late(self._calls, self._is_volume_late))
         try:
             await self._run_until_over()
         except RunGoneError as error:
@@ -107,15 +105,8 @@ class RunLifecycle:
             self._context.capacity.unregister(self._run.uid)
             self._gate.leave()
 
-    async def _tell_of_volume(self) -> None:
-        """Tell of calls to the volume that hang, also while all else of the run waits for them."""
-        while True:
-            if await self._is_volume_late():
-                await asyncio.sleep(LOOK_SECONDS)
-            else:
-                await self._calls.wait_until_late()
-
     async def _is_volume_late(self) -> bool:
+        """Tell of a call to the volume that is late; return whether to look again in a moment."""
         try:
             return await self._publisher.tell_of_volume()
         except RunGoneError:

@@ -68,7 +68,7 @@ class Publisher:
         self.written: Raw = {}
         self._stored: Raw = {"status": run.status}
         self._writing = asyncio.Lock()
-        self._silence = VolumeSilence(calls, context.clock)
+        self._silence = VolumeSilence(calls, context.clock, "run")
         self._said = succeeded(Reason.STARTING, "")
         self._is_silence_told = self._is_over = False
 
@@ -97,7 +97,7 @@ class Publisher:
         silence = self._silence.finding()
         if self._is_over or (silence is None and not self._is_silence_told):
             return False
-        findings = [silence or self._said, *self._base_conditions(None)]
+        findings = [_silent(silence) or self._said, *self._base_conditions(None)]
         status = self._conditions_only(findings)
         if not is_already_stored(self._stored, status):
             await self._write(status, findings)
@@ -178,7 +178,7 @@ class Publisher:
         """Return what ``Succeeded`` says of a run that is not over: a silent volume comes first."""
         self._said, silence = finding, self._silence.finding()
         self._is_silence_told = self._is_silence_told or silence is not None
-        return silence or finding
+        return _silent(silence) or finding
 
     def _conditions_only(self, findings: Sequence[ConditionUpdate]) -> Raw:
         return self._builder.status_without_plan(self._inputs(findings), is_over=False)
@@ -237,6 +237,10 @@ def sealed(unsigned: str) -> ConditionUpdate:
     return ConditionUpdate(
         ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED, message
     )
+
+
+def _silent(found: WaitReason | None) -> ConditionUpdate | None:
+    return None if found is None else succeeded(found.reason, found.message)
 
 
 def _under_way(wait_reason: WaitReason | None) -> ConditionUpdate:

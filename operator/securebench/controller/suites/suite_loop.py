@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 
 from securebench.cluster.port import AlreadyExists, ObjectKind
 from securebench.controller.admission.policy_from_settings import limits, overlays
 from securebench.controller.reporting.outages import OUTAGES, outage_reason
+from securebench.controller.reporting.volume_silence import tell_while_late
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.loop_tasks import is_gone
 from securebench.controller.runtime.retry_queue import RetryQueue
-from securebench.controller.runtime.volume_calls import bulk_on_volume, on_volume
+from securebench.controller.runtime.volume_calls import (
+    OPERATOR_CALLS,
+    VolumeCalls,
+    bulk_on_volume,
+    call_volume_as,
+    on_volume,
+)
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.suites.gate_evaluator import GateEvaluator
 from securebench.controller.suites.pack_reader import PackReader
@@ -62,7 +70,8 @@ class SuiteLoop:
         self._packs = PackReader(context)
         self._runs = RunObserver(context, suite.name)
         self._gates = GateEvaluator(context, suite.name)
-        self._publisher = SuitePublisher(context, suite)
+        self._calls = VolumeCalls(OPERATOR_CALLS)
+        self._publisher = SuitePublisher(context, suite, self._calls)
         self._wake = Wake(context.clock)
         self._cells = CellsByState()
         self._read_packs_at: float | None = None
@@ -84,9 +93,12 @@ class SuiteLoop:
 
     async def run(self) -> None:
         """Work on the suite until it is gone or the task is cancelled."""
+        call_volume_as(self._calls)
+        telling = asyncio.create_task(tell_while_late(self._calls, self._is_volume_late))
         try:
             await self._run()
         finally:
+            telling.cancel()
             self._cells.set(Counter())
 
     async def forget(self) -> None:
@@ -116,6 +128,14 @@ class SuiteLoop:
                 retries.retry(uid)
                 await self._refuse(SuiteReason(reason), f"{message}; tried again")
             await self._wake.wait([due], [retries.next_after(self._clock.monotonic())])
+
+    async def _is_volume_late(self) -> bool:
+        """Tell of a call to the volume that is late; return whether to look again in a moment."""
+        try:
+            return await self._publisher.tell_of_volume(self._suite)
+        except ClusterError as error:
+            logger.warning("status of suite %s was not written: %s", self.name, error)
+            return True
 
     async def report_failure(self, error: Exception) -> None:
         """Publish that a defect of the operator ended the loop, which starts again."""

@@ -208,13 +208,14 @@ def lasting_words(message: str) -> str:
     return _AGE.sub("", message.partition(_BEFORE)[0])
 
 
-def volume_silent(since: float) -> WaitReason:
-    """Return what a run waits for whose call to the results volume does not return.
+def volume_silent(since: float, who: str) -> WaitReason:
+    """Return what a run or a suite waits for whose call to the results volume does not return.
 
     Args:
         since: When the call began, seconds since the epoch.
+        who: ``run`` or ``suite``.
     """
-    message = f"{VOLUME_SILENT} since {rfc3339(since)}; the run goes on by itself once it does"
+    message = f"{VOLUME_SILENT} since {rfc3339(since)}; the {who} goes on by itself once it does"
     return WaitReason(Reason.STORAGE_UNAVAILABLE, message)
 
 
