@@ -49,7 +49,7 @@ class WaitsFile:
             observed: The input of a pass.
             live: Pods of live launches after it.
         """
-        if self._written == () and not live.starting and not observed.network.provider.longest:
+        if self._written == () and _is_quiet(observed, live):
             self._due_at = None
             return
         now = self._clock.monotonic()
@@ -80,3 +80,9 @@ class WaitsFile:
         except OSError as error:
             logger.warning("what the launches of a run wait for cannot be written: %s", error)
             self._next_at = self._due_at = self._clock.monotonic() + RETRY_SECONDS
+
+
+def _is_quiet(observed: ObservedState, live: LaunchPods) -> bool:
+    """Whether no launch can wait for anything."""
+    network = observed.network
+    return not live.starting and network.is_gateway_ready and not network.provider.longest

@@ -68,8 +68,9 @@ def reconcile(
     is_probing = _is_probing(observed, controls)
     deletions = (*_pod_deletions(cache), *(() if is_probing else _probe_deletions(cache)))
     repeats = dict.fromkeys(_in_order(cache.repeats))
+    network = _network_step(cache, observed, controls, is_probing=is_probing)
     decision = RunDecision(
-        network=_network_step(cache, observed, controls, is_probing=is_probing),
+        network=network,
         lost=_in_order(cache.lost),
         begin=tuple(pod[0] for pod in launches.pods if len(pod) == 1),
         batches=tuple(pod for pod in launches.pods if len(pod) > 1),
@@ -78,7 +79,9 @@ def reconcile(
         finishes=_in_order(cache.finishes),
         deletions=deletions,
         halt=controls.halt,
-        wait_reason=joined(_waits(cache, observed, controls, launches.usage)),
+        wait_reason=joined(
+            _waits(cache, _with_memory(observed, network), controls, launches.usage)
+        ),
         usage=launches.usage,
     )
     is_over = observed.history.open == 0 and not deletions and observed.writes.is_idle
@@ -112,6 +115,14 @@ def _effective_controls(
         stopped = replace(controls, halt=Halt.STOPPED, is_yielding=False)
         return stopped, CancelCause(message=message)
     return controls, stop_cause(controls.stop)
+
+
+def _with_memory(observed: ObservedState, step: NetworkStep) -> ObservedState:
+    """Return the input with what a step remembers of the gateway: nothing else may wake the run."""
+    if step.gateway is None:
+        return observed
+    network = replace(observed.network, gateway_memory=step.gateway.memory)
+    return replace(observed, network=network)
 
 
 def _waits(

@@ -17,11 +17,12 @@ from securebench.protocol.launch_waits import SharedWait, decode_waits
 from securebench.run.observe.pods import pod_view
 from support.build import UNSCHEDULABLE, pod_status, question, running, waiting, write_pack
 from support.operator_world import opened
-from unit.controller.loop.test_provider_waits import WORDS, tell, two_agents
+from unit.controller.loop.test_provider_waits import WORDS, events, tell, two_agents
 from unit.controller.loop.test_provider_waits import waiting as provider_waiting
 from unit.controller.loop.test_queue import QueueWorld
 
 TOLD_SECONDS = 5.0
+NOT_READY = {"type": "Ready", "status": "False"}
 WORKS = pod_status("Running", running("harness"))
 
 
@@ -182,3 +183,23 @@ def test_an_agent_whose_provider_makes_it_wait_says_so(tmp_path):
         first, second = steps(world)
         assert first == "agent"
         assert second.startswith(f"agent, {WORDS}: since 2026-")
+
+
+GATEWAY_GONE = "gateway Pod sb-000000010000-gateway-1: it runs and is not ready"
+
+
+def test_a_gateway_that_is_not_ready_any_more_is_told_of_everywhere(tmp_path):
+    with two_agents(tmp_path) as world:
+        (gateway,) = (name for name in world.pods() if "gateway" in name)
+        ready = world.cluster.objects(ObjectKind.POD)[gateway]["status"]
+        not_ready = pod_status("Running", running("gateway"), conditions=[NOT_READY])
+        world.cluster.set_pod_status(gateway, not_ready)
+        world.wait(TOLD_SECONDS)
+        condition = world.condition()
+        assert (condition["reason"], condition["message"]) == ("GatewayStarting", GATEWAY_GONE)
+        assert GATEWAY_GONE in events(world)
+        assert steps(world) == ["agent, the run's gateway is not ready"] * 2
+        world.cluster.set_pod_status(gateway, ready)
+        world.wait(TOLD_SECONDS)
+        assert world.condition()["reason"] == "Running"
+        assert steps(world) == ["agent", "agent"]

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from securebench.core.clock import rfc3339
 from securebench.protocol.gateway import ProviderWait, ProviderWaits
 from securebench.protocol.launch_waits import SharedWait
 from securebench.run.decide.attempt.decision_cache import LaunchPods
 from securebench.run.decide.network.gateway import GatewayMemory, ObservedGateway
+from securebench.run.decide.network.network_step import NetworkState
 from securebench.run.decide.reporting.launch_waits import (
     CREATE_WAIT,
+    GATEWAY_GONE,
     GATEWAY_WAIT,
     LaunchWaits,
     launch_waits,
@@ -32,8 +35,10 @@ from support.build import (
     PROVEN_NETWORK,
     UNSCHEDULABLE,
     VERIFIER,
+    ended,
     live,
     pod_status,
+    running,
     view_of,
     waiting,
 )
@@ -133,6 +138,64 @@ def test_an_agent_that_waits_for_its_provider_has_begun() -> None:
     assert at(NOW + 1) == LaunchWaits((), NOW + REPORT_DELAY_SECONDS)
     assert at(LATER) == LaunchWaits((SharedWait(want, (NAME,), has_begun=True),))
     assert at(LATER, NAME) == LaunchWaits((SharedWait(CREATE_WAIT, (NAME,)),))
+
+
+GONE_AT = NOW + 10.0
+GONE = replace(
+    NO_GATEWAY, monotonic=150.0, gateway_memory=GatewayMemory(down_since=150.0 + GONE_AT - LATER)
+)
+
+
+def agent_at(began: float, launch: LaunchKey = HARNESS, *, works: bool = True) -> PodView:
+    """Return a Pod whose sidecar was started at a time."""
+    sidecar = running("egress-proxy") | {"state": {"running": {"startedAt": rfc3339(began)}}}
+    main = running(launch.role.value) if works else ended(launch.role.value)
+    return view_of(launch, pod_status("Running", sidecar, main))
+
+
+AGENTS: dict[str, tuple[PodView, SharedWait | None]] = {
+    "it had reached the gateway": (
+        agent_at(GONE_AT - 1),
+        SharedWait(GATEWAY_GONE, (NAME,), has_begun=True),
+    ),
+    "it began later": (agent_at(GONE_AT), SharedWait(GATEWAY_WAIT, (NAME,))),
+    "its sidecar is not known": (
+        view_of(HARNESS, pod_status("Running", running("harness"))),
+        SharedWait(GATEWAY_GONE, (NAME,), has_begun=True),
+    ),
+    "it has ended": (agent_at(NOW, works=False), None),
+    "a check": (agent_at(NOW, VERIFIER), None),
+}
+
+
+def of_agent(view: PodView, network: NetworkState, now: float) -> LaunchWaits:
+    launch = view.launches[0]
+    pods = LaunchPods()
+    pods.put(launch.attempt_key, NAME, "x:1")
+    pods.mark_started(NAME)
+    attempts = AttemptIndex([live(launch, live_since=NOW)])
+    return launch_waits(pods, {NAME: view}, attempts, network, ObservedWrites(), now)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_what_is_said_of_an_agent_while_the_gateway_is_not_ready(name: str) -> None:
+    view, want = AGENTS[name]
+    assert of_agent(view, GONE, LATER) == LaunchWaits(() if want is None else (want,))
+    assert of_agent(view, PROVEN_NETWORK, LATER) == LaunchWaits()
+
+
+@pytest.mark.parametrize("down_since", [150.0, None])
+def test_a_gateway_that_is_just_gone_is_told_of_after_a_moment(down_since: float | None) -> None:
+    memory = GatewayMemory(down_since=down_since)
+    network = replace(GONE, gateway_memory=memory)
+    want = LaunchWaits((), LATER + REPORT_DELAY_SECONDS)
+    assert of_agent(agent_at(NOW), network, LATER) == want
+
+
+def test_of_an_agent_without_a_gateway_no_second_wait_is_told() -> None:
+    network = replace(GONE, provider=provider(NOW).provider)
+    want = LaunchWaits((SharedWait(GATEWAY_GONE, (NAME,), has_begun=True),))
+    assert of_agent(agent_at(NOW), network, LATER) == want
 
 
 def test_a_batch_is_one_pod() -> None:

@@ -29,10 +29,12 @@ from support.build import (
     HARNESS,
     NOW,
     PROVEN_NETWORK,
+    ended,
     harness_done,
     history_of,
     live,
     lost_launch,
+    pod_status,
     view_of,
 )
 from unit.run.decide.test_reconcile import RUNNING, decide, finished, fresh
@@ -41,6 +43,8 @@ from unit.run.observe.test_waiting import IMAGE, PULLING
 CANCELLED = EndReason(Reason.CANCELLED, "spec.cancel is Immediate")
 NO_GATEWAY = ObservedGateway("gateway", {}, 0, None, "", 600.0)
 MISSING = (Repair("deny"),)
+ENDED = view_of(HARNESS, pod_status("Failed", ended("gateway", 1)))
+ENDED_GATEWAY = replace(PROVEN_NETWORK, gateway=replace(NO_GATEWAY, pods={1: ENDED}))
 OPEN = replace(PROVEN_NETWORK.found, verified=False, message="metadata can be reached")
 FAILED = replace(PROVEN_NETWORK, gateway_memory=GatewayMemory(failure="no gateway"))
 NOT_ISOLATED = NetworkState(found=OPEN)
@@ -176,6 +180,13 @@ OBSTACLES: dict[str, tuple[list[Any], dict[str, Any], WaitReason | None]] = {
         [fresh(0)],
         {"network": NetworkState(gateway=NO_GATEWAY)},
         WaitReason(Reason.GATEWAY_STARTING, GATEWAY_MESSAGE),
+    ),
+    "a gateway that has just ended": (
+        [live(HARNESS)],
+        {"network": ENDED_GATEWAY, "views": [view_of(HARNESS, RUNNING)]},
+        WaitReason(
+            Reason.GATEWAY_STARTING, "gateway Pod gateway-1: it ended with exit code 1 (Error)"
+        ),
     ),
     "a launch that was lost": (
         [LOST],

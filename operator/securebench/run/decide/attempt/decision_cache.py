@@ -175,6 +175,11 @@ class LaunchPods:
             del self._attempts[name]
             self.starting.pop(name, None)
 
+    @property
+    def started(self) -> Iterator[str]:
+        """Names of the Pods whose main container has started."""
+        return (name for name in self._attempts if name not in self.starting)
+
     def attempts_of(self, name: str) -> Collection[AttemptKey]:
         """Return the attempts whose live launches run in a Pod."""
         return self._attempts.get(name, ())

@@ -176,6 +176,8 @@ def pod_trouble(view: PodView, now: float) -> str:
             return f"it ended with exit code {end.exit_code} ({end.message or end.reason})"
     if view.is_terminal:
         return f"{view.reason}: {view.message}" if view.reason else "it ended"
+    if any(container.running for container in view.containers.values()):
+        return "it runs and is not ready"
     found = pod_waiting(view, now)
     return found.message if found is not None else "it is starting"
 

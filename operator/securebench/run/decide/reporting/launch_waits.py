@@ -6,10 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from securebench.core.clock import Instant
 from securebench.protocol.launch_waits import SharedWait, shared_waits
 from securebench.run.decide.attempt.decision_cache import LaunchPods
 from securebench.run.decide.network.network_step import NetworkState
 from securebench.run.decide.reporting.wait_reason import REPORT_DELAY_SECONDS, ObservedWrites
+from securebench.run.layout import EGRESS_PROXY, HARNESS
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.provider_waits import answer_waiting, waits_under_way
 from securebench.run.observe.waiting import is_refused, launch_waiting
@@ -18,6 +20,9 @@ from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import AttemptHistory
 
 GATEWAY_WAIT = "waiting for the run's gateway"
+
+GATEWAY_GONE = "the run's gateway is not ready"
+"""Of an agent that had reached it; whether it needs it now is not known."""
 
 CREATE_WAIT = "its Pod is being created"
 
@@ -44,7 +49,7 @@ def launch_waits(
 ) -> LaunchWaits:
     """Return what the launches wait for whose main container has not begun, or whose agent waits.
 
-    Costs as much as there are Pods that have not begun.
+    Costs as much as there are Pods that have not begun; of all Pods while the gateway is not ready.
 
     Args:
         live: Pods of live launches.
@@ -63,13 +68,62 @@ def launch_waits(
             later.append(report_at)
         elif message := _waiting(history, pods.get(name), network, writes, now):
             found[message, False].append(name)
+    gone = _without_gateway(live, pods, network, now)
+    later += [gone.report_at] if gone.report_at is not None else []
+    for name, key in gone.pods.items():
+        found[key].append(name)
     for each in waits_under_way(network.provider, attempts):
         report_at = each.wait.since + REPORT_DELAY_SECONDS
         if now < report_at:
             later.append(report_at)
-        elif each.wait.pod not in live.starting:
+        elif each.wait.pod not in live.starting and each.wait.pod not in gone.pods:
             found[answer_waiting(network.provider.host, each.wait), True].append(each.wait.pod)
     return LaunchWaits(shared_waits(found), min(later, default=None))
+
+
+class _WithoutGateway(NamedTuple):
+    """Pods of agents while their run's gateway is not ready.
+
+    Args:
+        pods: What is said of them, and whether what runs in them has begun, by name.
+        report_at: From when on it is said, seconds since the epoch, if it is not said yet.
+    """
+
+    pods: Mapping[str, tuple[str, bool]]
+    report_at: float | None = None
+
+
+def _without_gateway(
+    live: LaunchPods, pods: Mapping[str, PodView], network: NetworkState, now: float
+) -> _WithoutGateway:
+    """Return the Pods whose main container runs while the gateway is not ready.
+
+    One whose sidecar was started since then has not reached it, and its agent waits for that.
+    """
+    if network.is_gateway_ready:
+        return _WithoutGateway({})
+    views = {name: pods[name] for name in live.started if name in pods}
+    agents = {name: view for name, view in views.items() if _is_agent_at_work(view)}
+    known = network.gateway_memory.down_since
+    since = now if known is None else Instant(now, network.monotonic).wall_at(known)
+    if agents and now < since + REPORT_DELAY_SECONDS:
+        return _WithoutGateway({}, since + REPORT_DELAY_SECONDS)
+    return _WithoutGateway(
+        {
+            name: (GATEWAY_WAIT, False) if _has_begun_after(view, since) else (GATEWAY_GONE, True)
+            for name, view in agents.items()
+        }
+    )
+
+
+def _is_agent_at_work(view: PodView) -> bool:
+    main = view.containers.get(HARNESS)
+    return view.is_living and main is not None and main.running
+
+
+def _has_begun_after(view: PodView, since: float) -> bool:
+    sidecar = view.containers.get(EGRESS_PROXY)
+    return sidecar is not None and sidecar.started_at is not None and sidecar.started_at >= since
 
 
 def _waiting(
