@@ -9,6 +9,8 @@ from pathlib import Path
 
 from securebench.core.digests import listing_digest
 from securebench.core.errors import StorageError
+from securebench.core.sizes import MIB
+from securebench.files.progress import note_progress
 
 
 def tree_digest(root: Path) -> str:
@@ -42,8 +44,12 @@ def tree_entries(root: Path) -> list[tuple[bytes, Path]]:
 
 def file_sha256(path: Path) -> str:
     """Return the hex SHA-256 of a file's content."""
+    digest = hashlib.sha256()
     with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+        while part := content.read(MIB):
+            digest.update(part)
+            note_progress()
+    return digest.hexdigest()
 
 
 def _regular_sha256(path: Path) -> str:

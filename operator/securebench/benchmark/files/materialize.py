@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from securebench.benchmark.files.assets import asset_source
 from securebench.benchmark.pack.lane_plan import TASK_FILE, LaneSet, lane_plan
@@ -13,6 +13,7 @@ from securebench.benchmark.resources import ORACLE, Lane
 from securebench.core.errors import InvariantViolationError, StorageError
 from securebench.core.sizes import MIB
 from securebench.files.durable import FILE_MODE, fsync_folder, make_folder
+from securebench.files.progress import note_progress
 from securebench.files.tree_digest import tree_digest
 
 if TYPE_CHECKING:
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
     from securebench.benchmark.pack.oracle import ReferenceAnswer
     from securebench.benchmark.pack.task import SecureBenchTask
+
+
+SYNC_BYTES: Final = 8 * MIB
+"""Of one file that are written before they have to be on the disk: a slow volume that took a large
+file at its end only would look like one that hangs."""
 
 
 def write_lanes(
@@ -129,10 +135,19 @@ def _write_file(target: Path, chunks: Iterable[bytes]) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(target, flags, FILE_MODE), "wb") as stream:
         os.fchmod(stream.fileno(), FILE_MODE)
+        unsynced = 0
         for chunk in chunks:
-            stream.write(chunk)
-        stream.flush()
-        os.fsync(stream.fileno())
+            unsynced += stream.write(chunk)
+            if unsynced >= SYNC_BYTES:
+                _sync(stream)
+                unsynced = 0
+        _sync(stream)
+
+
+def _sync(stream: BinaryIO) -> None:
+    stream.flush()
+    os.fsync(stream.fileno())
+    note_progress()
 
 
 def _sync_folders(root: Path) -> None:

@@ -13,6 +13,8 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
+from securebench.files.progress import tell_progress_to
+
 THREADS: Final = 16
 """Calls of the whole operator that can be under way at once. Further ones wait for a thread, and
 count as under way; nothing else that the operator does needs one of these."""
@@ -31,14 +33,24 @@ _THREADS = ThreadPoolExecutor(THREADS, "volume")
 
 
 class VolumeCall:
-    """One call; times are monotonic seconds, and ``late_at`` is when it should have returned."""
+    """One call; times are monotonic seconds.
 
-    __slots__ = ("has_begun", "late_at", "since")
+    Attributes:
+        since: When it began, or last told of progress.
+        late_at: When it should have returned, or told of progress again.
+        has_begun: Whether it has a thread.
+    """
+
+    __slots__ = ("_limit_seconds", "has_begun", "late_at", "since")
 
     def __init__(self, since: float, limit_seconds: float) -> None:
-        self.since = since
-        self.late_at = since + limit_seconds
+        self._limit_seconds = limit_seconds
+        self.note_progress(since)
         self.has_begun = False
+
+    def note_progress(self, now: float) -> None:
+        """Note that the volume has answered a part of the call; threads may say so."""
+        self.since, self.late_at = now, now + self._limit_seconds
 
 
 class VolumeCalls:
@@ -95,6 +107,35 @@ def call_volume_as(calls: VolumeCalls) -> None:
     _CALLER.set(calls)
 
 
+class _LateWatch:
+    """Wakes who waits for a late call once this one is, however often it tells of progress before.
+
+    Args:
+        loop: The event loop of who makes the call.
+        calls: Those that the call belongs to.
+        call: The call.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, calls: VolumeCalls, call: VolumeCall
+    ) -> None:
+        self._loop = loop
+        self._calls = calls
+        self._call = call
+        self._timer = loop.call_at(call.late_at, self._look)
+
+    def cancel(self) -> None:
+        """Look no more."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now, again_at = self._loop.time(), self._call.late_at
+        if now >= again_at:
+            self._calls.note_late()
+            again_at = now + ANSWER_SECONDS
+        self._timer = self._loop.call_at(again_at, self._look)
+
+
 async def on_volume(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Do work that reads or writes little on the volume, in a thread; return what it returns."""
     return await on_volume_within(ANSWER_SECONDS, work, *args, **kwargs)
@@ -113,7 +154,8 @@ async def on_volume_within(
     The thread cannot be stopped: a call that is cancelled while it lasts stays under way.
 
     Args:
-        limit_seconds: After which the call is late.
+        limit_seconds: After which the call is late, counted from its last progress
+            (``securebench.files.progress``).
         work: Blocks.
         *args: For ``work``.
         **kwargs: For ``work``.
@@ -123,16 +165,17 @@ async def on_volume_within(
 
     def done() -> T:
         call.has_begun = True
+        tell_progress_to(lambda: call.note_progress(loop.time()))
         try:
             return work(*args, **kwargs)
         finally:
             calls.discard(call)
 
     calls.add(call)
-    timer = loop.call_at(call.late_at, calls.note_late)
+    watching = _LateWatch(loop, calls, call)
     try:
         return await loop.run_in_executor(_THREADS, partial(copy_context().run, done))
     finally:
-        timer.cancel()
+        watching.cancel()
         if not call.has_begun:
             calls.discard(call)

@@ -27,6 +27,7 @@ from securebench.core.errors import (
     PackError,
     StorageError,
 )
+from securebench.core.sizes import MIB
 from securebench.files.tree_digest import tree_digest
 
 MANIFEST = BenchmarkManifest("demo", 1, default_environment={"image": "i"})
@@ -401,3 +402,14 @@ def test_an_answer_on_a_broken_volume_is_a_storage_error(tmp_path):
     (tmp_path / "lanes").write_text("a file in the way")
     with pytest.raises(StorageError, match="a reference answer cannot be written"):
         write_answer(ReferenceAnswer("candidate", "x"), tmp_path / "lanes")
+
+
+def test_a_large_lane_is_on_the_disk_part_by_part_and_tells_of_it(tmp_path, pack_root, monkeypatch):
+    parts, told, sizes = 5, [], []
+    (pack_root / "assets/in.csv").write_bytes(b"x" * (parts * MIB))
+    monkeypatch.setattr(materialize, "SYNC_BYTES", 2 * MIB)
+    monkeypatch.setattr(os, "fsync", lambda file: sizes.append(os.fstat(file).st_size))
+    monkeypatch.setattr(materialize, "note_progress", lambda: told.append(sizes[-1]))
+    write_lanes(FULL, pack_root, tmp_path / "lanes")
+    large = [size // MIB for size in told if size >= MIB]
+    assert large == [2, 4, 5]
