@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from securebench.controller.exec import launches
 from securebench.controller.volume.journal import encode_all, first_link
 from securebench.core.clock import rfc3339
 from securebench.core.json_values import object_at, text_at
@@ -230,6 +231,10 @@ BATCH = (
         for each in MEMBERS
     ),
 )
+NOISY_BATCH = [
+    replace(each, evidence=OF_NOISY_BATCH) if getattr(each, "evidence", None) else each
+    for each in BATCH
+]
 OF_POD = ["    node node-5", f"    container verifier: exit code 0, Completed, {IMAGE}"]
 
 
@@ -258,11 +263,7 @@ def test_the_pod_of_a_batch_is_shown_though_its_first_launch_passed(
 
 
 def test_a_batch_whose_pod_met_a_limit_counts_once(shell: Shell, finished: str) -> None:
-    noisy = [
-        replace(each, evidence=OF_NOISY_BATCH) if getattr(each, "evidence", None) else each
-        for each in BATCH
-    ]
-    _judge(shell, {LEADER}, noisy)
+    _judge(shell, {LEADER}, NOISY_BATCH)
 
     shown = shell("results", finished, "--why")
 
@@ -270,6 +271,19 @@ def test_a_batch_whose_pod_met_a_limit_counts_once(shell: Shell, finished: str) 
         "t5 attempt 1: passed"
     ]
     assert "launches with something killed for memory: 1 of 3" in shown.stderr
+
+
+def test_a_batch_has_its_pod_also_when_its_first_launch_does_not_fit(
+    shell: Shell, finished: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _judge(shell, {LEADER}, NOISY_BATCH)
+    whole = len(shell("results", finished, "--why", "-o", "json").stdout)
+    monkeypatch.setattr(launches, "MAX_ANSWER_BYTES", whole - 1)
+
+    shown = shell("results", finished, "--why")
+
+    assert "1 more attempts did not fit" in shown.stderr
+    assert shown.stdout.splitlines()[2] == OF_POD[0]
 
 
 def test_an_operator_that_sends_no_attempts_that_passed_sends_the_others(
@@ -322,7 +336,7 @@ def test_the_pod_of_a_batch_is_shown_for_each_task_that_is_named(
 
 @pytest.mark.parametrize(
     ("passed", "words", "want_task"),
-    [({LEADER}, (), 3), ({LEADER}, ("t4",), 4), ((), (), LEADER.task)],
+    [({LEADER}, (), 3), ({LEADER}, ("t4",), 4), ((), (), 3)],
     ids=["first passed", "one is named", "none passed"],
 )
 def test_of_a_batch_one_launch_that_is_sent_has_the_evidence(

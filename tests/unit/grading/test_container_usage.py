@@ -1,11 +1,19 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from securebench.grading.container_usage import measure_usage, with_usage
+from securebench.grading.container_usage import (
+    CGROUP,
+    CPU_STATS,
+    MEMORY_PEAKS,
+    measure_usage,
+    with_usage,
+)
+from support.release import ROOT
 
 BEFORE = "usage_usec 10\nnr_periods 100\nnr_throttled 7\nthrottled_usec 9\n"
 AFTER = "usage_usec 90\nnr_periods 140\nnr_throttled 12\nthrottled_usec 9\n"
@@ -39,3 +47,9 @@ def test_a_message_has_the_usage_where_it_has_room() -> None:
     assert with_usage(b'{"v":1}', {}) == b'{"v":1}'
     full = json.dumps({"v": 1, "metadata": "x" * 4050}).encode()
     assert with_usage(full, TOOK) == full
+
+
+def test_the_files_are_those_that_supervise_reads():
+    source = (ROOT / "images/supervise/internal/process/usage.go").read_text(encoding="utf-8")
+    ours = [f"{CGROUP}/{name}" for name in (*MEMORY_PEAKS, *CPU_STATS)]
+    assert re.findall(r'"(/sys/fs/cgroup/[^"]+)"', source) == ours

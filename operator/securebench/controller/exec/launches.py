@@ -8,7 +8,7 @@ to the journal is in a file that the run's loop keeps.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
@@ -78,14 +78,16 @@ def get_launches(
     if with_noisy:
         # The others must fit.
         attempts = dict(sorted(attempts.items(), key=lambda item: item[1]["passed"] is True))
-    _lend_evidence(found, attempts)
     _tell_waits(folder, found)
+    evidence = _BatchEvidence(found)
     for key, attempt in attempts.items():
-        line = json.dumps({**attempt, "launches": found[key]}, sort_keys=True).encode() + b"\n"
+        launches = evidence.lent(found[key])
+        line = json.dumps({**attempt, "launches": launches}, sort_keys=True).encode() + b"\n"
         if size + len(line) > MAX_ANSWER_BYTES:
             left_out += 1
             continue
         sink.write(line)
+        evidence.note_sent(launches)
         sent, size = sent + 1, size + len(line)
     if wanted and not sent:
         raise InvalidInputError(f"the run has launched no task {wanted!r}")
@@ -98,25 +100,34 @@ def _is_wanted(attempt: Fields, wanted: str) -> bool:
     return wanted in {attempt["task_id"], f"#{attempt['task']}"}
 
 
-def _lend_evidence(found: Mapping[AttemptKey, list[Fields]], sent: Collection[AttemptKey]) -> None:
-    """Give evidence of a batch whose first launch is not sent to the first of it that is.
+class _BatchEvidence:
+    """Gives the evidence of a Pod that launches share to the first of them that is sent.
 
     Args:
-        found: The launches of all attempts; changed.
-        sent: The attempts that are sent, in their order.
+        found: The launches of all attempts; the first of a batch has the evidence.
     """
-    by_key: dict[tuple[object, ...], object] = {
-        (*key, each["role"], each["launch"]): each.get("evidence")
-        for key, launches in found.items()
-        for each in launches
-    }
-    lent: set[tuple[object, ...]] = set()
-    for launch in (each for key in sent for each in found[key]):
+
+    def __init__(self, found: Mapping[AttemptKey, list[Fields]]) -> None:
+        self._of_first = {
+            (*key, each["role"], each["launch"]): each.get("evidence")
+            for key, launches in found.items()
+            for each in launches
+        }
+        self._sent: set[tuple[object, ...]] = set()
+
+    def lent(self, launches: Sequence[Fields]) -> list[Fields]:
+        """Return an attempt's launches as they are sent next."""
+        return [self._lent(each) for each in launches]
+
+    def note_sent(self, launches: Iterable[Fields]) -> None:
+        """Take note that an attempt's launches were sent."""
+        self._sent |= {tuple(entry_numbers(each, "batch")) for each in launches}
+
+    def _lent(self, launch: Fields) -> Fields:
         first = tuple(entry_numbers(launch, "batch"))
-        evidence = by_key.get(first)
-        if evidence and first not in lent and first[:2] not in sent:
-            launch["evidence"] = evidence
-            lent.add(first)
+        if not first:
+            return launch
+        return {**launch, "evidence": None if first in self._sent else self._of_first.get(first)}
 
 
 def _tell_waits(folder: Path, found: Mapping[AttemptKey, list[Fields]]) -> None:

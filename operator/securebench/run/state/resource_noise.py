@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from enum import StrEnum
 
 from securebench.run.api.field_types import quantity
@@ -13,6 +12,9 @@ from securebench.run.state.evidence import ContainerEvidence, ContainerUsage, La
 
 OOM_REASON = "OOMKilled"
 """The kubelet's reason of a container that its memory limit ended."""
+
+MEMORY = "memory"
+"""The name of the limit that is judged."""
 
 NEAR_LIMIT = 0.95
 """Share of the memory limit from which a peak counts as near; file cache is part of it."""
@@ -55,8 +57,18 @@ def entry_noise(entry: Entry) -> Noises:
 
 def noisy_part(evidence: LaunchEvidence | None) -> LaunchEvidence | None:
     """Return what of a Pod's evidence tells that it met a limit; None where nothing does."""
-    noisy = tuple(filter(container_noise, evidence.containers)) if evidence is not None else ()
-    return replace(evidence, containers=noisy) if evidence is not None and noisy else None
+    if evidence is None:
+        return None
+    noisy = tuple(_judged(each) for each in evidence.containers if container_noise(each))
+    return LaunchEvidence(evidence.pod, containers=noisy) if noisy else None
+
+
+def _judged(container: ContainerEvidence) -> ContainerEvidence:
+    """Return what of a container its noise is judged by; a run may have many."""
+    limits = {MEMORY: container.limits[MEMORY]} if MEMORY in container.limits else {}
+    return ContainerEvidence(
+        container.name, reason=container.reason, limits=limits, usage=container.usage
+    )
 
 
 def _noises(container: ContainerEvidence) -> Iterator[ResourceNoise]:
@@ -74,7 +86,7 @@ def _noises(container: ContainerEvidence) -> Iterator[ResourceNoise]:
 
 def _is_near(peak_bytes: int, container: ContainerEvidence) -> bool:
     try:
-        limit = float(quantity(container.limits.get("memory", "")))
+        limit = float(quantity(container.limits.get(MEMORY, "")))
     except ValueError:
         return False
     return limit > 0 and peak_bytes >= NEAR_LIMIT * limit

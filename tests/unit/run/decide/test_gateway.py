@@ -158,6 +158,25 @@ def test_the_waiting_ends_in_time_but_not_for_a_quota():
     assert (waiting.failure, waiting.down_since) == ("", NOW)
 
 
+def test_since_when_it_is_gone_does_not_move_while_its_successor_cannot_be_made():
+    gone = decide(seen(vanished=1, held="exceeded quota"), UP, AT).memory
+    later = Instant(NOW + 9, NOW + 9)
+    waiting = decide(seen(vanished=1), delayed(gone, "no answer", NOW + 8), later).memory
+    assert (waiting.down_since, waiting.gone_since) == (NOW + 8, NOW)
+    back = decide(seen(view(2, READY)), waiting, later).memory
+    assert back.gone_since is None
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [(UP, "it runs and is not ready"), (GatewayMemory(), "waiting for a node")],
+    ids=["was-ready", "starts"],
+)
+def test_a_gateway_that_starts_is_no_gateway_that_stands_still(known, words):
+    memory = decide(seen(view(1, RUNNING)), known, AT).memory
+    assert memory.trouble == f"gateway Pod gw-1: {words}"
+
+
 def test_nobody_gives_up_before_pods_were_listed_once_more():
     known, late = GatewayMemory(down_since=NOW - 180), seen(view(1, PENDING))
     step = decide(replace(late, listed_at=NOW - 1), known, AT)

@@ -13,6 +13,7 @@ from securebench.protocol.launch_waits import SharedWait
 from securebench.run.decide.attempt.decision_cache import LaunchPods
 from securebench.run.decide.network.gateway import GatewayMemory, ObservedGateway
 from securebench.run.decide.network.network_step import NetworkState
+from securebench.run.decide.network.policies import Repair
 from securebench.run.decide.reporting.launch_waits import (
     CREATE_WAIT,
     GATEWAY_GONE,
@@ -142,7 +143,7 @@ def test_an_agent_that_waits_for_its_provider_has_begun() -> None:
 
 GONE_AT = NOW + 10.0
 GONE = replace(
-    NO_GATEWAY, monotonic=150.0, gateway_memory=GatewayMemory(down_since=150.0 + GONE_AT - LATER)
+    NO_GATEWAY, monotonic=150.0, gateway_memory=GatewayMemory(gone_since=150.0 + GONE_AT - LATER)
 )
 
 
@@ -184,12 +185,17 @@ def test_what_is_said_of_an_agent_while_the_gateway_is_not_ready(name: str) -> N
     assert of_agent(view, PROVEN_NETWORK, LATER) == LaunchWaits()
 
 
-@pytest.mark.parametrize("down_since", [150.0, None])
-def test_a_gateway_that_is_just_gone_is_told_of_after_a_moment(down_since: float | None) -> None:
-    memory = GatewayMemory(down_since=down_since)
+@pytest.mark.parametrize("gone_since", [150.0, None])
+def test_a_gateway_that_is_just_gone_is_told_of_after_a_moment(gone_since: float | None) -> None:
+    memory = GatewayMemory(gone_since=gone_since)
     network = replace(GONE, gateway_memory=memory)
     want = LaunchWaits((), LATER + REPORT_DELAY_SECONDS)
     assert of_agent(agent_at(NOW), network, LATER) == want
+
+
+def test_nobody_looks_at_a_gateway_again_and_again_while_policies_are_missing() -> None:
+    network = replace(GONE, gateway_memory=GatewayMemory(), repairs=(Repair("deny"),))
+    assert of_agent(agent_at(NOW), network, LATER) == LaunchWaits()
 
 
 def test_of_an_agent_without_a_gateway_no_second_wait_is_told() -> None:

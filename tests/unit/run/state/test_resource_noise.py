@@ -64,8 +64,11 @@ def test_how_a_launch_met_its_limits(name):
     assert entry_noise(entry) == set(want)
 
 
-def test_what_tells_of_noise_is_a_part_of_the_evidence():
-    part = noisy_part(NOISY)
+def test_of_the_evidence_only_what_tells_of_noise_is_kept():
+    harness = replace(NOISY.containers[1], image="x:1", message="m", requests={"cpu": "1"})
+    limits = {"memory": "1Gi", "cpu": "4"}
+    whole = replace(NOISY, node="n", containers=(QUIET, replace(harness, limits=limits)))
+    part = noisy_part(whole)
     assert part == replace(NOISY, containers=NOISY.containers[1:])
     assert entry_noise(LaunchLost(lost_launch(), part)) == {NEAR}
     assert noisy_part(replace(NOISY, containers=(QUIET,))) is None

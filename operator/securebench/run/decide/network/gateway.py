@@ -72,7 +72,10 @@ class GatewayMemory:
     """What a process remembers of a run's gateway between two looks; times are monotonic seconds.
 
     Attributes:
-        down_since: Since when there is no gateway, or None while there is one.
+        gone_since: Since when no gateway is ready, or None while one is, and before one was decided
+            about.
+        down_since: Since when one is waited for, or None while there is one; requests without an
+            answer, a quota and missing rights begin it anew.
         next_at: Earliest time of the next create.
         failures: Pods that ended since one was ready for long.
         last_failed: Number of the latest of them.
@@ -85,6 +88,7 @@ class GatewayMemory:
         failure: Why there will be no gateway, in one sentence; the run has to end. Empty before.
     """
 
+    gone_since: float | None = None
     down_since: float | None = None
     next_at: float = 0.0
     failures: int = 0
@@ -133,7 +137,7 @@ def decide(seen: ObservedGateway, known: GatewayMemory, now: Instant) -> Gateway
         return GatewayStep(known)
     at = now.monotonic
     step = _maintain(seen, known, at) if seen.ready else _replace_gateway(seen, known, now)
-    memory = _with_timeout(seen, step.memory, at)
+    memory = _with_timeout(seen, _with_absence(seen, step.memory, at), at)
     needs_list = not memory.failure and _is_late(seen, memory, at)
     wake_at = _wake_at(seen, memory, at)
     return replace(step, memory=memory, wake_at=wake_at, needs_list=needs_list)
@@ -166,6 +170,15 @@ def is_ready(view: PodView) -> bool:
 
 def pod_trouble(view: PodView, now: float) -> str:
     """Return briefly why a Pod is not ready, as the cluster says it."""
+    trouble = _failure(view)
+    if trouble:
+        return trouble
+    found = pod_waiting(view, now)
+    return found.message if found is not None else "it is starting"
+
+
+def _failure(view: PodView) -> str:
+    """Return what went wrong with a Pod, or nothing."""
     if view.unschedulable:
         return view.unschedulable
     for container in view.containers.values():
@@ -176,10 +189,7 @@ def pod_trouble(view: PodView, now: float) -> str:
             return f"it ended with exit code {end.exit_code} ({end.message or end.reason})"
     if view.is_terminal:
         return f"{view.reason}: {view.message}" if view.reason else "it ended"
-    if any(container.running for container in view.containers.values()):
-        return "it runs and is not ready"
-    found = pod_waiting(view, now)
-    return found.message if found is not None else "it is starting"
+    return ""
 
 
 def _maintain(seen: ObservedGateway, known: GatewayMemory, now: float) -> GatewayStep:
@@ -217,7 +227,7 @@ def _replace_gateway(seen: ObservedGateway, known: GatewayMemory, now: Instant) 
 
 def _wait_for(view: PodView, known: GatewayMemory, now: Instant) -> GatewayStep:
     at = now.monotonic
-    known = replace(known, trouble=f"gateway Pod {view.name}: {pod_trouble(view, now.wall)}")
+    known = replace(known, trouble=f"gateway Pod {view.name}: {_words(view, known, now.wall)}")
     if view.uid != known.ready_uid:
         is_running = any(container.running for container in view.containers.values())
         if not is_running:
@@ -226,6 +236,12 @@ def _wait_for(view: PodView, known: GatewayMemory, now: Instant) -> GatewayStep:
             known = replace(known, running_uid=view.uid, running_since=at)
     is_late = at >= _replace_at(view, known)
     return GatewayStep(known, delete=(view,) if is_late else ())
+
+
+def _words(view: PodView, known: GatewayMemory, now: float) -> str:
+    if view.uid == known.ready_uid:
+        return _failure(view) or "it runs and is not ready"
+    return pod_trouble(view, now)
 
 
 def _replace_at(view: PodView, known: GatewayMemory) -> float:
@@ -240,6 +256,12 @@ def _failed(known: GatewayMemory, number: int, trouble: str, now: float) -> Gate
     pause = backoff(RESTART_SECONDS, RESTART_LIMIT_SECONDS, failures)
     known = replace(known, last_failed=number, failures=failures)
     return replace(known, trouble=trouble, next_at=now + pause)
+
+
+def _with_absence(seen: ObservedGateway, known: GatewayMemory, now: float) -> GatewayMemory:
+    if seen.is_ready:
+        return replace(known, gone_since=None)
+    return known if known.gone_since is not None else replace(known, gone_since=now)
 
 
 def _with_timeout(seen: ObservedGateway, known: GatewayMemory, now: float) -> GatewayMemory:

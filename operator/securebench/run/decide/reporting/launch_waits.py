@@ -104,7 +104,12 @@ def _without_gateway(
         return _WithoutGateway({})
     views = {name: pods[name] for name in live.started if name in pods}
     agents = {name: view for name, view in views.items() if _is_agent_at_work(view)}
-    known = network.gateway_memory.down_since
+    known = network.gateway_memory.gone_since
+    if known is None and not network.has_policies:
+        # Nothing is decided about the gateway before they are there.
+        return _WithoutGateway({})
+    # The memory is that of the pass before; if it is the first one without a gateway, this one
+    # will remember it.
     since = now if known is None else Instant(now, network.monotonic).wall_at(known)
     if agents and now < since + REPORT_DELAY_SECONDS:
         return _WithoutGateway({}, since + REPORT_DELAY_SECONDS)
