@@ -10,9 +10,10 @@ from securebench.controller.ledger.metrics import LaunchesInFlight, count_entry
 from securebench.controller.ledger.prepared_run import PreparedRun
 from securebench.controller.runtime.volume_calls import (
     ANSWER_SECONDS,
-    bulk_on_volume,
     on_volume,
     on_volume_within,
+    open_on_volume,
+    surely_on_volume,
 )
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.launch_report import lost_usage
@@ -81,12 +82,12 @@ class RunLedger:
             StorageError: A later leader has it, or it is corrupt.
             InvariantViolationError: It belongs to another plan.
         """
-        journal = await bulk_on_volume(prepared.store.open_journal)
+        journal = await open_on_volume(prepared.store.open_journal, Journal.close)
         try:
             ledger = cls(prepared, journal, clock)
             await ledger.take_over(process)
         except BaseException:
-            await on_volume(journal.close)
+            await surely_on_volume(journal.close)
             raise
         return ledger
 
@@ -146,12 +147,18 @@ class RunLedger:
         ]
 
     async def close(self) -> None:
-        """Give the journal back; what is being read meanwhile did not end the operator."""
+        """Give the journal back; what is being read meanwhile did not end the operator.
+
+        It is given back also if the caller is cancelled meanwhile.
+        """
         reading = (known.reading for known in self.history.attempts.under_way)
         self._in_flight.set(0)
         last = [Closed(self._clock.now())] if self._is_beginning or any(reading) else []
+        await surely_on_volume(self._close_journal, last)
+
+    def _close_journal(self, last: Sequence[Entry]) -> None:
         try:
-            await on_volume(self._journal.close, last)
+            self._journal.close(last)
         except (OSError, LeaseOverdueError) as error:
             logger.warning("the journal could not be closed in order: %s", error)
 

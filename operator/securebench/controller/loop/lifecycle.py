@@ -227,12 +227,17 @@ class RunLifecycle:
 
     async def _run_loop(self, prepared: PreparedRun) -> bool:
         ledger = await RunLedger.open(prepared, self._context.clock, self._context.process)
-        self._started_at = ledger.history.started_at
-        self._is_parked = False
-        loop = RunLoop(
-            self._context, prepared, ledger, self._spec, self._publisher, self._gate.is_turn_over
-        )
         try:
+            self._started_at = ledger.history.started_at
+            self._is_parked = False
+            loop = RunLoop(
+                self._context,
+                prepared,
+                ledger,
+                self._spec,
+                self._publisher,
+                self._gate.is_turn_over,
+            )
             if ledger.history.epoch == 1:
                 await self._publisher.started(prepared.plan)
             if not await loop.run():

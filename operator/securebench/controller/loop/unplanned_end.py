@@ -15,7 +15,11 @@ from securebench.controller.ledger.prepared_run import RunObject
 from securebench.controller.ledger.sealing import EndedRun, Exported, Totals, seal_run
 from securebench.controller.reporting.publish import Publisher, sealed
 from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.volume_calls import bulk_on_volume, on_volume
+from securebench.controller.runtime.volume_calls import (
+    on_volume,
+    open_on_volume,
+    surely_on_volume,
+)
 from securebench.controller.volume.index import index_entry
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.store import RunStore
@@ -69,14 +73,14 @@ class UnplannedEnd:
     async def _seal(self, reason: Reason, message: str) -> Exported:
         store = self._store
         binding = await on_volume(store.binding)
-        journal = await bulk_on_volume(store.open_journal)
-        last = RunEnded(reason.value, message, self._context.clock.now())
-        journal_end = partial(on_volume, _append_end, journal, last)
-        ended = _ended_run(binding, journal.entries)
+        journal = await open_on_volume(store.open_journal, Journal.close)
         try:
+            last = RunEnded(reason.value, message, self._context.clock.now())
+            journal_end = partial(on_volume, _append_end, journal, last)
+            ended = _ended_run(binding, journal.entries)
             return await seal_run(self._context, store, ended, reason.value, journal_end)
         finally:
-            await on_volume(journal.close)
+            await surely_on_volume(journal.close)
 
     async def _delete_objects(self) -> None:
         cluster, uid = self._context.cluster, self._run.uid

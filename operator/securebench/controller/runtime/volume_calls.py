@@ -160,6 +160,39 @@ async def on_volume_within(
         *args: For ``work``.
         **kwargs: For ``work``.
     """
+    return await _begun(limit_seconds, partial(work, *args, **kwargs))
+
+
+async def surely_on_volume(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do work on the volume that is done also if its waiter is cancelled; see ``on_volume``.
+
+    Who is cancelled waits no longer, whether the volume answers or not.
+    """
+    return await asyncio.shield(_begun(ANSWER_SECONDS, partial(work, *args, **kwargs)))
+
+
+async def open_on_volume(opening: Callable[[], T], closing: Callable[[T], None]) -> T:
+    """Open what may be large on the volume; it is closed again if its waiter is cancelled.
+
+    Args:
+        opening: Blocks; returns what is open.
+        closing: Blocks; gets what nobody waits for any more.
+    """
+    opened = _begun(BULK_SECONDS, opening)
+    try:
+        return await asyncio.shield(opened)
+    except asyncio.CancelledError:
+        opened.add_done_callback(partial(_give_back, closing))
+        raise
+
+
+def _give_back(closing: Callable[[T], None], opened: asyncio.Future[T]) -> None:
+    if not opened.cancelled() and opened.exception() is None:
+        _begun(ANSWER_SECONDS, partial(closing, opened.result()))
+
+
+def _begun(limit_seconds: float, work: Callable[[], T]) -> asyncio.Future[T]:
+    """Hand work to a thread; cancelling what this returns takes it back if none has begun it."""
     loop, calls = asyncio.get_running_loop(), _CALLER.get()
     call = VolumeCall(loop.time(), limit_seconds)
 
@@ -167,15 +200,17 @@ async def on_volume_within(
         call.has_begun = True
         tell_progress_to(lambda: call.note_progress(loop.time()))
         try:
-            return work(*args, **kwargs)
+            return work()
         finally:
+            calls.discard(call)
+
+    def forget(_: asyncio.Future[T]) -> None:
+        watching.cancel()
+        if not call.has_begun:
             calls.discard(call)
 
     calls.add(call)
     watching = _LateWatch(loop, calls, call)
-    try:
-        return await loop.run_in_executor(_THREADS, partial(copy_context().run, done))
-    finally:
-        watching.cancel()
-        if not call.has_begun:
-            calls.discard(call)
+    result = loop.run_in_executor(_THREADS, partial(copy_context().run, done))
+    result.add_done_callback(forget)
+    return result

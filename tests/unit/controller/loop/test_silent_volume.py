@@ -74,10 +74,10 @@ class World:
         self.root = root
         self.gate = Gate()
         self.statuses: list[dict[str, Any]] = []
-        clock: Any = SystemClock()
-        self.cluster = FakeCluster(namespace="bench", clock=clock)
+        self.clock: Any = SystemClock()
+        self.cluster = FakeCluster(namespace="bench", clock=self.clock)
         write_pack(root / "packs/smoke", [question("a")])
-        self.supervisor = Supervisor(context_of(self.cluster, clock, root))
+        self.supervisor = Supervisor(context_of(self.cluster, self.clock, root))
 
     async def apply(self) -> str:
         body = run_body(NAME, parallelism=1)
