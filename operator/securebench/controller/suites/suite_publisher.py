@@ -108,11 +108,12 @@ class SuitePublisher:
         told = with_outage(reason, silence.message, before, suite.generation, now)
         if told == before:
             return
-        await self._write_conditions(suite, told)
         if self._before_silence is None:
             # An earlier process may have left words about a silence that is over.
             kept = (each for each in before if not each.message.startswith(VOLUME_SILENT))
+            # Before the write: the server may take it although its answer is lost.
             self._before_silence = tuple(kept)
+        await self._write_conditions(suite, told)
         await self._events.post(changes(before, told))
 
     async def _write_conditions(

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.runtime.volume_calls import BULK_SECONDS
+from securebench.controller.runtime.volume_calls import ANSWER_SECONDS, BULK_SECONDS
 from securebench.core.errors import TransientClusterError
 from securebench.suite.decide import PACKS_SECONDS
 from support.build import VirtualLoop, finish
@@ -21,6 +21,8 @@ T = TypeVar("T")
 SILENT = "the results volume has not answered"
 GOES_ON = "; the suite goes on by itself once it does"
 TOLD_WITHIN = 5.0
+FIRST_TOLD_WITHIN = ANSWER_SECONDS + 0.5
+"""Less than the pause after which it is told again."""
 
 
 class Volume:
@@ -162,4 +164,19 @@ def test_a_status_that_the_server_did_not_take_is_written_again(
     volume.answer_one(hanging)
     hanging.wait(3)
     assert hanging.said()[:2] == ("True", "Completed")
+    volume.answer(hanging)
+
+
+def test_a_silence_of_which_the_answer_was_lost_is_taken_back(
+    hanging: SuiteWorld, volume: Volume
+) -> None:
+    """The server has taken the words, though the operator cannot know."""
+    said = hanging.said()
+    error = TransientClusterError("the answer was lost")
+    hanging.cluster.fail_next("patch_status", error, before=False, kind=ObjectKind.BENCHMARK_SUITE)
+    hanging.wait(FIRST_TOLD_WITHIN)
+    assert hanging.said()[2].startswith(SILENT)
+    volume.answer_one(hanging)
+    hanging.wait(1.5)
+    assert hanging.said() == said
     volume.answer(hanging)
