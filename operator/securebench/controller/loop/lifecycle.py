@@ -95,7 +95,9 @@ class RunLifecycle:
         """Return when the run is deleted, or has ended and its status covers the latest spec."""
         log_as_run(self._run.name, self._run.uid)
         call_volume_as(self._calls)
-        telling = asyncio.create_task(tell_while_late(self._calls, self._is_volume_late))
+        telling = asyncio.create_task(
+            tell_while_late(self._calls, self._is_volume_late, f"run {self._run.name}")
+        )
         try:
             await self._run_until_over()
         except RunGoneError as error:
@@ -111,11 +113,6 @@ class RunLifecycle:
             return await self._publisher.tell_of_volume()
         except RunGoneError:
             return False
-        except ClusterError as error:
-            logger.warning("status: %s", error)
-        except Exception:
-            logger.exception("run %s: its status was not written", self._run.name)
-        return True
 
     async def _run_until_over(self) -> None:
         name, uid, clock = self._run.name, self._run.uid, self._context.clock

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 from securebench.controller.runtime.volume_calls import VolumeCalls
 from securebench.core.clock import Clock
+from securebench.core.errors import ClusterError
 from securebench.run.observe.waiting import WaitReason, volume_silent
+
+logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 """Between two looks whether a call to the volume still lasts that the status tells of."""
@@ -40,16 +44,29 @@ class VolumeSilence:
         return None if since is None else volume_silent(self._began_at, self._who)
 
 
-async def tell_while_late(calls: VolumeCalls, tell: Callable[[], Awaitable[bool]]) -> NoReturn:
+async def tell_while_late(
+    calls: VolumeCalls, tell: Callable[[], Awaitable[bool]], who: str
+) -> NoReturn:
     """Tell of calls that hang, also while all else of the object waits for them; until cancelled.
 
     Args:
         calls: Those of the object.
         tell: Publishes since when one is late, or that none is any more; returns whether to call
-            it again in a moment.
+            it again in a moment. It is called again too if it fails, whatever the reason.
+        who: Kind and name of the object, for logs.
     """
     while True:
-        if await tell():
+        if await _is_to_look_again(tell, who):
             await asyncio.sleep(LOOK_SECONDS)
         else:
             await calls.wait_until_late()
+
+
+async def _is_to_look_again(tell: Callable[[], Awaitable[bool]], who: str) -> bool:
+    try:
+        return await tell()
+    except ClusterError as error:
+        logger.warning("status of %s was not written: %s", who, error)
+    except Exception:
+        logger.exception("status of %s was not written", who)
+    return True

@@ -94,7 +94,9 @@ class SuiteLoop:
     async def run(self) -> None:
         """Work on the suite until it is gone or the task is cancelled."""
         call_volume_as(self._calls)
-        telling = asyncio.create_task(tell_while_late(self._calls, self._is_volume_late))
+        telling = asyncio.create_task(
+            tell_while_late(self._calls, self._is_volume_late, f"suite {self.name}")
+        )
         try:
             await self._run()
         finally:
@@ -131,11 +133,7 @@ class SuiteLoop:
 
     async def _is_volume_late(self) -> bool:
         """Tell of a call to the volume that is late; return whether to look again in a moment."""
-        try:
-            return await self._publisher.tell_of_volume(self._suite)
-        except ClusterError as error:
-            logger.warning("status of suite %s was not written: %s", self.name, error)
-            return True
+        return await self._publisher.tell_of_volume(self._suite)
 
     async def report_failure(self, error: Exception) -> None:
         """Publish that a defect of the operator ended the loop, which starts again."""

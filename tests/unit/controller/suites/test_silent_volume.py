@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 import pytest
 
 from securebench.cluster.port import ObjectKind
+from securebench.controller.reporting.volume_silence import VolumeSilence
 from securebench.controller.runtime.volume_calls import ANSWER_SECONDS, BULK_SECONDS
 from securebench.core.errors import TransientClusterError
+from securebench.run.observe.waiting import WaitReason
 from securebench.suite.decide import PACKS_SECONDS
 from support.build import VirtualLoop, finish
 from support.suite_world import SuiteWorld
@@ -179,4 +181,21 @@ def test_a_silence_of_which_the_answer_was_lost_is_taken_back(
     volume.answer_one(hanging)
     hanging.wait(1.5)
     assert hanging.said() == said
+    volume.answer(hanging)
+
+
+def test_a_defect_on_the_way_does_not_end_the_telling(
+    hanging: SuiteWorld, volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, failures = VolumeSilence.finding, [RuntimeError("a defect")]
+
+    def finding(silence: VolumeSilence) -> WaitReason | None:
+        if failures:
+            raise failures.pop()
+        return real(silence)
+
+    monkeypatch.setattr(VolumeSilence, "finding", finding)
+    hanging.wait(TOLD_WITHIN)
+    assert not failures
+    assert hanging.said()[2].startswith(SILENT)
     volume.answer(hanging)
