@@ -24,10 +24,7 @@ from support.build import settings_of
 from support.fake_cluster import FakeCluster
 
 case, root = sys.argv[1], Path(sys.argv[2])
-lease_seconds, renew_seconds = (60, 50.0) if case == "silent" else (2, 1.0)
-times = {
-    "lease_seconds": lease_seconds, "renew_seconds": renew_seconds, "retry_seconds": 0.1
-}
+times = {"lease_seconds": 2, "renew_seconds": 1.0, "retry_seconds": 0.1}
 settings = settings_of(root, leadership=times, health_port=0, metrics_port=0)
 cluster = FakeCluster()
 
@@ -62,7 +59,7 @@ if case == "silent":
     highest_epoch = leading.highest_epoch
 
     def silent(root):
-        time.sleep(1)
+        time.sleep(1.5)  # longer than a Lease is good for unless it is renewed
         return highest_epoch(root)
 
     leading.highest_epoch = silent

@@ -210,9 +210,9 @@ class Scene:
         )
 
         async def begin() -> None:
-            await first.acquire(int)
+            await first.acquire(_no_epoch)
             self.electing = [
-                asyncio.create_task(each) for each in (first.hold(), second.acquire(int))
+                asyncio.create_task(each) for each in (first.hold(), second.acquire(_no_epoch))
             ]
 
         self.runner.run(begin())
@@ -380,6 +380,10 @@ class Scene:
         for rival in self.rivals:
             self.runner.run(rival.close())
         self.runner.close()
+
+
+async def _no_epoch() -> int:
+    return 0
 
 
 class _Loop(VirtualLoop):

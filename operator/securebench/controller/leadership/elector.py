@@ -23,8 +23,8 @@ from securebench.core.names import OPERATOR_LEASE
 
 logger = logging.getLogger(__name__)
 
-InThread = Callable[[Callable[[], int]], Awaitable[int]]
-"""Makes a call that blocks in a thread, and returns what it returns."""
+Highest = Callable[[], Awaitable[int]]
+"""Returns the highest epoch that left traces on the volume, which may take as long as it wants."""
 
 
 class Elector:
@@ -71,21 +71,17 @@ class Elector:
     def _ends_at(self) -> float:
         return self._renewed_at + self._renew_seconds
 
-    async def acquire(
-        self, highest: Callable[[], int], in_thread: InThread = asyncio.to_thread
-    ) -> int:
+    async def acquire(self, highest: Highest) -> int:
         """Wait until the Lease is this operator's.
 
         Args:
-            highest: Returns the highest epoch that left traces on the volume; blocks. A Lease that
-                was deleted begins to count behind it.
-            in_thread: Calls it.
+            highest: A Lease that was deleted begins to count behind what it returns.
 
         Returns:
             The epoch: higher than that of every earlier leader.
         """
         said = ""
-        while not await self._is_acquired(highest, in_thread):
+        while not await self._is_acquired(highest):
             waits_for = self._seen.holder if self._seen is not None else ""
             if waits_for and waits_for != said:
                 logger.info("standby: %s leads", waits_for)
@@ -134,22 +130,24 @@ class Elector:
 
     # Acquire
 
-    async def _is_acquired(self, highest: Callable[[], int], in_thread: InThread) -> bool:
+    async def _is_acquired(self, highest: Highest) -> bool:
         try:
-            return await self._try(highest, in_thread)
+            return await self._try(highest)
         except (ClusterError, OSError) as error:
             logger.warning("the Lease cannot be acquired: %s; tried again", error)
             return False
 
-    async def _try(self, highest: Callable[[], int], in_thread: InThread) -> bool:
+    async def _try(self, highest: Highest) -> bool:
         raw = await self._cluster.get(ObjectKind.LEASE, OPERATOR_LEASE)
-        began, record = self._elapsed(), LeaseRecord("", 0, 0)
+        record = LeaseRecord("", 0, 0)
         if raw is not None:
             record = lease_record(raw)
             if not may_take(record, self.holder, self._unchanged_seconds(record)):
                 return False
-        now = micro_time(self._clock.now())
-        epoch = max(record.epoch, await in_thread(highest)) + 1
+        epoch = max(record.epoch, await highest()) + 1
+        # The volume may have taken longer than a Lease holds. If somebody has renewed or taken it
+        # meanwhile, what was read is outdated and the write fails.
+        began, now = self._elapsed(), micro_time(self._clock.now())
         own = LeaseRecord(self.holder, epoch, self._lease_seconds, now, now)
         return self._take(await self._write(own, raw), own, began)
 

@@ -77,7 +77,7 @@ async def leading(cluster: Cluster, settings: Settings) -> AsyncIterator[VolumeL
     holder = lease_holder(settings.pod_name, settings.pod_uid)
     times, clock, root = settings.leadership, SystemClock(), settings.data_root
     elector = Elector(cluster, holder, times, clock, elapsed_seconds, end_at_once)
-    epoch = await elector.acquire(partial(highest_epoch, root), on_volume)
+    epoch = await elector.acquire(partial(on_volume, highest_epoch, root))
     holding = asyncio.create_task(elector.hold(), name="lease")
     holding.add_done_callback(_end_with_lease)
     LEADER.set_function(lambda: float(elector.is_leader))

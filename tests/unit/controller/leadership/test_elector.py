@@ -15,9 +15,10 @@ from securebench.controller.leadership.lease import (
     may_take,
 )
 from securebench.controller.settings.parts import LeaseTimes
+from securebench.core.clock import micro_time
 from securebench.core.errors import LeadershipLostError, LeaseOverdueError, TransientClusterError
 from securebench.core.names import OPERATOR_LEASE
-from support.build import FakeClock, VirtualLoop, inline
+from support.build import FakeClock, VirtualLoop
 from support.fake_cluster import FakeCluster
 
 TIMES = LeaseTimes()
@@ -54,20 +55,27 @@ class Line:
 class Operator:
     """One operator process; it stops at once when it loses the Lease."""
 
-    def __init__(self, election: Election, holder: str, *, skew: float = 0.0) -> None:
+    def __init__(
+        self, election: Election, holder: str, *, skew: float = 0.0, hang: float = 0.0
+    ) -> None:
         self.lost: list[str] = []
         clock = election.clock
         wall = Wrong(clock, skew)
         self.line = Line(election.cluster)
         self.elector = Elector(self.line, holder, TIMES, wall, clock.now, self.lost.append)
         self.epoch = 0
+        self.hang_seconds = hang
         self.traces = election.traces
         self.task = election.start(self.work())
 
     async def work(self) -> None:
-        self.epoch = await self.elector.acquire(lambda: max(self.traces, default=0))
+        self.epoch = await self.elector.acquire(self.highest)
         self.traces.append(self.epoch)
         await self.elector.hold()
+
+    async def highest(self) -> int:
+        await asyncio.sleep(self.hang_seconds)
+        return max(self.traces, default=0)
 
     @property
     def leads(self) -> bool:
@@ -118,8 +126,7 @@ class Election:
 
 
 @pytest.fixture
-def election(monkeypatch):
-    monkeypatch.setattr(asyncio, "to_thread", inline)
+def election():
     made = Election()
     yield made
     made.close()
@@ -315,6 +322,25 @@ def test_after_a_deletion_the_epoch_grows_on_by_what_lies_on_the_volume(election
     second = Operator(election, "b_2")
     election.seconds_until(second)
     assert second.epoch == 42
+
+
+def test_who_waits_long_for_the_volume_leads_as_soon_as_it_answers(election):
+    hang = TIMES.renew_seconds + 5
+    first = Operator(election, "a_1", hang=hang)
+    assert hang <= election.seconds_until(first) <= hang + 0.1
+    first.elector.require()
+    assert election.record.acquired_at >= micro_time(election.clock.now() - 1)
+
+
+def test_a_lease_that_is_renewed_while_another_waits_for_the_volume_stays(election):
+    first, second = Operator(election, "a_1"), Operator(election, "b_2", hang=20)
+    election.wait(30)
+    first.line.is_cut = True
+    election.wait(TIMES.lease_seconds + 5)
+    first.line.is_cut = False
+    election.wait(60)
+    assert (first.leads, first.lost) == (True, [])
+    assert second.epoch == 0
 
 
 def test_who_slept_may_not_write_when_it_wakes(election):
