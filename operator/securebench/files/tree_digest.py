@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from pathlib import Path
 
 from securebench.core.digests import listing_digest
 from securebench.core.errors import StorageError
-from securebench.core.sizes import MIB
-from securebench.files.progress import note_progress
+from securebench.files.content import file_sha256
 
 
 def tree_digest(root: Path) -> str:
@@ -40,16 +38,6 @@ def tree_entries(root: Path) -> list[tuple[bytes, Path]]:
             if not stat.S_ISDIR(path.lstat().st_mode):
                 entries.append((os.fsencode(path.relative_to(root)), path))
     return sorted(entries)
-
-
-def file_sha256(path: Path) -> str:
-    """Return the hex SHA-256 of a file's content."""
-    digest = hashlib.sha256()
-    with path.open("rb") as content:
-        while part := content.read(MIB):
-            digest.update(part)
-            note_progress()
-    return digest.hexdigest()
 
 
 def _regular_sha256(path: Path) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from securebench.benchmark.files.bundle import BundleLimits, write_bundle
 from securebench.core.digests import PREFIX, content_digest
 from securebench.core.image_reference import ImageReference
-from securebench.files.tree_digest import file_sha256
+from securebench.files.content import file_sha256
 from securebench.oci.artifact import (
     CONFIG,
     EMPTY,

@@ -2,15 +2,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from contextvars import copy_context
 from pathlib import Path
 
 import pytest
 
 from securebench.core.errors import StorageError
 from securebench.core.sizes import MIB
-from securebench.files.progress import tell_progress_to
 from securebench.files.tree_digest import tree_digest
+from support.progress import told_progress
 
 
 def sha(content: bytes) -> str:
@@ -44,14 +43,7 @@ def test_tree_digest_follows_its_definition(tmp_path: Path) -> None:
 
 def test_a_digest_of_much_tells_of_progress(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"x" * (3 * MIB + 1))
-    told: list[int] = []
-
-    def digest() -> None:
-        tell_progress_to(lambda: told.append(1))
-        assert tree_digest(tmp_path)
-
-    copy_context().run(digest)
-    assert len(told) == 4
+    assert told_progress(lambda: tree_digest(tmp_path)) == 4
 
 
 def test_the_digest_of_a_tree_without_files(tmp_path: Path) -> None:

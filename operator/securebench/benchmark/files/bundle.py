@@ -28,6 +28,7 @@ from securebench.core.errors import (
     TooLargeError,
 )
 from securebench.core.sizes import GIB, KIB, MIB
+from securebench.files.content import content_sha256
 from securebench.files.durable import FILE_MODE
 
 CHUNK_BYTES = MIB
@@ -142,7 +143,7 @@ def files_receipt(files: Mapping[str, Path], limits: BundleLimits) -> BundleRece
         account.entry()
         with _open_plain(path) as source:
             account.announce(os.fstat(source.fileno()).st_size)
-            account.content[name.encode()] = _hash_stream(source)
+            account.content[name.encode()] = content_sha256(source)
     return account.receipt()
 
 
@@ -348,7 +349,3 @@ def _open_plain(path: Path) -> IO[bytes]:
 
 def _is_regular(source: IO[bytes]) -> bool:
     return stat.S_ISREG(os.fstat(source.fileno()).st_mode)
-
-
-def _hash_stream(source: IO[bytes]) -> str:
-    return hashlib.file_digest(source, "sha256").hexdigest()  # type: ignore[arg-type]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from securebench.core.digests import listing_digest
 from securebench.core.errors import StorageError
-from securebench.files.tree_digest import file_sha256, tree_entries
+from securebench.files.content import file_sha256
+from securebench.files.tree_digest import tree_entries
 
 if TYPE_CHECKING:
     from securebench.benchmark.reading.manifest import AssetRoots

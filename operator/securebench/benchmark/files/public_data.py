@@ -10,7 +10,8 @@ from securebench.benchmark.files.assets import asset_source
 from securebench.benchmark.pack.lane_plan import LaneFile, lane_plan
 from securebench.benchmark.resources import Lane
 from securebench.core.digests import json_digest
-from securebench.files.tree_digest import file_sha256, tree_digest
+from securebench.files.content import file_sha256
+from securebench.files.tree_digest import tree_digest
 
 if TYPE_CHECKING:
     from securebench.benchmark.pack.task import SecureBenchTask

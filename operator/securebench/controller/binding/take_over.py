@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -25,6 +24,7 @@ from securebench.controller.volume.journal_files import read_journal
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import DigestMismatchError, InvariantViolationError, SpecError
 from securebench.core.json_values import object_in
+from securebench.files.content import pieces
 from securebench.files.durable import make_folder, replace_file, replacing
 from securebench.files.untrusted import UnreadableError, open_regular, open_root
 from securebench.protocol.extraction import STREAMS, TEXT_FILE
@@ -187,7 +187,7 @@ class _Source:
             open_regular(folder, path) as file,
             replacing(target / path, self._store.staging) as copy,
         ):
-            shutil.copyfileobj(file, copy)
+            copy.writelines(pieces(file))
 
 
 def _produced(known: EarlierAttempt) -> HarnessResult:

@@ -21,6 +21,7 @@ from securebench.controller.volume.lead import VolumeLead
 from securebench.core.digests import PREFIX
 from securebench.core.errors import DigestMismatchError, InvariantViolationError
 from securebench.core.sizes import MIB
+from securebench.files.content import content_sha256
 from securebench.files.durable import make_folder, replace_file, replacing
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import (
@@ -238,4 +239,4 @@ def file_digest(path: Path) -> str:
     """Return ``sha256:…`` of a file that is no link."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     with os.fdopen(descriptor, "rb") as file:
-        return PREFIX + hashlib.file_digest(file, "sha256").hexdigest()
+        return PREFIX + content_sha256(file)

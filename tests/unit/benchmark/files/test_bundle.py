@@ -23,7 +23,9 @@ from securebench.core.errors import (
     StorageError,
     TooLargeError,
 )
+from securebench.core.sizes import MIB
 from securebench.files.tree_digest import tree_digest
+from support.progress import told_progress
 
 LIMITS = BundleLimits(files=10, size_bytes=1000)
 
@@ -71,6 +73,12 @@ def test_both_ends_agree_with_the_tree_digest_of_packs(pack: Path, tmp_path: Pat
     assert sent.digest == tree_digest(pack) == tree_digest(tmp_path / "new")
     assert (sent.files, sent.size_bytes) == (3, 11)
     assert (tmp_path / "new" / "assets" / "ä.bin").read_bytes() == b"\0\1"
+
+
+def test_a_receipt_of_much_tells_of_progress(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"x" * (3 * MIB + 1))
+    limits = BundleLimits(size_bytes=4 * MIB)
+    assert told_progress(lambda: files_receipt(folder_files(tmp_path), limits)) == 4
 
 
 def test_modes_times_and_owners_do_not_travel(pack: Path, tmp_path: Path) -> None:

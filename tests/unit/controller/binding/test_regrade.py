@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -13,6 +14,7 @@ from securebench.controller.ledger.prepared_run import FrozenPack
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.core.digests import content_digest
+from securebench.core.sizes import MIB
 from securebench.protocol.probe import ProbeTarget
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.plan.model import EarlierRun
@@ -30,6 +32,7 @@ from support.build import (
 )
 from support.manifest_samples import patch_task, run_plan
 from support.operator_world import opened
+from support.progress import told_progress
 from support.regrade_world import RegradeWorld
 from unit.controller.loop.test_egress import CODEX, EgressWorld
 
@@ -395,17 +398,16 @@ PATCH = "diff --git a/src/x b/src/x\n--- a/src/x\n+++ b/src/x\n@@ -1 +1 @@\n-a\n
 POLICIES = {"allowed": ("src", ""), "denied": ("lib", "candidate_patch_policy_violation")}
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_a_patch_is_judged_by_the_policy_of_now(tmp_path, monkeypatch, name):
-    allowed, want = POLICIES[name]
-    monkeypatch.setattr(module, "check_regrade", lambda *_: None)
+def patch_regrade(root, allowed="src", stdout=b""):
+    """Leave a run behind with a sealed patch; return what grades it again, and how."""
     task = patch_task()
-    key, lead = AttemptKey(task.index, 1), lead_of(tmp_path)
-    old, new = RunStore(tmp_path, "old", lead), RunStore(tmp_path, "new", lead)
+    key, lead = AttemptKey(task.index, 1), lead_of(root)
+    old, new = RunStore(root, "old", lead), RunStore(root, "new", lead)
     launch = LaunchKey(*key, Role.HARNESS, 2)
     old.create({})
     old.make_launch_folders(launch)
     (old.launch_folder(launch) / "candidate" / "candidate.txt").write_text(PATCH)
+    (old.launch_folder(launch) / "producer" / "stdout").write_bytes(stdout)
     digest = content_digest(PATCH.encode())
     candidate = sealed(launch=2, digest=digest, patch=SealedPatch("x", "y", "another policy"))
     journal = old.open_journal()
@@ -415,9 +417,33 @@ def test_a_patch_is_judged_by_the_policy_of_now(tmp_path, monkeypatch, name):
     task = replace(task, check=replace(task.check, patch=plan))
     regrade = replace(run_plan(task), regrade=EarlierRun("nightly", "old", "nightly"))
     entry = IndexEntry("nightly", "old", "nightly", "p", "d", "h", "1", "2026-01-01T00:00:00Z")
-    (taken,) = take_over(new, entry, regrade, FrozenPack(tmp_path, tmp_path, tmp_path, "d"))
+    work = partial(take_over, new, entry, regrade, FrozenPack(root, root, root, "d"))
+    return work, new, new.launch_folder(launch)
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Let every pack be one that the earlier run may be graded by."""
+    monkeypatch.setattr(module, "check_regrade", lambda *_: None)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.usefixtures("unchecked")
+def test_a_patch_is_judged_by_the_policy_of_now(tmp_path, name):
+    allowed, want = POLICIES[name]
+    work, new, launch_folder = patch_regrade(tmp_path, allowed)
+    (taken,) = work()
     assert taken.production.candidate.patch.problem == want
-    folder = new.launch_folder(launch) / "candidate"
+    folder = launch_folder / "candidate"
     assert (folder / "candidate.txt").read_text() == PATCH
     assert (folder / "applied.patch").exists() is (want == "")
     assert taken_over(new) == (taken,)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_files_that_are_taken_over_tell_of_progress(tmp_path):
+    stdout = b"x" * (3 * MIB + 1)
+    work, _, launch_folder = patch_regrade(tmp_path, stdout=stdout)
+    told_of_stdout, copied_and_checked = 4, 2
+    assert told_progress(work) == told_of_stdout + copied_and_checked
+    assert (launch_folder / "producer" / "stdout").read_bytes() == stdout

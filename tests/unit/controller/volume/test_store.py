@@ -10,6 +10,7 @@ from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore, file_digest, read_json
 from securebench.controller.volume.texts import read_texts
 from securebench.core.errors import DigestMismatchError, InvariantViolationError
+from securebench.core.sizes import MIB
 from securebench.files.durable import make_folder, replace_file
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.records.record import RecordTexts
@@ -23,6 +24,7 @@ from support.build import (
     sealed,
     verification,
 )
+from support.progress import told_progress
 
 UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"
 ENTRY = IndexEntry("nightly", UID, "n", "geo", "sha256:p", "sha256:h", "1", "2026-01-01T00:00:00Z")
@@ -216,6 +218,12 @@ def test_a_sealed_file_is_hashed_again(store):
     with pytest.raises(DigestMismatchError, match=r"candidate\.txt has digest") as caught:
         store.check_file(path, digest)
     assert caught.value.facts["sealed"] == digest
+
+
+def test_a_large_file_that_is_hashed_again_tells_of_progress(store):
+    path, data = store.folder / "candidate.txt", b"x" * (3 * MIB + 1)
+    path.write_bytes(data)
+    assert told_progress(lambda: store.check_file(path, f"sha256:{sha(data)}")) == 4
 
 
 def test_a_link_is_not_followed(store):
