@@ -108,7 +108,7 @@ class _BatchEvidence:
     """
 
     def __init__(self, found: Mapping[AttemptKey, list[Fields]]) -> None:
-        self._of_first = {
+        self._of_first: dict[tuple[object, ...], object] = {
             (*key, each["role"], each["launch"]): each.get("evidence")
             for key, launches in found.items()
             for each in launches
