@@ -50,6 +50,6 @@ def test_a_message_has_the_usage_where_it_has_room() -> None:
 
 
 def test_the_files_are_those_that_supervise_reads():
-    source = (ROOT / "images/supervise/internal/process/usage.go").read_text(encoding="utf-8")
+    source = (ROOT / "images/supervise/internal/cgroup/usage.go").read_text(encoding="utf-8")
     ours = [f"{CGROUP}/{name}" for name in (*MEMORY_PEAKS, *CPU_STATS)]
     assert re.findall(r'"(/sys/fs/cgroup/[^"]+)"', source) == ours

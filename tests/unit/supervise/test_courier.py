@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from securebench.protocol.messages import USAGE_FIELDS
 from support import courier
 
 LIMITS = {
@@ -48,6 +49,9 @@ def work(volumes: Path, spec: str) -> dict[str, object]:
     assert len(ended.message) <= 4096
     message = json.loads(ended.message)
     assert isinstance(message, dict)
+    # Where this machine tells what the courier took: of the cgroup in which the tests run.
+    took = [message.pop(name) for name in USAGE_FIELDS & message.keys()]
+    assert all(count > 0 for count in took)
     return message
 
 

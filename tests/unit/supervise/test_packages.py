@@ -11,14 +11,24 @@ IMPORT = re.compile(r'^\t"securebench\.dev/supervise/internal/(\w+)"$', re.MULTI
 MAY_IMPORT = {
     "outcome": set(),
     "network": set(),
+    "cgroup": {"outcome"},
     "specs": {"outcome"},
     "untrusted": {"outcome", "specs"},
     "staging": {"outcome", "specs", "untrusted"},
     "process": {"outcome", "specs", "untrusted"},
     "repository": {"outcome", "specs", "untrusted", "process"},
-    "run": {"outcome", "specs", "untrusted", "process", "repository", "staging", "network"},
-    "courier": {"outcome", "specs", "untrusted"},
-    "egress": {"outcome", "specs", "process"},
+    "run": {
+        "outcome",
+        "specs",
+        "untrusted",
+        "process",
+        "repository",
+        "staging",
+        "network",
+        "cgroup",
+    },
+    "courier": {"outcome", "specs", "untrusted", "cgroup"},
+    "egress": {"outcome", "specs", "process", "cgroup"},
     "canary": {"outcome", "specs", "network"},
 }
 FOR_TESTS = "fixtures"

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"securebench.dev/supervise/internal/cgroup"
 	"securebench.dev/supervise/internal/outcome"
-	"securebench.dev/supervise/internal/process"
 	"securebench.dev/supervise/internal/specs"
 	"securebench.dev/supervise/internal/untrusted"
 )
@@ -39,7 +39,7 @@ func Run(spec, log string) int {
 	// First of all: PID 1 loses a signal that comes before it is asked for.
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, unix.SIGTERM)
-	used := process.MeasureUsage(process.MemoryPeaks, process.CpuStats)
+	used := cgroup.MeasureUsage(cgroup.MemoryPeaks, cgroup.CpuStats)
 	task, err := newJob(spec)
 	if err != nil {
 		return courierFailed(err)

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"securebench.dev/supervise/internal/cgroup"
 	"securebench.dev/supervise/internal/outcome"
 	"securebench.dev/supervise/internal/process"
 	"securebench.dev/supervise/internal/specs"
@@ -63,7 +64,7 @@ type sidecar struct {
 func Proxy(text, log string) int {
 	// First of all: as PID 1, a stop signal that comes before there is somebody to take it is lost.
 	stop := process.WatchStop()
-	used := process.MeasureUsage(process.MemoryPeaks, process.CpuStats)
+	used := cgroup.MeasureUsage(cgroup.MemoryPeaks, cgroup.CpuStats)
 	spec, err := specs.DecodeEgress(text)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "supervise:", err)

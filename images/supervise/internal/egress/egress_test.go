@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"securebench.dev/supervise/internal/cgroup"
 	"securebench.dev/supervise/internal/fixtures"
 	"securebench.dev/supervise/internal/network"
 	"securebench.dev/supervise/internal/outcome"
-	"securebench.dev/supervise/internal/process"
 	"securebench.dev/supervise/internal/specs"
 )
 
@@ -177,7 +177,7 @@ const (
 func TestMain(m *testing.M) {
 	if text, set := os.LookupEnv(helperSpec); set {
 		folder := os.Getenv(helperFolder)
-		process.MemoryPeaks, process.CpuStats = []string{filepath.Join(folder, peakFile)}, nil
+		cgroup.MemoryPeaks, cgroup.CpuStats = []string{filepath.Join(folder, peakFile)}, nil
 		os.Exit(Proxy(text, filepath.Join(folder, messageFile)))
 	}
 	os.Exit(m.Run())

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"securebench.dev/supervise/internal/cgroup"
 	"securebench.dev/supervise/internal/network"
 	"securebench.dev/supervise/internal/outcome"
 	"securebench.dev/supervise/internal/process"
@@ -88,7 +89,7 @@ func runStaged(spec specs.Run, stop <-chan struct{}) outcome.Message {
 	if err := bring(spec); err != nil {
 		return outcome.Failure(outcome.CodeStaging, err)
 	}
-	kills, used := process.CountMemoryKills(process.MemoryEvents), process.MeasureUsage(process.MemoryPeaks, process.CpuStats)
+	kills, used := cgroup.CountMemoryKills(cgroup.MemoryEvents), cgroup.MeasureUsage(cgroup.MemoryPeaks, cgroup.CpuStats)
 	result, kept := work(spec, folders.streams, stop)
 	result.MemoryKills, result.Usage = kills(), used()
 	if !outcome.IsStopped(result.Code) {

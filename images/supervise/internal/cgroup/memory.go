@@ -1,4 +1,5 @@
-package process
+// Package cgroup reads what the kernel counts of our own container.
+package cgroup
 
 import (
 	"io"
