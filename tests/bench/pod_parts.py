@@ -110,8 +110,9 @@ class Parts:
         self._ended[name] = asyncio.get_running_loop().create_future()
         began = time.monotonic()
         await self._cluster.create(ObjectKind.POD, self._manifest(name, part))
-        phase = await self._ended.pop(name)
+        phase = await self._ended[name]
         took = time.monotonic() - began
+        del self._ended[name]
         if phase != "Succeeded":
             raise SystemExit(f"Pod {name}: {phase}")
         await self._cluster.delete(ObjectKind.POD, name, uid=None, grace_seconds=0)
