@@ -247,9 +247,7 @@ class OperatorLink:
         """
         words = ["", NEAR_LIMITS] if with_noisy else filter(None, [task])
         reply = await self._call(Operation.GET_LAUNCHES, uid, *words)
-        if len(reply.stdout) != _number(reply.answer, "sent"):
-            raise TransientClusterError("the launches arrived incomplete")
-        attempts = tuple(map(decode_object, reply.stdout.decode().splitlines()))
+        attempts = _attempts(reply, "the launches")
         now = number_at(reply.answer, "now")
         left_out = _number(reply.answer, "left_out")
         return FoundLaunches(attempts, left_out, math.inf if now is None else now)
@@ -262,9 +260,7 @@ class OperatorLink:
             SecureBenchError: The cluster or the operator's Pod rejected the request.
         """
         reply = await self._call(Operation.GET_ACTIVE, uid)
-        if len(reply.stdout) != _number(reply.answer, "sent"):
-            raise TransientClusterError("the attempts in flight arrived incomplete")
-        attempts = tuple(map(decode_object, reply.stdout.decode().splitlines()))
+        attempts = _attempts(reply, "the attempts in flight")
         return ActiveAttempts(attempts, number_at(reply.answer, "now") or 0.0)
 
     async def list_tasks(self, uid: str) -> list[str]:
@@ -275,9 +271,7 @@ class OperatorLink:
             SecureBenchError: The cluster or the operator's Pod rejected the request.
         """
         reply = await self._call(Operation.LIST_TASKS, uid)
-        if len(reply.stdout) != _number(reply.answer, "sent"):
-            raise TransientClusterError("the ids of the tasks arrived incomplete")
-        found = decode_value(reply.stdout)
+        found = decode_value(_whole(reply, "the ids of the tasks"))
         return [str(task) for task in found] if isinstance(found, list) else []
 
     async def get_output(self, uid: str, task: str, marks: Sequence[OutputMark]) -> AttemptOutput:
@@ -374,6 +368,17 @@ def _objects(reply: _Reply, what: str) -> list[Mapping[str, object]]:
     if not isinstance(found, list) or not all(isinstance(item, Mapping) for item in found):
         raise TransientClusterError(f"the list of {what} arrived damaged")
     return found
+
+
+def _whole(reply: _Reply, what: str) -> bytes:
+    """Return what was sent, if all of it arrived."""
+    if len(reply.stdout) != _number(reply.answer, "sent"):
+        raise TransientClusterError(f"{what} arrived incomplete")
+    return reply.stdout
+
+
+def _attempts(reply: _Reply, what: str) -> tuple[Mapping[str, object], ...]:
+    return tuple(map(decode_object, _whole(reply, what).decode().splitlines()))
 
 
 def _number(answer: Mapping[str, object], key: str) -> int:

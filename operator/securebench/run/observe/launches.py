@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from securebench.core.json_values import number_at, object_at, objects_at, text_at
 from securebench.run.observe.pods import MAIN_CONTAINERS
-from securebench.run.observe.resource_noise import is_killed_for_memory, is_noisy
+from securebench.run.observe.resource_noise import is_killed_for_memory, is_noisy, noise_of
 
 Fields = Mapping[str, object]
 
@@ -90,7 +90,7 @@ def launch_notes(attempts: Sequence[Fields]) -> Iterator[str]:
 
 def has_met_limit(launch: Fields) -> bool:
     """Whether something was killed for memory, or a container came near its limits."""
-    return _met_memory_limit(launch) or any(map(is_noisy, _containers(launch)))
+    return _has_memory_kills(launch) or any(map(noise_of, _containers(launch)))
 
 
 def _containers(launch: Fields) -> list[Fields]:
@@ -98,5 +98,8 @@ def _containers(launch: Fields) -> list[Fields]:
 
 
 def _met_memory_limit(launch: Fields) -> bool:
-    is_oom = any(map(is_killed_for_memory, _containers(launch)))
-    return is_oom or bool(object_at(launch, "command").get("memory_kills"))
+    return _has_memory_kills(launch) or any(map(is_killed_for_memory, _containers(launch)))
+
+
+def _has_memory_kills(launch: Fields) -> bool:
+    return bool(object_at(launch, "command").get("memory_kills"))

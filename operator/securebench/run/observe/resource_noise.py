@@ -7,19 +7,24 @@ from collections.abc import Mapping
 from securebench.core.json_values import object_at, text_at
 from securebench.core.sizes import MIB
 from securebench.run.state.evidence import ContainerEvidence, ContainerUsage
-from securebench.run.state.resource_noise import OOM_REASON, ResourceNoise, container_noise
+from securebench.run.state.resource_noise import Noises, ResourceNoise, container_noise
 
 Fields = Mapping[str, object]
 
 
+def noise_of(container: Fields) -> Noises:
+    """Return how a container met its limits."""
+    return container_noise(_evidence(container))
+
+
 def is_killed_for_memory(container: Fields) -> bool:
     """Whether the kubelet says that the container's memory limit ended it."""
-    return container.get("reason") == OOM_REASON
+    return ResourceNoise.MEMORY_KILLED in noise_of(container)
 
 
 def is_noisy(container: Fields) -> bool:
     """Whether a container came near its memory limit or was throttled much."""
-    return bool(container_noise(_evidence(container)) - {ResourceNoise.MEMORY_KILLED})
+    return bool(noise_of(container) - {ResourceNoise.MEMORY_KILLED})
 
 
 def usage_text(container: Fields) -> tuple[str, ...]:
@@ -36,6 +41,7 @@ def usage_text(container: Fields) -> tuple[str, ...]:
 def _evidence(container: Fields) -> ContainerEvidence:
     return ContainerEvidence(
         name=text_at(container, "name"),
+        reason=text_at(container, "reason"),
         limits={"memory": text_at(object_at(container, "limits"), "memory")},
         usage=_usage(container),
     )
