@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import Counter
 from http import HTTPStatus
 from pathlib import Path
@@ -33,7 +34,6 @@ from securebench.client.volume.record_mirror import RecordMirror, read_records
 from securebench.client.watch.follow import RunState, published_sha256
 from securebench.cluster.port import ObjectKind
 from securebench.core.errors import InvalidInputError, PermanentClusterError
-from securebench.files.content import file_sha256
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.failures import counts_line, failure, reason_counts
 from securebench.run.records.reading import Record
@@ -140,7 +140,8 @@ async def _fetch_published(connection: Connection, run: str, folder: Path) -> Fe
 
 
 def _require_genuine(candidates: Path, expected: str) -> None:
-    found = file_sha256(candidates)
+    with candidates.open("rb") as records:
+        found = hashlib.file_digest(records, "sha256").hexdigest()
     if found != expected:
         candidates.unlink()
     require_digest(CANDIDATES, expected=expected, found=found)
