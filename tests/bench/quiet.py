@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from bench.product import kubectl, samples
+from scale.simulated_nodes import MANAGED
 
 OPERATIONS = "kubelet_runtime_operations_total"
 LONGEST_SECONDS = 240.0
@@ -34,8 +35,8 @@ def sandboxes_left(metrics: Mapping[str, float]) -> float:
 
 
 def left_on_nodes() -> float:
-    """Return the sandboxes without a running Pod on all nodes."""
-    listed = json.loads(kubectl("get", "nodes", "-o", "json"))
+    """Return the sandboxes without a running Pod on all nodes that have a kubelet."""
+    listed = json.loads(kubectl("get", "nodes", "-l", f"!{MANAGED}", "-o", "json"))
     names = [node["metadata"]["name"] for node in listed["items"]]
     paths = [f"/api/v1/nodes/{name}/proxy/metrics" for name in names]
     return sum(max(sandboxes_left(samples(kubectl("get", "--raw", path))), 0) for path in paths)

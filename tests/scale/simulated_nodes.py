@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,10 @@ NODE_PODS = 5000
 """As the stages say."""
 
 GONE_SECONDS = 300
+
+PREFIX = "sb-scale"
+MADE = re.compile(rf"[^/]+/({PREFIX}-[0-9a-f]+)(?:-[0-9]+)?")
+"""Namespaces, volumes and nodes of a measurement, as kubectl names them."""
 
 
 def node(name: str) -> Raw:
@@ -73,6 +78,8 @@ def scheduling() -> Mapping[str, object]:
 def simulated(root: Path, nodes: int, log: IO[str]) -> Iterator[str]:
     """Make a namespace, its volume and the nodes, and start kwok; everything is gone afterwards.
 
+    What an earlier measurement left that was killed goes first, so only one may run at a time.
+
     Args:
         root: Folder that is the results volume.
         nodes: How many; each takes ``NODE_PODS`` Pods.
@@ -82,27 +89,33 @@ def simulated(root: Path, nodes: int, log: IO[str]) -> Iterator[str]:
         The namespace.
     """
     call("kubectl", "apply", "--server-side", "--force-conflicts", "-f", str(CHART / "crds"))
-    with namespace("sb-scale") as space:
-        names = [f"{space}-{number}" for number in range(nodes)]
-        bodies = [*(node(name) for name in names), *volume(space, space, root)]
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies})
-        with kwok(log):
+    with kwok(log):
+        remove_all(PREFIX)
+        with namespace(PREFIX) as space:
+            names = [f"{space}-{number}" for number in range(nodes)]
+            bodies = [*(node(name) for name in names), *volume(space, space, root)]
+            text = json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies})
             try:
                 call("kubectl", "create", "-f", "-", stdin=text.encode())
                 call("kubectl", "wait", "--for=condition=Ready", KUBECTL_TIMEOUT, "node", *names)
                 call("kubectl", "-n", space, "wait", "--for=create", "serviceaccount/default")
                 yield space
             finally:
-                remove(space, names)
+                remove_all(space)
 
 
-def remove(space: str, nodes: list[str]) -> None:
-    """Remove what was made, Pods first: they go only while kwok runs."""
-    wait = f"--timeout={GONE_SECONDS}s"
-    quiet = "--ignore-not-found"
-    call("kubectl", "delete", "namespace", space, wait, quiet, seconds=GONE_SECONDS + 10)
-    call("kubectl", "delete", "persistentvolume", space, quiet, wait, seconds=GONE_SECONDS + 10)
-    call("kubectl", "delete", "node", *nodes, quiet)
+def remove_all(prefix: str) -> None:
+    """Remove what measurements made whose namespace begins so, Pods first.
+
+    Pods go only while kwok runs and their node is there.
+    """
+    for kind in ("namespace", "persistentvolume", "node"):
+        listed = call("kubectl", "get", kind, "-o", "name").decode().split()
+        found = [match for match in map(MADE.fullmatch, listed) if match is not None]
+        left = [match[0] for match in found if match[1].startswith(prefix)]
+        if left:
+            wait = f"--timeout={GONE_SECONDS}s"
+            call("kubectl", "delete", *left, "--ignore-not-found", wait, seconds=GONE_SECONDS + 10)
 
 
 @contextmanager

@@ -176,6 +176,9 @@ class RunSpec:
         prechecks: What examines the pack's own part before the candidate is there.
         phases: Run one after the other; at least one.
         holds: Absolute folder on which a lock is held to the end, or empty.
+        needs: Absolute path of a file that another container makes before the candidate is brought
+            and the phases begin, or empty.
+        needs_seconds: How long that is waited for; 0 without a file.
         linger: Whether the program stays until it gets a signal to stop.
         once: Absolute folder that the first start removes, or empty; later ones run nothing.
         serves: The folder that the container which this one serves holds, or empty.
@@ -201,6 +204,8 @@ class RunSpec:
     prechecks: tuple[Phase, ...] = field(default=(), metadata=optional())
     phases: tuple[Phase, ...] = ()
     holds: str = field(default="", metadata=optional())
+    needs: str = field(default="", metadata=optional())
+    needs_seconds: float = field(default=0.0, metadata=optional())
     linger: bool = field(default=False, metadata=optional())
     once: str = field(default="", metadata=optional())
     serves: str = field(default="", metadata=optional())

@@ -28,8 +28,8 @@ var (
 	errDisturbed = errors.New("told to stop from inside the container")
 )
 
-// waitMade returns when each folder is there, whoever starts first. It reports false when one was not
-// made in time, or when this program was told to stop.
+// waitMade returns when each of the files and folders is there, whoever starts first; an empty name is
+// none. It reports false when one was not made in time, or when this program was told to stop.
 func waitMade(names []string, limit time.Duration, stop <-chan struct{}) bool {
 	deadline := time.Now().Add(limit)
 	for _, name := range names {

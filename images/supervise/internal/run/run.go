@@ -40,7 +40,7 @@ func Run(text string, stop <-chan struct{}) outcome.Message {
 		}
 	}
 	if !waitMade([]string{spec.Serves, spec.Holds}, madeAllowance, stop) {
-		return outcome.Failure(outcome.CodeOwnFault, errNotMade)
+		return outcome.Failure(unlessStopped(stop, outcome.CodeOwnFault, errNotMade))
 	}
 	if spec.Once != "" {
 		first, err := firstStart(spec.Once)
@@ -85,6 +85,10 @@ func runStaged(spec specs.Run, stop <-chan struct{}) outcome.Message {
 			process.WriteStreams(folders.streams, kept, unfit)
 			return *unfit
 		}
+	}
+	if !waitMade([]string{spec.Needs}, specs.Duration(spec.NeedsSeconds), stop) {
+		missing := fmt.Errorf("no other container made %s within %g seconds", spec.Needs, spec.NeedsSeconds)
+		return outcome.Failure(unlessStopped(stop, outcome.CodeOwnFault, missing))
 	}
 	if err := bring(spec); err != nil {
 		return outcome.Failure(outcome.CodeStaging, err)
@@ -150,17 +154,22 @@ func stage(spec specs.Run, stop <-chan struct{}) (int, error) {
 		}
 	}
 	if !network.WaitClosed(spec.Probes, specs.Duration(spec.ProbeTimeoutSeconds), stop) {
-		select {
-		case <-stop:
-			return process.StopCode(), outcome.ErrStopped
-		default:
-		}
-		return outcome.CodeNetwork, errOpen
+		return unlessStopped(stop, outcome.CodeNetwork, errOpen)
 	}
 	if !network.WaitOpen(spec.Awaits, stop) {
 		return process.StopCode(), outcome.ErrStopped
 	}
 	return outcome.CodeDone, nil
+}
+
+// unlessStopped returns how a wait in vain ended: by a stop signal, or as its caller says.
+func unlessStopped(stop <-chan struct{}, code int, err error) (int, error) {
+	select {
+	case <-stop:
+		return process.StopCode(), outcome.ErrStopped
+	default:
+		return code, err
+	}
 }
 
 // bring puts the candidate and what is copied where the phases find it.

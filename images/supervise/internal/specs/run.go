@@ -51,10 +51,14 @@ type Run struct {
 	// Serves is a folder that the container which this one serves holds a lock on, or empty: a stop
 	// signal that comes while it is held is not the kubelet's. Holds is that folder over there. Nothing
 	// begins before somebody else has made it.
-	Serves     string      `json:"serves"`
-	Holds      string      `json:"holds"`
-	Repository *Repository `json:"repository"`
-	Diff       *Diff       `json:"diff"`
+	Serves string `json:"serves"`
+	Holds  string `json:"holds"`
+	// Needs is a file that another container makes within so many seconds, or empty: the candidate is
+	// not brought, and no phase begins, before it is there.
+	Needs        string      `json:"needs"`
+	NeedsSeconds float64     `json:"needs_seconds"`
+	Repository   *Repository `json:"repository"`
+	Diff         *Diff       `json:"diff"`
 }
 
 // Lane is a folder that must have a tree digest.
@@ -137,6 +141,9 @@ func (s *Run) validate() error {
 	if s.ProbeTimeoutSeconds < 0 {
 		return errors.New("specification: probe_timeout_seconds is negative")
 	}
+	if (s.Needs == "") != (s.NeedsSeconds == 0) || s.NeedsSeconds < 0 {
+		return errors.New("specification: needs and needs_seconds, a time above 0, go together")
+	}
 	if s.Repository != nil && (len(s.Phases) != 1 || !s.Verdict || s.Repository.TimeoutSeconds <= 0) {
 		return errors.New("specification: a repository needs one phase, a verdict and a time limit")
 	}
@@ -167,7 +174,7 @@ func (s *Run) paths() []string {
 	if s.Repository != nil {
 		paths = append(paths, s.Repository.paths()...)
 	}
-	for _, optional := range []string{s.Home, s.Temporary, s.Streams.Folder, s.Once, s.Serves, s.Holds} {
+	for _, optional := range []string{s.Home, s.Temporary, s.Streams.Folder, s.Once, s.Serves, s.Holds, s.Needs} {
 		if optional != "" {
 			paths = append(paths, optional)
 		}

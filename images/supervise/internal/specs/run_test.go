@@ -52,6 +52,10 @@ func TestDecodeRefuses(t *testing.T) {
 		"a relative path":        {`{"version":1,"home":"home",` + smallRun[13:], "absolute"},
 		"a path with a step up":  {`{"version":1,"protected":["/a/../b"],` + smallRun[13:], "absolute"},
 		"a stream of gigabytes":  {`{"version":1,"streams":{"folder":"","head_bytes":99999999999,"tail_bytes":0},` + smallRun[13:], "streams"},
+		"a file without a time":  {`{"version":1,"needs":"/a",` + smallRun[13:], "needs_seconds"},
+		"a time without a file":  {`{"version":1,"needs_seconds":1,` + smallRun[13:], "needs_seconds"},
+		"a negative time":        {`{"version":1,"needs":"/a","needs_seconds":-1,` + smallRun[13:], "needs_seconds"},
+		"a relative file":        {`{"version":1,"needs":"a","needs_seconds":1,` + smallRun[13:], "absolute"},
 		"a negative limit":       {`{"version":1,"max_processes":-1,` + smallRun[13:], "-1"},
 	}
 	for name, test := range cases {

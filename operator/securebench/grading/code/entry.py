@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from .judging import leave
 
-HOMES = {"worker": "worker", "shared": "shared", "test": "runner", "wait": "runner"}
+HOMES = {"worker": "worker", "shared": "shared", "test": "runner"}
 """Modules of the programs, each a function of that name."""
 
 

@@ -18,7 +18,7 @@ FILE, TEST_FILE = "candidate.py", "solution_test.py"
 TESTS = "__securebench_tests__"
 EXIT_AT_IMPORT = "candidate attempted to exit during import"
 INCOMPLETE = "hidden tests did not complete"
-PASSED, FAILED, NO_WORKER = 0, 1, 3
+PASSED, FAILED = 0, 1
 TRACE_LINES = 60
 
 TRACEBACK = "_securebench_traceback"

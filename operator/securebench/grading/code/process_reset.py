@@ -54,7 +54,7 @@ def serve(listener: socket.socket, repeats: int, folders: Sequence[str], work: W
     """
     _control(SET_SUBREAPER, 1)
     _control(SET_DUMPABLE, 0)
-    connections = _connected(listener, repeats, work)
+    connections = [listener.accept()[0] for _ in range(1 + repeats)]
     listener.close()
     state = _process_state()
     while connections:
@@ -72,17 +72,6 @@ def serve(listener: socket.socket, repeats: int, folders: Sequence[str], work: W
             _be_worker(connections, work)
         connections.pop(0).close()
     os.waitpid(worker, 0)
-
-
-def _connected(listener: socket.socket, repeats: int, work: Work) -> list[socket.socket]:
-    """Return the connections of the tests; until they come, answer who asks for a worker."""
-    while True:
-        first, _ = listener.accept()
-        select.select([first], [], [])
-        if select.select([listener], [], [], 0)[0]:
-            return [first, *(listener.accept()[0] for _ in range(repeats))]
-        work(first)
-        first.close()
 
 
 def _be_worker(connections: Sequence[socket.socket], work: Work) -> NoReturn:

@@ -10,7 +10,6 @@ import contextlib
 import os
 import socket
 import sys
-import time
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -22,26 +21,8 @@ from .plain import MODULE
 from .samples import Call, NotPlainError, Sample, outcome_of
 from .session import SHARED, Session
 
-POLL_SECONDS = 0.02
 DEPTH = 4000
 """Recursion limit of the tests: handles add frames to the authors' own."""
-
-
-def wait(arguments: Sequence[str]) -> int:
-    """Wait until a worker answers; takes the path of the socket and the seconds to wait."""
-    path, seconds = arguments
-    deadline = time.monotonic() + float(seconds)
-    while True:
-        try:
-            with _connected(path) as connection:
-                Session(Channel(connection)).request("hello")
-        except (OSError, BrokenError) as error:
-            if time.monotonic() > deadline:
-                say(f"the candidate's container does not answer: {error}")
-                return judging.NO_WORKER
-            time.sleep(POLL_SECONDS)
-        else:
-            return PASSED
 
 
 def test(arguments: Sequence[str]) -> int:

@@ -30,7 +30,7 @@ from .handles import ABILITIES, REFUSED
 from .judging import load
 from .marshalling import Marshaller, Raw
 from .output import FLAT, STREAMS, Printed
-from .plain import MODULE, SAFE_MODULES, type_name
+from .plain import SAFE_MODULES, type_name
 
 EXTRA_DEPTH = 2000
 """Python frames beyond the candidate's own limit, for reading and writing nested values."""
@@ -61,14 +61,11 @@ class Worker(Marshaller):
         self._lock = threading.RLock()
         self._printed = Printed()
 
-    def serve(self) -> bool:
-        """Do what the tests ask until they are gone; return whether there was a candidate."""
-        while True:
-            try:
-                frame = self.channel.receive()
-            except OSError:
-                return MODULE in sys.modules
-            self._serve(*frame)
+    def serve(self) -> None:
+        """Do what the tests ask until they are gone, or break the protocol."""
+        with contextlib.suppress(MalformedError, OSError):
+            while True:
+                self._serve(*self.channel.receive())
 
     def ask(self, asked_of: object, arguments: Sequence[object], names: dict[str, Any]) -> object:
         """Have the tests call a function of theirs, or take the next item of an iterator."""
@@ -280,7 +277,7 @@ OPERATIONS: dict[str, Callable[..., object]] = {
 
 
 def worker(arguments: Sequence[str]) -> int:
-    """Serve one candidate, from the first connection that brings one; return the exit code.
+    """Serve one candidate, which comes with the first connection; return the exit code.
 
     Args:
         arguments: Path of the socket to make, folder for the candidate's file; where calls are
@@ -290,26 +287,27 @@ def worker(arguments: Sequence[str]) -> int:
     repeats = int(repeated[0]) if repeated else 0
     listener = _listening(path, 1 + repeats)
 
-    def work(connection: socket.socket) -> bool:
-        return Worker(Channel(connection), folder).serve()
+    def work(connection: socket.socket) -> None:
+        Worker(Channel(connection), folder).serve()
 
     if repeats:
         from . import process_reset  # noqa: PLC0415  # for this alone
 
         process_reset.serve(listener, repeats, repeated[1:], work)
         return 0
-    with contextlib.suppress(MalformedError, OSError):
-        while not work(listener.accept()[0]):
-            continue
+    work(listener.accept()[0])
     return 0
 
 
 def _listening(path: str, connections: int) -> socket.socket:
-    """Return a socket that everybody in the Pod may connect to, so many at once."""
-    if os.path.lexists(path):
-        os.unlink(path)  # noqa: PTH108
+    """Return a socket that everybody in the Pod may connect to, so many at once.
+
+    It gets its name when it listens: supervise starts the tests when the name is there.
+    """
+    made = f"{path}.new"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(path)
-    os.chmod(path, 0o666)  # noqa: PTH101, S103  # the tests' container has another user
+    listener.bind(made)
+    os.chmod(made, 0o666)  # noqa: PTH101, S103  # the tests' container has another user
     listener.listen(connections)
+    os.rename(made, path)  # noqa: PTH104
     return listener

@@ -284,10 +284,6 @@ def _limit(view: PodView, end: Terminated) -> Ended | None:
 
 def _code_end(view: PodView, verdict: Interrupted | Ended) -> Interrupted | Ended:
     """Return the end of tests, with what became of their candidate's own container."""
-    if verdict == Ended(Code.PHASE_FAILED):
-        # They wait for it in a phase of their own; no code of the candidate has run by then.
-        words = "the tests waited for the candidate's container in vain"
-        return Interrupted(MATERIALIZATION_FAILED, words)
     if verdict not in {Ended(Code.DONE), Ended(Code.FAILED)}:
         return verdict
     # The kubelet starts it again when candidate code ends it.

@@ -325,9 +325,9 @@ CODE_CASES = {
     "fail": (1, ended("candidate", 91), Ended(1)),
     "time limit": (124, ended("candidate", 91), Ended(124)),
     "no worker": (
-        64,
+        92,
         ended("candidate", 92),
-        Interrupted("materialization_failed", "the tests waited for the candidate's container"),
+        Interrupted("materialization_failed", "supervise failed"),
     ),
     "candidate out of memory": (
         1,

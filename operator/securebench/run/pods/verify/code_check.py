@@ -32,11 +32,8 @@ if TYPE_CHECKING:
     from securebench.run.plan.model import RunPlan
     from securebench.run.pods.verify.member import Member
 
-WAITING = "waiting for the candidate's container"
-"""Name of the phase before the tests, whose own name is a record's ``failure_phase``."""
-
-CONNECT_SECONDS = 60.0
-"""From the start of the verifier's container until the worker, started before it, answers."""
+WORKER_SECONDS = 60.0
+"""Until the worker, whose container starts before that of the tests, has made its socket."""
 
 RUNTIME = "securebench_code"
 """Among the tools: the package ``securebench.grading.code``."""
@@ -138,7 +135,7 @@ def code_containers(
 
 def code_seconds(code: CodePlan) -> float:
     """Return how long the verifier's container may take."""
-    return code.timeout_seconds + (0 if code.is_shared else CONNECT_SECONDS)
+    return code.timeout_seconds + (0 if code.is_shared else WORKER_SECONDS)
 
 
 def folder_digest(name: str, digest: str) -> str:
@@ -212,19 +209,17 @@ def _test_spec(job: _CodeJob) -> RunSpec:
         prechecks=(inline_compiler(TEST_FILE, job.member.task.workspace, user),),
         phases=tuple(_shared_phases(job) if is_shared else _test_phases(job)),
         holds="" if is_shared else SERVED,
+        needs="" if is_shared else SOCKET,
+        needs_seconds=0.0 if is_shared else WORKER_SECONDS,
         open_modes=(layout.OUTPUT,),
     )
 
 
 def _test_phases(job: _CodeJob) -> list[Phase]:
     workdir = job.member.task.workspace
-    wait = (*PROGRAM, "wait", SOCKET, str(CONNECT_SECONDS))
     again = (str(job.code.repeat),) if job.code.repeat else ()
     tests = (*PROGRAM, "test", SOCKET, *_test_arguments(job), *again)
-    return [
-        Phase(WAITING, wait, workdir, None),
-        Phase(FailurePhase.TESTS, tests, workdir, job.code.timeout_seconds),
-    ]
+    return [Phase(FailurePhase.TESTS, tests, workdir, job.code.timeout_seconds)]
 
 
 def _shared_phases(job: _CodeJob) -> list[Phase]:
