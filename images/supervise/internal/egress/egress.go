@@ -3,6 +3,7 @@ package egress
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,11 +18,19 @@ import (
 	"securebench.dev/supervise/internal/specs"
 )
 
+var (
+	errMissed   = errors.New("a connection of the agent stayed without the gateway: the launch does not count")
+	errNoAnswer = errors.New("no answer")
+)
+
 // bounds are what the sidecar waits for and writes at most.
 type bounds struct {
 	// reply is for the gateway to take a connection and to answer its first line; it resolves nothing
 	// by then.
 	reply time.Duration
+	// try is for one try to reach the gateway at first: the kernel repeats what a network dropped that was not
+	// up yet at longer and longer intervals.
+	try time.Duration
 	// retry lies between two tries to reach the gateway.
 	retry time.Duration
 	// absent is for a gateway to come back, of each connection; clients wait about as long for a proxy.
@@ -38,6 +47,7 @@ type bounds struct {
 func usualBounds() bounds {
 	return bounds{
 		reply:      15 * time.Second,
+		try:        2 * time.Second,
 		retry:      200 * time.Millisecond,
 		absent:     10 * time.Second,
 		first:      10 * time.Minute,
@@ -59,20 +69,35 @@ type sidecar struct {
 	log    io.Writer
 }
 
+// message is the termination message.
+type message struct {
+	V     int    `json:"v"`
+	Error string `json:"error,omitempty"`
+}
+
 // Proxy serves until it gets a signal to stop and returns the exit code: 0 when the gateway has
-// written its report and was there for every connection. Its termination message says what it took.
+// written its report and was there for every connection. Its termination message says what went wrong and
+// what it took.
 func Proxy(text, log string) int {
 	// First of all: as PID 1, a stop signal that comes before there is somebody to take it is lost.
 	stop := process.WatchStop()
 	used := cgroup.MeasureUsage(cgroup.MemoryPeaks, cgroup.CpuStats)
+	said, code := message{V: 1}, outcome.CodeOwnFault
 	spec, err := specs.DecodeEgress(text)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "supervise:", err)
-		return outcome.CodeOwnFault
+	if err == nil {
+		code = outcome.CodeDone
+		if err = newSidecar(spec, usualBounds(), os.Stdout).serve(stop); err != nil {
+			code = outcome.CodeFailed
+		}
 	}
-	code := newSidecar(spec, usualBounds(), os.Stdout).serve(stop)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "supervise: egress-proxy:", err)
+		said.Error = err.Error()
+	}
 	// Without the message the exit code still says everything that counts.
-	_ = os.WriteFile(log, outcome.WithUsage([]byte(`{"v":1}`), used()), 0o644)
+	if encoded, err := json.Marshal(said); err == nil {
+		_ = os.WriteFile(log, outcome.WithUsage(encoded, used()), 0o644)
+	}
 	return code
 }
 
@@ -82,74 +107,83 @@ func newSidecar(spec specs.Egress, bounds bounds, log io.Writer) *sidecar {
 	return &sidecar{spec: spec, bounds: bounds, connect: connect, log: log}
 }
 
-// serve carries connections until stop, then ends the launch; it returns the exit code.
-func (s *sidecar) serve(stop <-chan struct{}) int {
+// serve carries connections until stop, then ends the launch; it returns why the launch does not count, or nil.
+func (s *sidecar) serve(stop <-chan struct{}) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	reached := make(chan bool, 1)
+	reached := make(chan error, 1)
 	go func() { reached <- s.reach(ctx) }()
 	carrier := newCarrier(s)
 	select {
 	case <-stop:
-	case there := <-reached:
-		if !there {
-			s.say(fmt.Sprintf("the gateway did not accept a connection within %g seconds", s.spec.StartSeconds))
-			return outcome.CodeFailed
+	case err := <-reached:
+		if err == nil {
+			err = carrier.listen()
 		}
-		if err := carrier.listen(); err != nil {
-			s.say(err.Error())
-			return outcome.CodeFailed
+		if err != nil {
+			return err
 		}
 		<-stop
 		carrier.close()
 	}
 	cancel()
-	closed := s.closeLaunch()
+	if err := s.closeLaunch(); err != nil {
+		return err
+	}
 	if carrier.missed.Load() {
-		s.say("a connection of the agent stayed without the gateway: the launch does not count")
+		return errMissed
 	}
-	if !closed || carrier.missed.Load() {
-		return outcome.CodeFailed
-	}
-	return outcome.CodeDone
+	return nil
 }
 
-// reach waits until the gateway accepts a connection and reports whether it did in time.
-func (s *sidecar) reach(ctx context.Context) bool {
+// reach waits until the gateway accepts a connection and returns why it did not in time, or nil.
+func (s *sidecar) reach(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, specs.Duration(s.spec.StartSeconds))
 	defer cancel()
+	problem := errNoAnswer
 	for {
-		connection, err := s.connect(ctx)
+		err := s.tryGateway(ctx)
 		if err == nil {
-			_ = connection.Close()
-			return true
+			return nil
+		}
+		if ctx.Err() == nil {
+			problem = err
 		}
 		if !pause(ctx, s.bounds.retry) {
-			return false
+			return fmt.Errorf("the gateway did not accept a connection within %g seconds: %w", s.spec.StartSeconds, problem)
 		}
 	}
 }
 
-// closeLaunch tells the gateway that the harness has ended and reports whether it wrote its report. It
-// is told again until it says so: an answer may be lost, a gateway may just be replaced.
-func (s *sidecar) closeLaunch() bool {
+func (s *sidecar) tryGateway(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.bounds.try)
+	defer cancel()
+	connection, err := s.connect(ctx)
+	if err == nil {
+		_ = connection.Close()
+	}
+	return err
+}
+
+// closeLaunch tells the gateway that the harness has ended and returns why it did not write its report, or
+// nil. It is told again until it says so: an answer may be lost, a gateway may just be replaced.
+func (s *sidecar) closeLaunch() error {
 	ctx, cancel := context.WithTimeout(context.Background(), specs.Duration(s.spec.CloseSeconds))
 	defer cancel()
-	problem := errors.New("no answer")
+	problem := errNoAnswer
 	buffer := make([]byte, chunk)
 	for {
 		stream, err := s.dial(ctx, specs.RouteClose, buffer)
 		if err == nil {
 			reset(stream.connection)
 			s.say("the gateway closed the launch")
-			return true
+			return nil
 		}
 		if ctx.Err() == nil {
 			problem = err
 		}
 		if !pause(ctx, s.bounds.retry) {
-			s.say(fmt.Sprintf("the gateway did not close the launch in time: %v", problem))
-			return false
+			return fmt.Errorf("the gateway did not close the launch in time: %w", problem)
 		}
 	}
 }

@@ -27,8 +27,8 @@ func TestClosingIsRepeatedUntilTheGatewaySaysOK(t *testing.T) {
 	gateway.answers(closing, "NO busy\n", replyOK)
 	sidecar := newPod(t, gateway.port())
 	sidecar.sidecar.spec.CloseSeconds = 20
-	if !sidecar.sidecar.closeLaunch() {
-		t.Error("the launch is not closed")
+	if err := sidecar.sidecar.closeLaunch(); err != nil {
+		t.Error(err)
 	}
 	if want := slices.Repeat([]string{"SB1 close first.token\n"}, 3); !slices.Equal(gateway.heard(), want) {
 		t.Errorf("the gateway heard %q", gateway.heard())
@@ -42,12 +42,12 @@ func TestClosingWaitsForAGatewayThatIsReplaced(t *testing.T) {
 	address := fixtures.FreeAddress(t)
 	sidecar := newPod(t, portOf(t, address))
 	sidecar.sidecar.spec.CloseSeconds = 20
-	closed := make(chan bool, 1)
+	closed := make(chan error, 1)
 	go func() { closed <- sidecar.sidecar.closeLaunch() }()
 	time.Sleep(50 * time.Millisecond)
 	newGateway(t, address, noBehaviour)
-	if !<-closed {
-		t.Error("the launch is not closed")
+	if err := <-closed; err != nil {
+		t.Error(err)
 	}
 }
 
@@ -64,23 +64,21 @@ func TestClosingEndsWithoutAnAnswer(t *testing.T) {
 	} {
 		sidecar := newPod(t, port)
 		sidecar.sidecar.spec.CloseSeconds = 0.1
-		if sidecar.sidecar.closeLaunch() {
-			t.Errorf("%s: the launch is closed", want)
-		}
-		if got := sidecar.log.String(); got != "egress-proxy: the gateway did not close the launch in time: "+want+"\n" {
-			t.Errorf("the log is %q", got)
+		err := sidecar.sidecar.closeLaunch()
+		if err == nil || err.Error() != "the gateway did not close the launch in time: "+want {
+			t.Errorf("%s: got %v", want, err)
 		}
 	}
 }
 
 func TestStopCutsTheAgentAndClosesTheLaunch(t *testing.T) {
-	for reply, want := range map[string]int{replyOK: outcome.CodeDone, "NO unknown\n": outcome.CodeFailed} {
+	for reply, closes := range map[string]bool{replyOK: true, "NO unknown\n": false} {
 		gateway := newGateway(t, "127.0.0.1:0", echo)
 		address := fixtures.FreeAddress(t)
 		sidecar := newPod(t, gateway.port())
 		sidecar.sidecar.spec.Listen = map[string]int{specs.RouteProxy: portOf(t, address)}
 		sidecar.sidecar.spec.CloseSeconds = 0.3
-		stop, ended := make(chan struct{}), make(chan int, 1)
+		stop, ended := make(chan struct{}), make(chan error, 1)
 		go func() { ended <- sidecar.sidecar.serve(stop) }()
 		network.WaitOpen([]string{address}, stop)
 		connection := dialled(t, address)
@@ -88,8 +86,8 @@ func TestStopCutsTheAgentAndClosesTheLaunch(t *testing.T) {
 		receive(t, connection, "x")
 		gateway.answers(reply)
 		close(stop)
-		if got := <-ended; got != want {
-			t.Errorf("%q: exit code %d", reply, got)
+		if err := <-ended; (err == nil) != closes {
+			t.Errorf("%q: got %v", reply, err)
 		}
 		if _, err := connection.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("%q: the agent saw %v", reply, err)
@@ -98,8 +96,8 @@ func TestStopCutsTheAgentAndClosesTheLaunch(t *testing.T) {
 			t.Errorf("%q: the port is still open", reply)
 		}
 		heard := gateway.heard()
-		closes := slices.Compact(heard[1:])
-		if heard[0] != "SB1 proxy first.token\n" || !slices.Equal(closes, []string{"SB1 close first.token\n"}) {
+		asked := slices.Compact(heard[1:])
+		if heard[0] != "SB1 proxy first.token\n" || !slices.Equal(asked, []string{"SB1 close first.token\n"}) {
 			t.Errorf("%q: the gateway heard %q", reply, heard)
 		}
 	}
@@ -112,7 +110,7 @@ func TestLaunchThatMissedTheGatewayFailsThoughItIsClosed(t *testing.T) {
 	sidecar.sidecar.bounds.absent = 0
 	sidecar.sidecar.spec.Listen = map[string]int{specs.RouteProxy: portOf(t, port)}
 	sidecar.sidecar.spec.CloseSeconds = 20
-	stop, ended := make(chan struct{}), make(chan int, 1)
+	stop, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- sidecar.sidecar.serve(stop) }()
 	network.WaitOpen([]string{port}, stop)
 	gateway.end()
@@ -123,13 +121,12 @@ func TestLaunchThatMissedTheGatewayFailsThoughItIsClosed(t *testing.T) {
 	}
 	gateway = newGateway(t, address, noBehaviour)
 	close(stop)
-	if got := <-ended; got != outcome.CodeFailed {
-		t.Errorf("exit code %d", got)
+	if err := <-ended; !errors.Is(err, errMissed) {
+		t.Errorf("got %v", err)
 	}
 	if !slices.Equal(gateway.heard(), []string{"SB1 close first.token\n"}) {
 		t.Errorf("the gateway heard %q", gateway.heard())
 	}
-	sidecar.logs("the launch does not count")
 }
 
 func TestSidecarThatNeverReachesTheGatewayDoesNotListen(t *testing.T) {
@@ -137,14 +134,14 @@ func TestSidecarThatNeverReachesTheGatewayDoesNotListen(t *testing.T) {
 	sidecar := newPod(t, portOf(t, fixtures.FreeAddress(t)))
 	sidecar.sidecar.spec.Listen = map[string]int{specs.RouteProxy: portOf(t, port)}
 	sidecar.sidecar.spec.StartSeconds = 0.3
-	ended := make(chan int, 1)
+	ended := make(chan error, 1)
 	go func() { ended <- sidecar.sidecar.serve(make(chan struct{})) }()
 	for {
 		select {
-		case code := <-ended:
-			want := "egress-proxy: the gateway did not accept a connection within 0.3 seconds\n"
-			if code != outcome.CodeFailed || sidecar.log.String() != want {
-				t.Errorf("exit code %d, log %q", code, sidecar.log)
+		case err := <-ended:
+			want := "the gateway did not accept a connection within 0.3 seconds: dial tcp 127.0.0.1:"
+			if err == nil || !strings.HasPrefix(err.Error(), want) || !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("got %v", err)
 			}
 			return
 		case <-time.After(5 * time.Millisecond):
@@ -159,10 +156,42 @@ func TestPortThatIsTakenEndsTheSidecar(t *testing.T) {
 	gateway := newGateway(t, "127.0.0.1:0", noBehaviour)
 	sidecar := newPod(t, gateway.port())
 	sidecar.sidecar.spec.Listen = map[string]int{specs.RouteProxy: gateway.port()}
-	if code := sidecar.sidecar.serve(make(chan struct{})); code != outcome.CodeFailed {
-		t.Errorf("exit code %d", code)
+	if err := sidecar.sidecar.serve(make(chan struct{})); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("got %v", err)
 	}
-	sidecar.logs("address already in use")
+}
+
+func TestNetworkThatDropsTheFirstTryIsTriedAgain(t *testing.T) {
+	gateway := newGateway(t, "127.0.0.1:0", noBehaviour)
+	sidecar := newPod(t, gateway.port())
+	sidecar.sidecar.spec.StartSeconds, sidecar.sidecar.bounds.try = 60, 50*time.Millisecond
+	connect, tries := sidecar.sidecar.connect, 0
+	sidecar.sidecar.connect = func(ctx context.Context) (net.Conn, error) {
+		if tries++; tries == 1 {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return connect(ctx)
+	}
+	begun := time.Now()
+	if err := sidecar.sidecar.reach(context.Background()); err != nil || time.Since(begun) > 30*time.Second {
+		t.Errorf("got %v after %v and %d tries", err, time.Since(begun), tries)
+	}
+}
+
+func TestMessageSaysWhyTheLaunchDoesNotCount(t *testing.T) {
+	port := fixtures.FreeAddress(t)
+	sidecar := newPod(t, portOf(t, port))
+	sidecar.sidecar.spec.StartSeconds = 0.1
+	sidecar.sidecar.spec.Listen = map[string]int{specs.RouteProxy: portOf(t, fixtures.FreeAddress(t))}
+	folder := t.TempDir()
+	command := egressProgram(t, sidecar, folder)
+	_ = command.Wait()
+	text, err := os.ReadFile(filepath.Join(folder, messageFile))
+	want := `{"v":1,"error":"the gateway did not accept a connection within 0.1 seconds: dial tcp ` + port + `: connect: connection refused"}`
+	if code := command.ProcessState.ExitCode(); code != outcome.CodeFailed || err != nil || string(text) != want {
+		t.Errorf("exit code %d, message %s, %v", code, text, err)
+	}
 }
 
 const (
@@ -216,14 +245,14 @@ func TestStopBeforeTheGatewayIsReachedStillClosesTheLaunch(t *testing.T) {
 		defer func() { tried <- struct{}{} }()
 		return connect(ctx)
 	}
-	stop, ended := make(chan struct{}), make(chan int, 1)
+	stop, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- sidecar.sidecar.serve(stop) }()
 	<-tried
 	close(stop)
 	<-tried
 	gateway := newGateway(t, address, noBehaviour)
-	if code := <-ended; code != outcome.CodeDone {
-		t.Errorf("exit code %d, log %q", code, sidecar.log)
+	if err := <-ended; err != nil {
+		t.Errorf("got %v, log %q", err, sidecar.log)
 	}
 	if !slices.Equal(gateway.heard(), []string{"SB1 close first.token\n"}) {
 		t.Errorf("the gateway heard %q", gateway.heard())
