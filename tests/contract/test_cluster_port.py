@@ -343,11 +343,13 @@ async def test_a_watch_from_too_long_ago(world):
 
 
 async def test_status_patches_merge(world):
-    await world.cluster.create(ObjectKind.POD, pod("a"))
+    created = await world.cluster.create(ObjectKind.POD, pod("a"))
 
-    assert await world.cluster.patch_status(
+    patched = await world.cluster.patch_status(
         ObjectKind.POD, "a", {"status": {"reason": "Testing", "message": "hello"}}
     )
+    assert patched["metadata"]["uid"] == created["metadata"]["uid"]
+    assert patched["status"]["message"] == "hello"
     assert await world.cluster.patch_status(ObjectKind.POD, "a", {"status": {"reason": None}})
 
     status = (await world.cluster.get(ObjectKind.POD, "a"))["status"]
@@ -378,9 +380,8 @@ async def test_a_status_patch_without_a_change_is_no_change(world):
 
 
 async def test_the_status_of_what_is_gone(world):
-    assert not await world.cluster.patch_status(
-        ObjectKind.POD, "none", {"status": {"message": "x"}}
-    )
+    patch = {"status": {"message": "x"}}
+    assert await world.cluster.patch_status(ObjectKind.POD, "none", patch) is None
 
 
 async def test_a_service_gets_an_address(world):

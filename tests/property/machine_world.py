@@ -157,7 +157,7 @@ class MortalCluster(FakeCluster):
         """Delete a Pod as somebody else would."""
         self._begin_deletion(ObjectKind.POD, self.objects(ObjectKind.POD)[name], None)
 
-    async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> bool:
+    async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> Raw | None:
         self.fate.point()
         found = await super().patch_status(kind, name, body)
         self.fate.point()

@@ -183,15 +183,14 @@ class FakeCluster:
                 if now and matches(labels(item)) and matches_fields(field_values(item)):
                     self._begin_deletion(kind, now, None)
 
-    async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> bool:
+    async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> Raw | None:
         """Merge into the status; a patch that changes nothing makes no event."""
         with self._call("patch_status", kind, name):
             item = self._objects[kind].get(name)
             if item is None:
-                return False
+                return None
             status = merge_patch(item.get("status", {}), body.get("status", {}))
-            self._replace(kind, item, {**item, "status": status})
-            return True
+            return self._replace(kind, item, {**item, "status": status})
 
     async def patch(self, kind: ObjectKind, name: str, body: Raw) -> bool:
         """Merge into an object; a changed spec is a new generation."""

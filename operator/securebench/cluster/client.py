@@ -202,16 +202,21 @@ class ApiCluster:
         request = _Request("DELETE", self._path(kind), query, options, accept=_NAMES_ONLY)
         (await self._exchange("delete_collection", kind, request)).json()
 
-    async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> bool:
-        """Apply a merge patch to the status subresource; False if the object is gone."""
+    async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> Raw | None:
+        """Apply a merge patch to the status subresource and return the object, None if gone."""
         path = f"{self._path(kind, name)}/status"
         request = _Request("PATCH", path, body=body, content_type=_MERGE_PATCH)
-        return await self._patched("patch_status", kind, request)
+        answer = await self._exchange("patch_status", kind, request)
+        return None if answer.status == HTTPStatus.NOT_FOUND else answer.json()
 
     async def patch(self, kind: ObjectKind, name: str, body: Raw) -> bool:
         """Apply a merge patch to an object; False if it is gone, or has another uid than that."""
         request = _Request("PATCH", self._path(kind, name), body=body, content_type=_MERGE_PATCH)
-        return await self._patched("patch", kind, request)
+        answer = await self._exchange("patch", kind, request)
+        if answer.status == HTTPStatus.NOT_FOUND or is_uid_conflict(answer.status, answer.body):
+            return False
+        answer.json()
+        return True
 
     async def signing_keys(self) -> bytes:
         """Return the keys with which the cluster signs service account tokens."""
@@ -281,13 +286,6 @@ class ApiCluster:
             position = meta.get("continue", "")
             if not position:
                 return Listing(items, meta.get("resourceVersion", ""))
-
-    async def _patched(self, verb: str, kind: ObjectKind, request: _Request) -> bool:
-        answer = await self._exchange(verb, kind, request)
-        if answer.status == HTTPStatus.NOT_FOUND or is_uid_conflict(answer.status, answer.body):
-            return False
-        answer.json()
-        return True
 
     async def _exchange(self, verb: str, kind: ObjectKind, request: _Request) -> _Answer:
         """Send a request and read the whole response, whatever its status."""

@@ -187,13 +187,19 @@ class Cluster(Protocol):
         """
         ...
 
-    async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> bool:
-        """Apply a merge patch to the status subresource; return False if the object is gone.
+    async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> Raw | None:
+        """Apply a merge patch to the status subresource.
+
+        Whatever object has that name by then: for a custom resource the API server takes no uid as
+        a precondition of its status.
 
         Args:
             kind: Kind of the object.
             name: Name of the object.
             body: ``{"status": {...}}``; null removes a key.
+
+        Returns:
+            The object as the server stored it; None if there is none of that name.
         """
         ...
 

@@ -97,7 +97,7 @@ class ChaosCluster(MortalCluster):
         await self._suffer()
         await super().delete_collection(kind, selector, fields, resource_version)
 
-    async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> bool:
+    async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> Raw | None:
         await self._suffer()
         return await super().patch_status(kind, name, body)
 

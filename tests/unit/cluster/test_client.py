@@ -303,8 +303,8 @@ async def test_a_status_patch():
     cluster, api = cluster_of((200, {}), GONE, (422, {}))
     body = {"status": {"a": None}}
 
-    assert await cluster.patch_status(ObjectKind.POD, "a", body)
-    assert not await cluster.patch_status(ObjectKind.POD, "a", body)
+    assert await cluster.patch_status(ObjectKind.POD, "a", body) == {}
+    assert await cluster.patch_status(ObjectKind.POD, "a", body) is None
     with pytest.raises(PermanentClusterError):
         await cluster.patch_status(ObjectKind.POD, "a", body)
 

@@ -69,7 +69,7 @@ class FencedCluster:
         self._require()
         await self._cluster.delete_collection(kind, selector, fields, resource_version)
 
-    async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> bool:
+    async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> Raw | None:
         """Apply a merge patch to the status subresource, as the leader."""
         self._require()
         return await self._cluster.patch_status(kind, name, body)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from securebench.cluster.port import ObjectKind, Raw
+from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.controller.ledger.prepared_run import RunObject
 from securebench.controller.reporting.events import EventRecorder
 from securebench.controller.reporting.pass_rate_cache import PassRateCache
@@ -57,7 +57,7 @@ class Publisher:
         self, context: Context, run: RunObject, spec: LatestSpec, calls: VolumeCalls
     ) -> None:
         self._cluster = context.cluster
-        self._name = run.name
+        self._name, self._uid = run.name, run.uid
         self._spec = spec
         self._clock = context.clock
         self._schedule = WriteSchedule(context.settings.status_interval_seconds)
@@ -209,17 +209,24 @@ class Publisher:
             logger.warning("status of %s was not written: %s", self._name, error)
             self._schedule.failed()
             return
-        if not found:
+        if not self._is_run(found):
             raise RunGoneError("its BenchmarkRun was deleted")
         self.written = self._stored = status
         await self._post_events()
 
     async def _write_required(self, status: Raw) -> None:
         async with self._writing:
-            await self._cluster.patch_status(ObjectKind.BENCHMARK_RUN, self._name, status)
-            self.written = self._stored = status
-            await self._post_events()
-            await self._events.flush()
+            # Who waits for the next run of this name would take this end for that of theirs.
+            if self._is_run(await self._cluster.get(ObjectKind.BENCHMARK_RUN, self._name)):
+                await self._cluster.patch_status(ObjectKind.BENCHMARK_RUN, self._name, status)
+                self._stored = status
+                await self._post_events()
+                await self._events.flush()
+            self.written = status
+
+    def _is_run(self, found: Raw | None) -> bool:
+        """Whether an object is this run, and not the next one of its name."""
+        return found is not None and metadata(found).get("uid") == self._uid
 
     async def _post_events(self) -> None:
         """Post Events for the conditions that changed with the last write."""

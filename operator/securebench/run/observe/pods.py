@@ -94,6 +94,8 @@ class PodView:
         containers: By name, init containers and sidecars included.
         facts: For the record; of the untrusted container.
         is_ready: Whether its condition Ready says so; a lost node takes it away.
+        has_silent_node: Whether its node does not answer: Ready was taken away from a Pod whose
+            containers were ready when the kubelet reported last.
         sandbox_since: When the Pod got its sandbox, seconds since the epoch, or None.
         members: The launches of a batch; empty for a Pod with one launch.
         scheduled_at: When the Pod got its node, seconds since the epoch, or None.
@@ -118,6 +120,7 @@ class PodView:
     containers: Mapping[str, ContainerView]
     facts: PodFacts
     is_ready: bool = False
+    has_silent_node: bool = False
     sandbox_since: float | None = None
     members: tuple[LaunchKey, ...] = ()
     scheduled_at: float | None = None
@@ -218,6 +221,7 @@ def pod_view(raw: Raw) -> PodView | None:
     conditions = {text_at(c, "type"): c for c in _items(status, "conditions")}
     scheduled = conditions.get("PodScheduled", {})
     containers = _containers(spec, status)
+    is_ready = _is_true(conditions.get("Ready", {}))
     return PodView(
         name=text_at(metadata, "name"),
         uid=text_at(metadata, "uid"),
@@ -233,7 +237,9 @@ def pod_view(raw: Raw) -> PodView | None:
         created_at=_time(metadata.get("creationTimestamp")) or 0.0,
         containers=containers,
         facts=_facts(spec, containers),
-        is_ready=_is_true(conditions.get("Ready", {})),
+        is_ready=is_ready,
+        # No Pod of ours has a readiness gate.
+        has_silent_node=not is_ready and _is_true(conditions.get("ContainersReady", {})),
         sandbox_since=_true_since(conditions.get("PodReadyToStartContainers", {})),
         members=_members(annotations, role),
         scheduled_at=_true_since(scheduled),

@@ -524,6 +524,31 @@ def test_a_deleted_run_is_let_go(world, how):
     assert world.supervisor.active == 0
 
 
+def replace_unseen(world):
+    """Put another run in the place of one, of which the operator hears nothing."""
+    world.cluster.remove(ObjectKind.BENCHMARK_RUN, "nightly")
+    world.runner.run(world.cluster.create(ObjectKind.BENCHMARK_RUN, run_body("nightly")))
+    assert world.run().get("status", {}) == {}
+
+
+def test_a_run_that_was_replaced_unseen_does_not_end_the_next_one_of_its_name(world):
+    world.apply(pack={"volume": {"path": "none"}})
+    assert world.condition()["reason"] == "InputMissing"
+    replace_unseen(world)
+    world.wait(10_000)
+    assert world.supervisor.active == 0
+    assert world.condition() == {}
+
+
+def test_a_run_that_was_replaced_unseen_writes_once(world):
+    uid = world.apply()
+    replace_unseen(world)
+    writes = world.cluster.requests["patch_status", ObjectKind.BENCHMARK_RUN]
+    world.work(uid)
+    assert world.cluster.requests["patch_status", ObjectKind.BENCHMARK_RUN] == writes + 1
+    assert world.condition()["status"] == "Unknown"
+
+
 def test_a_run_of_the_same_name_is_another_run(world):
     first = world.apply()
     world.observe("DELETED")

@@ -8,6 +8,7 @@ from securebench.core.clock import Instant
 from securebench.run.decide.network.gateway import (
     RESTART_LIMIT_SECONDS,
     RESTART_SECONDS,
+    SILENT_NODE_SECONDS,
     STUCK_SECONDS,
     UNREADY_SECONDS,
     GatewayMemory,
@@ -22,6 +23,16 @@ from support.build import NOW, ended, pod_status, running
 SERVICE = ObjectView("gw", NOW, "10.96.0.7")
 READY = pod_status("Running", running("gateway"), conditions=[{"type": "Ready", "status": "True"}])
 RUNNING = pod_status("Running", running("gateway"))
+SILENT = pod_status(
+    "Running",
+    running("gateway"),
+    conditions=[
+        {"type": "ContainersReady", "status": "True"},
+        {"type": "Ready", "status": "False"},
+    ],
+)
+"""As the node controller leaves it when a node does not answer."""
+
 PENDING = pod_status("Pending")
 FAILED = pod_status("Failed", ended("gateway", 1, message="no key"))
 AT = Instant(NOW, NOW)
@@ -100,6 +111,21 @@ STEPS = {
         replace(UP, down_since=NOW - UNREADY_SECONDS),
         (0, False, False, ["gw-1"]),
     ),
+    "its node does not answer": (
+        seen(view(1, SILENT)),
+        replace(UP, down_since=NOW - SILENT_NODE_SECONDS + 1),
+        NOTHING,
+    ),
+    "its node does not answer for long": (
+        seen(view(1, SILENT)),
+        replace(UP, down_since=NOW - SILENT_NODE_SECONDS),
+        (0, False, False, ["gw-1"]),
+    ),
+    "its node does not answer an operator that started again": (
+        seen(view(1, SILENT)),
+        DOWN,
+        NOTHING,
+    ),
     "it runs for long and was never ready": (
         seen(view(1, RUNNING)),
         DOWN,
@@ -168,12 +194,16 @@ def test_since_when_it_is_gone_does_not_move_while_its_successor_cannot_be_made(
 
 
 @pytest.mark.parametrize(
-    ("known", "words"),
-    [(UP, "it runs and is not ready"), (GatewayMemory(), "waiting for a node")],
-    ids=["was-ready", "starts"],
+    ("status", "known", "words"),
+    [
+        (RUNNING, UP, "it runs and is not ready"),
+        (RUNNING, GatewayMemory(), "waiting for a node"),
+        (SILENT, UP, "its node does not answer"),
+    ],
+    ids=["was-ready", "starts", "silent-node"],
 )
-def test_a_gateway_that_starts_is_no_gateway_that_stands_still(known, words):
-    memory = decide(seen(view(1, RUNNING)), known, AT).memory
+def test_what_is_said_of_a_gateway_that_is_not_ready(status, known, words):
+    memory = decide(seen(view(1, status)), known, AT).memory
     assert memory.trouble == f"gateway Pod gw-1: {words}"
 
 

@@ -112,6 +112,22 @@ def test_a_pod_lives_until_it_has_ended_or_is_deleted(phase, deleting_at, want):
     assert view_of(HARNESS, pod_status(phase), deleting_at=deleting_at).is_living is want
 
 
+@pytest.mark.parametrize(
+    ("containers_ready", "ready", "want"),
+    [("True", "True", False), ("True", "False", True), ("False", "False", False)],
+)
+def test_a_node_is_silent_where_ready_was_taken_from_containers_that_are(
+    containers_ready, ready, want
+):
+    conditions = [
+        {"type": "ContainersReady", "status": containers_ready},
+        {"type": "Ready", "status": ready},
+    ]
+    status = pod_status("Running", running("harness"), conditions=conditions)
+    assert view_of(HARNESS, status).has_silent_node is want
+    assert not view_of(HARNESS, pod_status("Running")).has_silent_node
+
+
 @pytest.mark.parametrize("labels", [{}, {"securebench.dev/role": "other"}, {"app": "x"}, None])
 def test_a_foreign_pod_has_no_view(labels):
     assert pod_view({"metadata": {"labels": labels}}) is None

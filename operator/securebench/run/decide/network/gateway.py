@@ -21,7 +21,12 @@ RESTART_LIMIT_SECONDS = 30.0
 again after one that was ready for at least the limit."""
 
 UNREADY_SECONDS = 30.0
-"""A gateway that was ready and is not for so long is replaced: its node may be lost."""
+"""A gateway that was ready and is not for so long is replaced: it stands still."""
+
+SILENT_NODE_SECONDS = 90.0
+"""A gateway whose node does not answer for so long is replaced: the node may be lost. After the API
+server was away for more than 40 s every node looks like that, until its kubelet watches again (30
+s, doubled by jitter, after a minute without), and agents read through its gateways all the time."""
 
 STUCK_SECONDS = 60.0
 """A gateway that runs for so long and was never seen ready is replaced, too; an operator that
@@ -239,6 +244,8 @@ def _wait_for(view: PodView, known: GatewayMemory, now: Instant) -> GatewayStep:
 
 
 def _words(view: PodView, known: GatewayMemory, now: float) -> str:
+    if view.has_silent_node:
+        return "its node does not answer"
     if view.uid == known.ready_uid:
         return _failure(view) or "it runs and is not ready"
     return pod_trouble(view, now)
@@ -246,6 +253,8 @@ def _words(view: PodView, known: GatewayMemory, now: float) -> str:
 
 def _replace_at(view: PodView, known: GatewayMemory) -> float:
     """Return when a Pod is replaced that is not ready by then."""
+    if view.has_silent_node:
+        return (known.down_since or 0.0) + SILENT_NODE_SECONDS
     if view.uid == known.ready_uid:
         return (known.down_since or 0.0) + UNREADY_SECONDS
     return known.running_since + STUCK_SECONDS if view.uid == known.running_uid else math.inf
