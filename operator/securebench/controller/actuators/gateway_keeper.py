@@ -168,6 +168,7 @@ class GatewayKeeper:
             create_blocked=self._writers.retries.blocked,
             start_seconds=self._start_seconds,
             listed_at=self._pods.listed_at,
+            answered_at=self._pods.answered_at,
         )
 
     def _views(self) -> dict[int, PodView]:

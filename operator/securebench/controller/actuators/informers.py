@@ -130,6 +130,8 @@ class Informer(Generic[V]):
         self._relist_timeout: asyncio.Timeout | None = None
         self.listed_at = -math.inf
         """When the latest list was started, in seconds of the loop's clock."""
+        self.answered_at = -math.inf
+        """When the list was started that was answered after others had failed."""
         self.resource_version = ""
         """Of the latest change in the cache."""
 
@@ -248,12 +250,17 @@ class Informer(Generic[V]):
         return resource_version
 
     async def _list_until_answered(self) -> str:
+        has_failed = False
         while True:
             try:
-                return await self.list()
+                resource_version = await self.list()
             except TransientClusterError as error:
                 logger.warning("list of %s failed: %s", self._selector, error)
                 await self._backoff.failed(error)
+                has_failed = True
+            else:
+                self.answered_at = self.listed_at if has_failed else self.answered_at
+                return resource_version
 
     async def _watch(self, resource_version: str) -> str:
         began = _now()

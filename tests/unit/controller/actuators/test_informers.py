@@ -1,4 +1,5 @@
 import asyncio
+import math
 
 import pytest
 
@@ -482,6 +483,21 @@ def test_a_list_that_gets_no_answer_is_repeated(world):
     world.wait(PAUSE_SECONDS + 2 * PAUSE_SECONDS + 4 * PAUSE_SECONDS)
     assert world.names() == [NAME]
     assert lists(world) == 4
+
+
+def test_an_outage_is_over_with_the_first_list_that_is_answered(world):
+    world.follow()
+    for _ in range(2):
+        world.cluster.end_watches(TransientClusterError("connection reset"))
+        world.wait(PAUSE_SECONDS + 0.1)
+    assert world.informer.answered_at == -math.inf, "a watch that breaks is no outage"
+    world.cluster.fail_next("list", TransientClusterError("connection refused"))
+    world.cluster.end_watches(TransientClusterError("connection refused"))
+    world.wait(10)
+    assert world.informer.answered_at == world.informer.listed_at
+    answered_at = world.informer.answered_at
+    world.wait(RELIST_SECONDS + 1)
+    assert answered_at == world.informer.answered_at < world.informer.listed_at
 
 
 def test_a_refusal_ends_the_follower_for_all_to_see(world):

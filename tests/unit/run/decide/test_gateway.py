@@ -207,6 +207,30 @@ def test_what_is_said_of_a_gateway_that_is_not_ready(status, known, words):
     assert memory.trouble == f"gateway Pod gw-1: {words}"
 
 
+@pytest.mark.parametrize(
+    ("status", "known"),
+    [
+        (SILENT, replace(UP, down_since=NOW - 170)),
+        (RUNNING, replace(UP, down_since=NOW - 170)),
+        (RUNNING, replace(DOWN, down_since=NOW - 170)),
+        (PENDING, replace(DOWN, down_since=NOW - 200)),
+    ],
+    ids=["silent-node", "was-ready", "stuck", "starts"],
+)
+def test_the_time_without_an_api_server_does_not_count(status, known):
+    what = seen(view(1, status))
+    ended = decide(what, known, AT)
+    assert ended.delete or ended.memory.failure
+    step = decide(replace(what, answered_at=NOW - 2, listed_at=NOW - 2), known, AT)
+    assert (step.delete, step.memory.failure, step.memory.down_since) == ((), "", NOW - 2)
+
+
+def test_an_outage_before_the_gateway_went_changes_nothing():
+    known = replace(UP, down_since=NOW - UNREADY_SECONDS)
+    step = decide(replace(seen(view(1, RUNNING)), answered_at=NOW - 100), known, AT)
+    assert done(step) == (0, False, False, ["gw-1"])
+
+
 def test_nobody_gives_up_before_pods_were_listed_once_more():
     known, late = GatewayMemory(down_since=NOW - 180), seen(view(1, PENDING))
     step = decide(replace(late, listed_at=NOW - 1), known, AT)

@@ -51,6 +51,8 @@ class ObservedGateway:
         create_blocked: Why a create has to wait, for room in a quota or for rights; or empty.
         start_seconds: Timeout for the gateway to become ready; then the run ends.
         listed_at: Start of the latest list of Pods, monotonic seconds.
+        answered_at: Start of the list that the API server answered after an outage, monotonic
+            seconds.
     """
 
     name: str
@@ -60,6 +62,7 @@ class ObservedGateway:
     create_blocked: str
     start_seconds: float
     listed_at: float = math.inf
+    answered_at: float = -math.inf
 
     @property
     def ready(self) -> int:
@@ -79,8 +82,8 @@ class GatewayMemory:
     Attributes:
         gone_since: Since when no gateway is ready, or None while one is, and before one was decided
             about.
-        down_since: Since when one is waited for, or None while there is one; requests without an
-            answer, a quota and missing rights begin it anew.
+        down_since: Since when one is waited for, or None while there is one; an outage, requests
+            without an answer, a quota and missing rights begin it anew.
         next_at: Earliest time of the next create.
         failures: Pods that ended since one was ready for long.
         last_failed: Number of the latest of them.
@@ -141,6 +144,7 @@ def decide(seen: ObservedGateway, known: GatewayMemory, now: Instant) -> Gateway
     if known.failure:
         return GatewayStep(known)
     at = now.monotonic
+    known = _without_outage(known, seen.answered_at)
     step = _maintain(seen, known, at) if seen.ready else _replace_gateway(seen, known, now)
     memory = _with_timeout(seen, _with_absence(seen, step.memory, at), at)
     needs_list = not memory.failure and _is_late(seen, memory, at)
@@ -166,6 +170,14 @@ def delayed(
 def refused(known: GatewayMemory, refusal: str) -> GatewayMemory:
     """Return the memory after a permanent refusal."""
     return replace(known, failure=f"the run's gateway cannot be made: {refusal}")
+
+
+def _without_outage(known: GatewayMemory, answered_at: float) -> GatewayMemory:
+    """Return the memory with the waits begun anew during which the API server was away."""
+    if known.down_since is None or known.down_since >= answered_at:
+        return known
+    running_since = max(known.running_since, answered_at)
+    return replace(known, down_since=answered_at, running_since=running_since)
 
 
 def is_ready(view: PodView) -> bool:
