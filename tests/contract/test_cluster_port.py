@@ -379,6 +379,18 @@ async def test_a_status_patch_without_a_change_is_no_change(world):
     assert await world.cluster.get(ObjectKind.POD, "a") == before
 
 
+async def test_a_status_patch_for_one_resource_version(world):
+    """The same on the server for custom resources, whose strategy for a status drops the uid."""
+    created = await world.cluster.create(ObjectKind.POD, pod("a"))
+    version = created["metadata"]["resourceVersion"]
+    patch = {"metadata": {"resourceVersion": version}, "status": {"message": "one"}}
+    patched = await world.cluster.patch_status(ObjectKind.POD, "a", patch)
+    assert patched["status"]["message"] == "one"
+    with pytest.raises(TransientClusterError, match="the object has been modified"):
+        await world.cluster.patch_status(ObjectKind.POD, "a", patch | {"status": {"message": "x"}})
+    assert (await world.cluster.get(ObjectKind.POD, "a"))["status"]["message"] == "one"
+
+
 async def test_the_status_of_what_is_gone(world):
     patch = {"status": {"message": "x"}}
     assert await world.cluster.patch_status(ObjectKind.POD, "none", patch) is None

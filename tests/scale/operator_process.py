@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from bench.product import samples
-from scale.simulated_nodes import CLAIM, MANAGED
+from scale.simulated_nodes import CLAIM, MANAGED, WITH_US
 from securebench.controller.settings.settings import VARIABLES
 
 START_SECONDS = 60.0
@@ -94,7 +94,7 @@ class OperatorProcess:
 
     def start(self) -> None:
         """Start it, and return at once."""
-        words = [sys.executable, "-m", "scale.timed_operator"]
+        words = [*WITH_US, sys.executable, "-m", "scale.timed_operator"]
         words += [str(self._settings), str(self._tools)]
         self._process = subprocess.Popen(
             words, env=os.environ | self._environment, stderr=self._log, stdout=self._log, text=True

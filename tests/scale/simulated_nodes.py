@@ -26,6 +26,9 @@ NODE_PODS = 5000
 
 GONE_SECONDS = 300
 
+WITH_US = ("setpriv", "--pdeathsig", "TERM")
+"""Begins the command of a process that ends when this program is killed."""
+
 PREFIX = "sb-scale"
 MADE = re.compile(rf"[^/]+/({PREFIX}-[0-9a-f]+)(?:-[0-9]+)?")
 """Namespaces, volumes and nodes of a measurement, as kubectl names them."""
@@ -121,7 +124,7 @@ def remove_all(prefix: str) -> None:
 @contextmanager
 def kwok(log: IO[str]) -> Iterator[None]:
     """Run kwok for the nodes that ask for it."""
-    words = ["kwok", "--kubeconfig", os.environ["KUBECONFIG"], "--config", str(STAGES)]
+    words = [*WITH_US, "kwok", "--kubeconfig", os.environ["KUBECONFIG"], "--config", str(STAGES)]
     words += ["--manage-all-nodes=false"]
     words += [f"--manage-nodes-with-annotation-selector={MANAGED}={SIMULATED}"]
     with subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT) as process:

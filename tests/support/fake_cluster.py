@@ -24,7 +24,7 @@ from securebench.cluster.port import (
     metadata,
 )
 from securebench.core.clock import Clock, rfc3339
-from securebench.core.errors import ClusterError, InvariantViolationError
+from securebench.core.errors import ClusterError, InvariantViolationError, TransientClusterError
 from support.fake_history import Change, as_of, shown
 from support.fake_objects import field_values, labels, listed, matcher, merge_patch
 from support.fake_objects import grace_seconds as granted_grace
@@ -189,6 +189,9 @@ class FakeCluster:
             item = self._objects[kind].get(name)
             if item is None:
                 return None
+            stored = metadata(item)["resourceVersion"]
+            if metadata(body).get("resourceVersion", stored) != stored:
+                raise TransientClusterError("the object has been modified", status=409)
             status = merge_patch(item.get("status", {}), body.get("status", {}))
             return self._replace(kind, item, {**item, "status": status})
 

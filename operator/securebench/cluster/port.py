@@ -190,8 +190,8 @@ class Cluster(Protocol):
     async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> Raw | None:
         """Apply a merge patch to the status subresource.
 
-        Whatever object has that name by then: for a custom resource the API server takes no uid as
-        a precondition of its status.
+        Whatever object has that name by then: of a custom resource's status the API server takes no
+        uid as a precondition, but a ``metadata.resourceVersion``.
 
         Args:
             kind: Kind of the object.
@@ -200,6 +200,9 @@ class Cluster(Protocol):
 
         Returns:
             The object as the server stored it; None if there is none of that name.
+
+        Raises:
+            TransientClusterError: The object has another resource version than the body names.
         """
         ...
 

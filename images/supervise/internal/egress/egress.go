@@ -85,13 +85,9 @@ func Proxy(text, log string) int {
 	said, code := message{V: 1}, outcome.CodeOwnFault
 	spec, err := specs.DecodeEgress(text)
 	if err == nil {
-		code = outcome.CodeDone
-		if err = newSidecar(spec, usualBounds(), os.Stdout).serve(stop); err != nil {
-			code = outcome.CodeFailed
-		}
+		code, err = newSidecar(spec, usualBounds(), os.Stdout).run(stop)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "supervise: egress-proxy:", err)
 		said.Error = err.Error()
 	}
 	// Without the message the exit code still says everything that counts.
@@ -105,6 +101,16 @@ func newSidecar(spec specs.Egress, bounds bounds, log io.Writer) *sidecar {
 	address := spec.Gateway.Address()
 	connect := func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", address) }
 	return &sidecar{spec: spec, bounds: bounds, connect: connect, log: log}
+}
+
+// run serves and returns the exit code, and why it is not 0.
+func (s *sidecar) run(stop <-chan struct{}) (int, error) {
+	err := s.serve(stop)
+	if err == nil {
+		return outcome.CodeDone, nil
+	}
+	s.say(err.Error())
+	return outcome.CodeFailed, err
 }
 
 // serve carries connections until stop, then ends the launch; it returns why the launch does not count, or nil.
@@ -127,13 +133,15 @@ func (s *sidecar) serve(stop <-chan struct{}) error {
 		carrier.close()
 	}
 	cancel()
-	if err := s.closeLaunch(); err != nil {
+	err := s.closeLaunch()
+	switch {
+	case !carrier.missed.Load():
 		return err
-	}
-	if carrier.missed.Load() {
+	case err == nil:
 		return errMissed
+	default:
+		return fmt.Errorf("%w; %w", errMissed, err)
 	}
-	return nil
 }
 
 // reach waits until the gateway accepts a connection and returns why it did not in time, or nil.

@@ -144,9 +144,15 @@ class RunLifecycle:
             await self._back_off(restarts.retry(uid), seen)
 
     async def _announce(self, reason: Reason, message: str) -> None:
-        """Say why the run is held up; whatever becomes of that, the run is tried again."""
+        """Say why the run is held up; whatever else becomes of that, the run is tried again.
+
+        Raises:
+            RunGoneError: The run is gone.
+        """
         try:
             await self._publisher.announce(reason, message)
+        except RunGoneError:
+            raise
         except ClusterError as error:
             logger.warning("status: %s", error)
         except Exception:

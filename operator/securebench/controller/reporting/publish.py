@@ -210,15 +210,19 @@ class Publisher:
             self._schedule.failed()
             return
         if not self._is_run(found):
-            raise RunGoneError("its BenchmarkRun was deleted")
+            self._is_over = True  # nothing more is told of its volume
+            raise RunGoneError("its BenchmarkRun was deleted or replaced")
         self.written = self._stored = status
         await self._post_events()
 
     async def _write_required(self, status: Raw) -> None:
         async with self._writing:
             # Who waits for the next run of this name would take this end for that of theirs.
-            if self._is_run(await self._cluster.get(ObjectKind.BENCHMARK_RUN, self._name)):
-                await self._cluster.patch_status(ObjectKind.BENCHMARK_RUN, self._name, status)
+            found = await self._cluster.get(ObjectKind.BENCHMARK_RUN, self._name)
+            if found is not None and self._is_run(found):
+                version = metadata(found)["resourceVersion"]
+                body = {**status, "metadata": {"resourceVersion": version}}
+                await self._cluster.patch_status(ObjectKind.BENCHMARK_RUN, self._name, body)
                 self._stored = status
                 await self._post_events()
                 await self._events.flush()

@@ -40,8 +40,18 @@ class LeftoverError(Exception):
     """Something of an earlier worker stays."""
 
 
+def prepare() -> None:
+    """Become the reaper of all processes below, which cannot read or trace this one.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    _control(SET_SUBREAPER, 1)
+    _control(SET_DUMPABLE, 0)
+
+
 def serve(listener: socket.socket, repeats: int, folders: Sequence[str], work: Work) -> None:
-    """Serve the tests, then each of the calls that they make again.
+    """Serve the tests, then each of the calls that they make again; after ``prepare``.
 
     Args:
         listener: Where they connect.
@@ -52,8 +62,6 @@ def serve(listener: socket.socket, repeats: int, folders: Sequence[str], work: W
     Raises:
         LeftoverError, OSError: A worker would not be fresh. There is none, and the tests fail.
     """
-    _control(SET_SUBREAPER, 1)
-    _control(SET_DUMPABLE, 0)
     connections = [listener.accept()[0] for _ in range(1 + repeats)]
     listener.close()
     state = _process_state()

@@ -8,11 +8,11 @@ violation, after which no test can pass.
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from os import urandom
 from typing import Any, ClassVar
 
 from .frames import BrokenError, CannotCrossError, Channel, MalformedError
@@ -37,8 +37,11 @@ _VALUES: dict[object, int] = {"return": 1, "raise": 2, "refuse": 1, "call": 3}
 
 
 def new_identity() -> str:
-    """Return an identity that the worker cannot guess; the module secrets takes 10 ms to load."""
-    return os.urandom(IDENTITY_BYTES).hex()
+    """Return an identity that the worker cannot guess; the module secrets takes 10 ms to load.
+
+    The name of the function is bound before tests may replace that of the module.
+    """
+    return urandom(IDENTITY_BYTES).hex()
 
 
 class Session(Marshaller):

@@ -285,7 +285,6 @@ def worker(arguments: Sequence[str]) -> int:
     """
     path, folder, *repeated = arguments
     repeats = int(repeated[0]) if repeated else 0
-    listener = _listening(path, 1 + repeats)
 
     def work(connection: socket.socket) -> None:
         Worker(Channel(connection), folder).serve()
@@ -293,16 +292,18 @@ def worker(arguments: Sequence[str]) -> int:
     if repeats:
         from . import process_reset  # noqa: PLC0415  # for this alone
 
-        process_reset.serve(listener, repeats, repeated[1:], work)
-        return 0
-    work(listener.accept()[0])
+        process_reset.prepare()
+        process_reset.serve(_listening(path, 1 + repeats), repeats, repeated[1:], work)
+    else:
+        work(_listening(path, 1).accept()[0])
     return 0
 
 
 def _listening(path: str, connections: int) -> socket.socket:
     """Return a socket that everybody in the Pod may connect to, so many at once.
 
-    It gets its name when it listens: supervise starts the tests when the name is there.
+    It gets its name when it listens, and nothing else can fail any more: supervise starts the tests
+    when the name is there, and what fails by then is no fault of the candidate.
     """
     made = f"{path}.new"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -284,6 +284,10 @@ def _limit(view: PodView, end: Terminated) -> Ended | None:
 
 def _code_end(view: PodView, verdict: Interrupted | Ended) -> Interrupted | Ended:
     """Return the end of tests, with what became of their candidate's own container."""
+    if verdict == Ended(Code.PHASE_FAILED):
+        # A Pod that an earlier operator made waits in a phase of its own.
+        words = "the tests waited for the candidate's container in vain"
+        return Interrupted(MATERIALIZATION_FAILED, words)
     if verdict not in {Ended(Code.DONE), Ended(Code.FAILED)}:
         return verdict
     # The kubelet starts it again when candidate code ends it.

@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind
+from securebench.controller.loop import run_loop
 from securebench.controller.loop.lifecycle import (
     RESTART_LIMIT_SECONDS,
     RunLifecycle,
@@ -547,6 +548,21 @@ def test_a_run_that_was_replaced_unseen_writes_once(world):
     world.work(uid)
     assert world.cluster.requests["patch_status", ObjectKind.BENCHMARK_RUN] == writes + 1
     assert world.condition()["status"] == "Unknown"
+
+
+def test_a_run_that_was_replaced_unseen_is_not_held_up_for_ever(world, monkeypatch):
+    """Nor does it say so of the next one of its name, again and again."""
+
+    def broken(*_arguments, **_names):
+        raise RuntimeError("a defect")
+
+    world.apply()
+    replace_unseen(world)
+    writes = world.cluster.requests["patch_status", ObjectKind.BENCHMARK_RUN]
+    monkeypatch.setattr(run_loop, "reconcile", broken)
+    world.wait(600)
+    assert world.cluster.requests["patch_status", ObjectKind.BENCHMARK_RUN] == writes + 1
+    assert world.supervisor.active == 0
 
 
 def test_a_run_of_the_same_name_is_another_run(world):

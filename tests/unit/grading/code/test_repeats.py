@@ -7,12 +7,13 @@ import datetime as dt
 import decimal
 import math
 import os
+import subprocess
 
 import pytest
 
 from securebench.grading.code import samples
 from securebench.grading.code.samples import NotPlainError, Sample, form_of, outcome_of
-from support.code_pair import judge
+from support.code_pair import BOOT, FOLDER, PYTHON, SECONDS, judge
 
 ALL_CALLS = 8
 TWO_CALLS = "assert remember('six') is None\nassert recall() == 'six'\n"
@@ -367,3 +368,16 @@ def wide() -> list[object]:
 def test_what_is_not_plain_has_no_form(value):
     with pytest.raises(NotPlainError):
         form_of(value)
+
+
+def test_a_worker_that_cannot_begin_makes_no_socket(tmp_path):
+    """supervise waits for it in vain, and the launch is repeated: no candidate is to blame."""
+    (tmp_path / "securebench_code").symlink_to(FOLDER / "code")
+    lacking = f"import sys; sys.modules['ctypes'] = None; {BOOT}"
+    words = [str(tmp_path), "worker", str(tmp_path / "s"), str(tmp_path), "2", str(tmp_path)]
+    done = subprocess.run(
+        [PYTHON, "-I", "-B", "-c", lacking, *words],
+        stderr=subprocess.PIPE, check=False, text=True, timeout=SECONDS,
+    )  # fmt: skip
+    assert (done.returncode, "ctypes" in done.stderr) == (1, True), done.stderr
+    assert not (tmp_path / "s").exists()

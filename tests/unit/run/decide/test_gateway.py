@@ -113,12 +113,12 @@ STEPS = {
     ),
     "its node does not answer": (
         seen(view(1, SILENT)),
-        replace(UP, down_since=NOW - SILENT_NODE_SECONDS + 1),
+        replace(UP, silent_since=NOW - SILENT_NODE_SECONDS + 1),
         NOTHING,
     ),
     "its node does not answer for long": (
         seen(view(1, SILENT)),
-        replace(UP, down_since=NOW - SILENT_NODE_SECONDS),
+        replace(UP, silent_since=NOW - SILENT_NODE_SECONDS),
         (0, False, False, ["gw-1"]),
     ),
     "its node does not answer an operator that started again": (
@@ -210,7 +210,7 @@ def test_what_is_said_of_a_gateway_that_is_not_ready(status, known, words):
 @pytest.mark.parametrize(
     ("status", "known"),
     [
-        (SILENT, replace(UP, down_since=NOW - 170)),
+        (SILENT, replace(UP, down_since=NOW - 170, silent_since=NOW - 170)),
         (RUNNING, replace(UP, down_since=NOW - 170)),
         (RUNNING, replace(DOWN, down_since=NOW - 170)),
         (PENDING, replace(DOWN, down_since=NOW - 200)),
@@ -222,7 +222,24 @@ def test_the_time_without_an_api_server_does_not_count(status, known):
     ended = decide(what, known, AT)
     assert ended.delete or ended.memory.failure
     step = decide(replace(what, answered_at=NOW - 2, listed_at=NOW - 2), known, AT)
-    assert (step.delete, step.memory.failure, step.memory.down_since) == ((), "", NOW - 2)
+    assert (step.delete, step.memory.failure) == ((), "")
+    assert step.memory.down_since >= NOW - 2
+
+
+def test_the_successor_of_a_gateway_on_a_silent_node_has_its_whole_time():
+    known = UP
+    for second in range(0, int(SILENT_NODE_SECONDS) + 1, 5):
+        at = NOW + second
+        step = decide(seen(view(1, SILENT)), known, Instant(at, at))
+        known = step.memory
+    assert step.delete
+    for second in range(0, 180, 5):
+        later = Instant(at + second, at + second)
+        step = decide(replace(seen(view(2, PENDING)), listed_at=at + second), known, later)
+        known = step.memory
+        assert (known.failure, known.silent_since) == ("", None)
+    late = Instant(at + 180, at + 180)
+    assert decide(replace(seen(view(2, PENDING)), listed_at=at + 180), known, late).memory.failure
 
 
 def test_an_outage_before_the_gateway_went_changes_nothing():

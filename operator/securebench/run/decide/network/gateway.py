@@ -82,8 +82,9 @@ class GatewayMemory:
     Attributes:
         gone_since: Since when no gateway is ready, or None while one is, and before one was decided
             about.
-        down_since: Since when one is waited for, or None while there is one; an outage, requests
-            without an answer, a quota and missing rights begin it anew.
+        down_since: Since when one is waited for, or None while there is one; an outage, a silent
+            node, requests without an answer, a quota and missing rights begin it anew.
+        silent_since: Since when the node of the newest one does not answer, or None.
         next_at: Earliest time of the next create.
         failures: Pods that ended since one was ready for long.
         last_failed: Number of the latest of them.
@@ -98,6 +99,7 @@ class GatewayMemory:
 
     gone_since: float | None = None
     down_since: float | None = None
+    silent_since: float | None = None
     next_at: float = 0.0
     failures: int = 0
     last_failed: int = 0
@@ -176,8 +178,12 @@ def _without_outage(known: GatewayMemory, answered_at: float) -> GatewayMemory:
     """Return the memory with the waits begun anew during which the API server was away."""
     if known.down_since is None or known.down_since >= answered_at:
         return known
-    running_since = max(known.running_since, answered_at)
-    return replace(known, down_since=answered_at, running_since=running_since)
+    return replace(
+        known,
+        down_since=answered_at,
+        silent_since=None,
+        running_since=max(known.running_since, answered_at),
+    )
 
 
 def is_ready(view: PodView) -> bool:
@@ -223,7 +229,7 @@ def _maintain(seen: ObservedGateway, known: GatewayMemory, now: float) -> Gatewa
         known = replace(known, down_since=down_since, trouble=known.trouble or trouble)
         needs_service = is_gone and now >= known.next_at
         return GatewayStep(known, needs_service=needs_service, delete=delete)
-    known = replace(known, down_since=None, trouble="")
+    known = replace(known, down_since=None, silent_since=None, trouble="")
     return GatewayStep(known, needs_keys=now >= known.keys_at, delete=delete)
 
 
@@ -235,11 +241,20 @@ def _replace_gateway(seen: ObservedGateway, known: GatewayMemory, now: Instant) 
     newest = max((*seen.pods, seen.last_vanished))
     view = seen.pods.get(newest)
     if view is not None and view.is_living:
-        return _wait_for(view, known, now)
+        return _wait_for(view, _with_silence(view, known, at), now)
+    known = replace(known, silent_since=None)
     if newest > known.last_failed:
         message = pod_trouble(view, now.wall) if view is not None else "it disappeared"
         known = _failed(known, newest, f"gateway Pod {seen.name}-{newest}: {message}", at)
     return GatewayStep(known, start=newest + 1 if at >= known.next_at else 0)
+
+
+def _with_silence(view: PodView, known: GatewayMemory, now: float) -> GatewayMemory:
+    """Note since when the node of a Pod is silent; the time of what follows begins after that."""
+    if not view.has_silent_node:
+        return replace(known, silent_since=None)
+    silent_since = now if known.silent_since is None else known.silent_since
+    return replace(known, silent_since=silent_since, down_since=now)
 
 
 def _wait_for(view: PodView, known: GatewayMemory, now: Instant) -> GatewayStep:
@@ -265,8 +280,8 @@ def _words(view: PodView, known: GatewayMemory, now: float) -> str:
 
 def _replace_at(view: PodView, known: GatewayMemory) -> float:
     """Return when a Pod is replaced that is not ready by then."""
-    if view.has_silent_node:
-        return (known.down_since or 0.0) + SILENT_NODE_SECONDS
+    if known.silent_since is not None:
+        return known.silent_since + SILENT_NODE_SECONDS
     if view.uid == known.ready_uid:
         return (known.down_since or 0.0) + UNREADY_SECONDS
     return known.running_since + STUCK_SECONDS if view.uid == known.running_uid else math.inf
