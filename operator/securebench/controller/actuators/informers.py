@@ -130,6 +130,8 @@ class Informer(Generic[V]):
         self._relist_timeout: asyncio.Timeout | None = None
         self.listed_at = -math.inf
         """When the latest list was started, in seconds of the loop's clock."""
+        self.is_blind = False
+        """Whether the API server does not answer: the objects are as they were before."""
         self.answered_at = -math.inf
         """When the list was started that was answered after others had failed."""
         self.resource_version = ""
@@ -250,16 +252,16 @@ class Informer(Generic[V]):
         return resource_version
 
     async def _list_until_answered(self) -> str:
-        has_failed = False
         while True:
             try:
                 resource_version = await self.list()
             except TransientClusterError as error:
+                self.is_blind = True
                 logger.warning("list of %s failed: %s", self._selector, error)
                 await self._backoff.failed(error)
-                has_failed = True
             else:
-                self.answered_at = self.listed_at if has_failed else self.answered_at
+                self.answered_at = self.listed_at if self.is_blind else self.answered_at
+                self.is_blind = False
                 return resource_version
 
     async def _watch(self, resource_version: str) -> str:

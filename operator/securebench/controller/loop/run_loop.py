@@ -176,6 +176,7 @@ class RunLoop:
             pending=self._writers.retries.pending,
             vanished=self._informer.vanished,
             now=now,
+            is_blind=self._informer.is_blind,
             writes=writes,
             plan_mismatch=self._plan_mismatch,
             changes=changes,

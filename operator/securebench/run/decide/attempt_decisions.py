@@ -26,6 +26,9 @@ from securebench.run.decide.run_decision import Controls, Halt, ObservedState
 from securebench.run.plan.keys import pod_name
 from securebench.run.state.attempts import AttemptHistory, CrashSuspicion, Finish, Lost
 
+BLIND_SECONDS = 5.0
+"""Pause before a launch is looked at again that would be given up, had the API server answered."""
+
 
 class CancelCause(NamedTuple):
     """Why a run ends attempts, as their records say it.
@@ -106,6 +109,9 @@ def _decide_attempt(
         cache.store(key, _without_pod(observed, history, name))
         return
     match attempt_step(plan, history, view, observed.now):
+        case Lost() | Finish() if observed.is_blind and history.live is not None:
+            # Its Pod may have got on since it was seen last.
+            cache.store(key, Wait(observed.now + BLIND_SECONDS))
         case Begin(launch) if is_batchable(plan, history, launch):
             cache.store(key, BatchableLaunch(launch, history.produced_at))
         case step:

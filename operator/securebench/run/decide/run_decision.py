@@ -125,6 +125,7 @@ class ObservedState:
         pending: Names of Pods whose create has no definite answer yet.
         vanished: Names of Pods that were observed and are gone, but for those of ended attempts.
         now: Seconds since the epoch.
+        is_blind: Whether the API server does not answer, and ``pods`` are as they were before.
         writes: State of the requests that change the cluster.
         plan_mismatch: Why this version may only end the run, or empty.
         changes: What has changed since the last pass; None requires a full resync.
@@ -137,6 +138,7 @@ class ObservedState:
     pending: Collection[str]
     vanished: Collection[str]
     now: float
+    is_blind: bool = False
     writes: ObservedWrites = field(default_factory=ObservedWrites)
     plan_mismatch: str = ""
     changes: ChangeSet | None = None

@@ -6,6 +6,7 @@ import pytest
 from securebench.run.api.conditions import Reason
 from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.attempt.machine import Capture
+from securebench.run.decide.attempt_decisions import BLIND_SECONDS
 from securebench.run.decide.capacity.launch_limits import CapacityUse
 from securebench.run.decide.reconcile import reconcile
 from securebench.run.decide.reporting.verdict import EndReason
@@ -79,6 +80,7 @@ def decide(*histories: Any, **given: Any) -> RunDecision:
         pending=given.pop("pending", frozenset()),
         vanished=given.pop("vanished", frozenset()),
         now=given.pop("now", NOW),
+        is_blind=given.pop("is_blind", False),
         writes=given.pop("writes", ObservedWrites()),
         plan_mismatch=given.pop("plan_mismatch", ""),
     )
@@ -242,6 +244,17 @@ def test_a_vanished_pod_of_an_earlier_launch_means_nothing():
 
 
 # What an attempt's step becomes
+
+
+@pytest.mark.parametrize("reason", ["CreateContainerError", "InvalidImageName"])
+def test_no_launch_is_given_up_while_the_api_server_does_not_answer(reason):
+    """Its container may run by now."""
+    view = view_of(HARNESS, pod_status("Pending", waiting("harness", reason)))
+    late = NOW + 1_000
+    seen = decide(live(HARNESS), views=[view], now=late)
+    assert seen.lost or seen.finishes
+    blind = decide(live(HARNESS), views=[view], now=late, is_blind=True)
+    assert (blind.lost, blind.finishes, blind.wake_at) == ((), (), late + BLIND_SECONDS)
 
 
 def test_an_interrupted_pod_is_lost_and_begins_nothing_in_the_same_pass():
