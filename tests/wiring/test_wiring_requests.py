@@ -66,7 +66,7 @@ class Node:
         self.cluster.set_pod_status(name, status)
 
 
-MOST_PER_TASK = {(32, 8): 2.2, (200, 8): 1.7, (200, 24): 1.4}
+MOST_PER_TASK = {(32, 8): 2.3, (200, 8): 1.7, (200, 24): 1.4}
 """By tasks and tasks in flight."""
 
 MOST_VERIFIERS = {(32, 8): 6, (200, 8): 35, (200, 24): 11}
