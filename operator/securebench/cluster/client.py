@@ -180,13 +180,7 @@ class ApiCluster:
         """Start the deletion of an object; dependents are deleted in the background."""
         options = _delete_options(uid, grace_seconds)
         request = _Request("DELETE", self._path(kind, name), body=options)
-        answer = await self._exchange("delete", kind, request)
-        if answer.status == HTTPStatus.NOT_FOUND:
-            return False
-        if is_uid_conflict(answer.status, answer.body):
-            return False
-        answer.json()
-        return True
+        return _had_object(await self._exchange("delete", kind, request))
 
     async def delete_collection(
         self, kind: ObjectKind, selector: str, fields: str, resource_version: str
@@ -212,11 +206,7 @@ class ApiCluster:
     async def patch(self, kind: ObjectKind, name: str, body: Raw) -> bool:
         """Apply a merge patch to an object; False if it is gone, or has another uid than that."""
         request = _Request("PATCH", self._path(kind, name), body=body, content_type=_MERGE_PATCH)
-        answer = await self._exchange("patch", kind, request)
-        if answer.status == HTTPStatus.NOT_FOUND or is_uid_conflict(answer.status, answer.body):
-            return False
-        answer.json()
-        return True
+        return _had_object(await self._exchange("patch", kind, request))
 
     async def signing_keys(self) -> bytes:
         """Return the keys with which the cluster signs service account tokens."""
@@ -353,6 +343,14 @@ def _pooled(configuration: Configuration, connections: int) -> Configuration:
     result = copy.copy(configuration)
     result.connection_pool_maxsize = connections
     return result
+
+
+def _had_object(answer: _Answer) -> bool:
+    """Return whether an object of that name and uid was there; raise what else went wrong."""
+    if answer.status == HTTPStatus.NOT_FOUND or is_uid_conflict(answer.status, answer.body):
+        return False
+    answer.json()
+    return True
 
 
 def _delete_options(uid: str | None, grace_seconds: int | None) -> Raw:

@@ -82,11 +82,8 @@ func Proxy(text, log string) int {
 	// First of all: as PID 1, a stop signal that comes before there is somebody to take it is lost.
 	stop := process.WatchStop()
 	used := cgroup.MeasureUsage(cgroup.MemoryPeaks, cgroup.CpuStats)
-	said, code := message{V: 1}, outcome.CodeOwnFault
-	spec, err := specs.DecodeEgress(text)
-	if err == nil {
-		code, err = newSidecar(spec, usualBounds(), os.Stdout).run(stop)
-	}
+	said := message{V: 1}
+	code, err := proxy(text, stop)
 	if err != nil {
 		said.Error = err.Error()
 	}
@@ -97,20 +94,25 @@ func Proxy(text, log string) int {
 	return code
 }
 
+// proxy serves as a specification says and returns the exit code, and why it is not 0.
+func proxy(text string, stop <-chan struct{}) (int, error) {
+	spec, err := specs.DecodeEgress(text)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "supervise:", err)
+		return outcome.CodeOwnFault, err
+	}
+	sidecar := newSidecar(spec, usualBounds(), os.Stdout)
+	if err := sidecar.serve(stop); err != nil {
+		sidecar.say(err.Error())
+		return outcome.CodeFailed, err
+	}
+	return outcome.CodeDone, nil
+}
+
 func newSidecar(spec specs.Egress, bounds bounds, log io.Writer) *sidecar {
 	address := spec.Gateway.Address()
 	connect := func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", address) }
 	return &sidecar{spec: spec, bounds: bounds, connect: connect, log: log}
-}
-
-// run serves and returns the exit code, and why it is not 0.
-func (s *sidecar) run(stop <-chan struct{}) (int, error) {
-	err := s.serve(stop)
-	if err == nil {
-		return outcome.CodeDone, nil
-	}
-	s.say(err.Error())
-	return outcome.CodeFailed, err
 }
 
 // serve carries connections until stop, then ends the launch; it returns why the launch does not count, or nil.
@@ -146,21 +148,10 @@ func (s *sidecar) serve(stop <-chan struct{}) error {
 
 // reach waits until the gateway accepts a connection and returns why it did not in time, or nil.
 func (s *sidecar) reach(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, specs.Duration(s.spec.StartSeconds))
-	defer cancel()
-	problem := errNoAnswer
-	for {
-		err := s.tryGateway(ctx)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() == nil {
-			problem = err
-		}
-		if !pause(ctx, s.bounds.retry) {
-			return fmt.Errorf("the gateway did not accept a connection within %g seconds: %w", s.spec.StartSeconds, problem)
-		}
+	if err := s.insist(ctx, s.spec.StartSeconds, s.tryGateway); err != nil {
+		return fmt.Errorf("the gateway did not accept a connection within %g seconds: %w", s.spec.StartSeconds, err)
 	}
+	return nil
 }
 
 func (s *sidecar) tryGateway(ctx context.Context) error {
@@ -176,22 +167,37 @@ func (s *sidecar) tryGateway(ctx context.Context) error {
 // closeLaunch tells the gateway that the harness has ended and returns why it did not write its report, or
 // nil. It is told again until it says so: an answer may be lost, a gateway may just be replaced.
 func (s *sidecar) closeLaunch() error {
-	ctx, cancel := context.WithTimeout(context.Background(), specs.Duration(s.spec.CloseSeconds))
-	defer cancel()
-	problem := errNoAnswer
 	buffer := make([]byte, chunk)
-	for {
+	err := s.insist(context.Background(), s.spec.CloseSeconds, func(ctx context.Context) error {
 		stream, err := s.dial(ctx, specs.RouteClose, buffer)
 		if err == nil {
 			reset(stream.connection)
-			s.say("the gateway closed the launch")
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("the gateway did not close the launch in time: %w", err)
+	}
+	s.say("the gateway closed the launch")
+	return nil
+}
+
+// insist tries something again and again for so many seconds; it returns nil, or why the latest try failed that
+// was not cut off.
+func (s *sidecar) insist(ctx context.Context, seconds float64, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, specs.Duration(seconds))
+	defer cancel()
+	problem := errNoAnswer
+	for {
+		err := try(ctx)
+		if err == nil {
 			return nil
 		}
 		if ctx.Err() == nil {
 			problem = err
 		}
 		if !pause(ctx, s.bounds.retry) {
-			return fmt.Errorf("the gateway did not close the launch in time: %w", problem)
+			return problem
 		}
 	}
 }

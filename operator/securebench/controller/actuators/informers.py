@@ -260,8 +260,8 @@ class Informer(Generic[V]):
                 logger.warning("list of %s failed: %s", self._selector, error)
                 await self._backoff.failed(error)
             else:
-                self.answered_at = self.listed_at if self.is_blind else self.answered_at
-                self.is_blind = False
+                if self.is_blind:
+                    self.is_blind, self.answered_at = False, self.listed_at
                 return resource_version
 
     async def _watch(self, resource_version: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.controller.ledger.prepared_run import RunObject
@@ -219,7 +220,7 @@ class Publisher:
         async with self._writing:
             # Who waits for the next run of this name would take this end for that of theirs.
             found = await self._cluster.get(ObjectKind.BENCHMARK_RUN, self._name)
-            if found is not None and self._is_run(found):
+            if self._is_run(found):
                 version = metadata(found)["resourceVersion"]
                 body = {**status, "metadata": {"resourceVersion": version}}
                 await self._cluster.patch_status(ObjectKind.BENCHMARK_RUN, self._name, body)
@@ -228,7 +229,7 @@ class Publisher:
                 await self._events.flush()
             self.written = status
 
-    def _is_run(self, found: Raw | None) -> bool:
+    def _is_run(self, found: Raw | None) -> TypeGuard[Raw]:
         """Whether an object is this run, and not the next one of its name."""
         return found is not None and metadata(found).get("uid") == self._uid
 
