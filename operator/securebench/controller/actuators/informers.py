@@ -130,8 +130,7 @@ class Informer(Generic[V]):
         self._relist_timeout: asyncio.Timeout | None = None
         self.listed_at = -math.inf
         """When the latest list was started, in seconds of the loop's clock."""
-        self.is_blind = False
-        """Whether the API server does not answer: the objects are as they were before."""
+        self._is_blind = False
         self.answered_at = -math.inf
         """When the list was started that was answered after others had failed."""
         self.resource_version = ""
@@ -256,12 +255,12 @@ class Informer(Generic[V]):
             try:
                 resource_version = await self.list()
             except TransientClusterError as error:
-                self.is_blind = True
+                self._is_blind = True
                 logger.warning("list of %s failed: %s", self._selector, error)
                 await self._backoff.failed(error)
             else:
-                if self.is_blind:
-                    self.is_blind, self.answered_at = False, self.listed_at
+                if self._is_blind:
+                    self._is_blind, self.answered_at = False, self.listed_at
                 return resource_version
 
     async def _watch(self, resource_version: str) -> str:

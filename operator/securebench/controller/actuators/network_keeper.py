@@ -127,8 +127,6 @@ class NetworkKeeper:
             step: What was decided.
             desired: What the user wants.
         """
-        if step.needs_list:
-            self._informer.relist()
         for repair in step.repairs:
             self._policies.repair(repair)
         if self._gateway is not None and step.gateway is not None:

@@ -176,7 +176,6 @@ class RunLoop:
             pending=self._writers.retries.pending,
             vanished=self._informer.vanished,
             now=now,
-            is_blind=self._informer.is_blind,
             writes=writes,
             plan_mismatch=self._plan_mismatch,
             changes=changes,
@@ -229,6 +228,8 @@ class RunLoop:
         )
 
     async def _act(self, decision: RunDecision) -> None:
+        if decision.needs_list:
+            self._informer.relist()
         self._network.apply(decision.network, self._spec.desired)
         await self._attempts.apply(decision)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import NamedTuple
 
 from securebench.core.reasons import POD_LOST, RUN_BUDGET_EXHAUSTED, FailurePhase
@@ -23,12 +24,9 @@ from securebench.run.decide.attempt.machine import (
 from securebench.run.decide.capacity.launch_limits import launch_image
 from securebench.run.decide.reporting.verdict import EndReason
 from securebench.run.decide.run_decision import Controls, Halt, ObservedState
+from securebench.run.observe.pods import PodView
 from securebench.run.plan.keys import pod_name
 from securebench.run.state.attempts import AttemptHistory, CrashSuspicion, Finish, Lost
-
-BLIND_SECONDS = 5.0
-"""Pause before a launch is looked at again that would be given up, had the API server answered."""
-
 
 class CancelCause(NamedTuple):
     """Why a run ends attempts, as their records say it.
@@ -70,7 +68,8 @@ def update_decisions(
         keys = {key for key, history in attempts.items() if history.finish is None}
         changes = ChangeSet(keys, observed.pods.keys())
     cache.decided_at = observed.now
-    keys = {*changes.attempts, *cache.without_pod, *cache.wake_times.due(observed.now)}
+    awaited = (cache.without_pod, cache.unconfirmed, cache.wake_times.due(observed.now))
+    keys = {*changes.attempts, *chain.from_iterable(awaited)}
     for name in changes.pods:
         cache.pods.upsert(name, observed.pods.get(name))
         keys.update(cache.live.attempts_of(name))
@@ -109,15 +108,25 @@ def _decide_attempt(
         cache.store(key, _without_pod(observed, history, name))
         return
     match attempt_step(plan, history, view, observed.now):
-        case Lost() | Finish() if observed.is_blind and history.live is not None:
-            # Its Pod may have got on since it was seen last.
-            cache.store(key, Wait(observed.now + BLIND_SECONDS))
+        case Lost() | Finish() if not _is_confirmed(observed, history, view):
+            cache.unconfirmed.add(key)
         case Begin(launch) if is_batchable(plan, history, launch):
             cache.store(key, BatchableLaunch(launch, history.produced_at))
         case step:
             if isinstance(step, Wait) and history.live is None:
                 cache.backing_off.add(key)
             cache.store(key, step)
+
+
+def _is_confirmed(observed: ObservedState, history: AttemptHistory, view: PodView | None) -> bool:
+    """Whether a launch that is given up was seen after its time was over.
+
+    Its Pod may have got on since: an event may have been lost, or the API server does not answer.
+    """
+    if history.live is None or observed.listed_at >= observed.now:
+        return True
+    step = attempt_step(observed.plan, history, view, observed.listed_at)
+    return isinstance(step, Lost | Finish)
 
 
 def _cancelled(controls: Controls, cause: CancelCause, history: AttemptHistory) -> Finish | None:

@@ -38,6 +38,9 @@ from securebench.run.decide.run_decision import (
 from securebench.run.observe.waiting import WaitReason
 from securebench.run.plan.keys import AttemptKey, LaunchKey
 
+LIST_SECONDS = 5.0
+"""Between two lists that launches of a run wait for before they are given up."""
+
 T = TypeVar("T")
 
 
@@ -69,6 +72,7 @@ def reconcile(
     deletions = (*_pod_deletions(cache), *(() if is_probing else _probe_deletions(cache)))
     repeats = dict.fromkeys(_in_order(cache.repeats))
     network = _network_step(cache, observed, controls, is_probing=is_probing)
+    is_list_due, list_wake = _next_list(cache, observed)
     decision = RunDecision(
         network=network,
         lost=_in_order(cache.lost),
@@ -79,6 +83,7 @@ def reconcile(
         finishes=_in_order(cache.finishes),
         deletions=deletions,
         halt=controls.halt,
+        needs_list=network.needs_list or is_list_due,
         wait_reason=joined(
             _waits(cache, _with_memory(observed, network), controls, launches.usage)
         ),
@@ -87,10 +92,21 @@ def reconcile(
     is_over = observed.history.open == 0 and not deletions and observed.writes.is_idle
     return replace(
         decision,
-        wake_at=_wake_at(observed, controls, decision, (cache.wake_times.next(), launches.due_at)),
+        wake_at=_wake_at(
+            observed, controls, decision, (list_wake, cache.wake_times.next(), launches.due_at)
+        ),
         parked=_parked(cache, observed, controls, decision),
         end=_end(observed, controls) if is_over else None,
     )
+
+
+def _next_list(cache: DecisionCache, observed: ObservedState) -> tuple[bool, float | None]:
+    """Return whether launches need a list before they are given up, and when to look again."""
+    if not cache.unconfirmed:
+        return False, None
+    list_at = observed.listed_at + LIST_SECONDS
+    is_due = list_at <= observed.now
+    return is_due, observed.now + LIST_SECONDS if is_due else list_at
 
 
 def _in_order(steps: Mapping[AttemptKey, T]) -> tuple[T, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from securebench.core.clock import Instant
 from securebench.core.rates import MAX_UNSCHEDULABLE
 from securebench.run.decide.attempt.decision_cache import ChangeSet
 from securebench.run.decide.attempt.machine import Capture
@@ -82,6 +83,7 @@ class RunDecision:
         finishes: Attempts to end with a record.
         deletions: Pods to delete.
         halt: Why the run starts no new launches.
+        needs_list: Whether Pods are to be listed: an event about them may have been lost.
         wait_reason: Why it makes no progress at the moment, or None.
         wake_at: When the next pass is due without an event, or None.
         parked: What it waits for while nothing of it is under way; None while it is active.
@@ -98,6 +100,7 @@ class RunDecision:
     finishes: tuple[Finish, ...] = ()
     deletions: tuple[Deletion, ...] = ()
     halt: Halt = Halt.NONE
+    needs_list: bool = False
     wait_reason: WaitReason | None = None
     wake_at: float | None = None
     parked: WaitReason | None = None
@@ -125,7 +128,6 @@ class ObservedState:
         pending: Names of Pods whose create has no definite answer yet.
         vanished: Names of Pods that were observed and are gone, but for those of ended attempts.
         now: Seconds since the epoch.
-        is_blind: Whether the API server does not answer, and ``pods`` are as they were before.
         writes: State of the requests that change the cluster.
         plan_mismatch: Why this version may only end the run, or empty.
         changes: What has changed since the last pass; None requires a full resync.
@@ -138,7 +140,11 @@ class ObservedState:
     pending: Collection[str]
     vanished: Collection[str]
     now: float
-    is_blind: bool = False
     writes: ObservedWrites = field(default_factory=ObservedWrites)
     plan_mismatch: str = ""
     changes: ChangeSet | None = None
+
+    @property
+    def listed_at(self) -> float:
+        """Start of the latest list of Pods, seconds since the epoch."""
+        return Instant(self.now, self.network.monotonic).wall_at(self.network.listed_at)

@@ -493,12 +493,7 @@ def test_an_outage_is_over_with_the_first_list_that_is_answered(world):
     assert world.informer.answered_at == -math.inf, "a watch that breaks is no outage"
     world.cluster.fail_next("list", TransientClusterError("connection refused"))
     world.cluster.end_watches(TransientClusterError("connection refused"))
-    blind = []
-    for _ in range(100):
-        world.wait(0.1)
-        blind.append(world.informer.is_blind)
-    assert True in blind
-    assert not blind[-1]
+    world.wait(10.0)
     assert world.informer.answered_at == world.informer.listed_at
     answered_at = world.informer.answered_at
     world.wait(RELIST_SECONDS + 1)

@@ -6,9 +6,9 @@ import pytest
 from securebench.run.api.conditions import Reason
 from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.attempt.machine import Capture
-from securebench.run.decide.attempt_decisions import BLIND_SECONDS
 from securebench.run.decide.capacity.launch_limits import CapacityUse
-from securebench.run.decide.reconcile import reconcile
+from securebench.run.decide.network.network_step import NetworkState
+from securebench.run.decide.reconcile import LIST_SECONDS, reconcile
 from securebench.run.decide.reporting.verdict import EndReason
 from securebench.run.decide.reporting.wait_reason import ObservedWrites
 from securebench.run.decide.run_decision import Controls, Deletion, Halt, ObservedState, RunDecision
@@ -80,7 +80,6 @@ def decide(*histories: Any, **given: Any) -> RunDecision:
         pending=given.pop("pending", frozenset()),
         vanished=given.pop("vanished", frozenset()),
         now=given.pop("now", NOW),
-        is_blind=given.pop("is_blind", False),
         writes=given.pop("writes", ObservedWrites()),
         plan_mismatch=given.pop("plan_mismatch", ""),
     )
@@ -246,15 +245,44 @@ def test_a_vanished_pod_of_an_earlier_launch_means_nothing():
 # What an attempt's step becomes
 
 
-@pytest.mark.parametrize("reason", ["CreateContainerError", "InvalidImageName"])
-def test_no_launch_is_given_up_while_the_api_server_does_not_answer(reason):
-    """Its container may run by now."""
+IMAGE_WAIT = 60.0
+"""Seconds after which a launch is given up whose container waits; its image may come as late."""
+
+
+def listed(seconds: float, *, now: float) -> NetworkState:
+    """Return the network's state with the latest list begun so many seconds after the launch."""
+    return replace(PROVEN_NETWORK, monotonic=500.0, listed_at=500.0 - (now - NOW) + seconds)
+
+
+@pytest.mark.parametrize("reason", ["CreateContainerError", "ErrImagePull"])
+def test_a_launch_is_given_up_after_a_list_that_still_shows_it_waiting(reason):
+    """Its container may run by now: an event may be lost, the API server may not answer."""
     view = view_of(HARNESS, pod_status("Pending", waiting("harness", reason)))
-    late = NOW + 1_000
-    seen = decide(live(HARNESS), views=[view], now=late)
-    assert seen.lost or seen.finishes
-    blind = decide(live(HARNESS), views=[view], now=late, is_blind=True)
-    assert (blind.lost, blind.finishes, blind.wake_at) == ((), (), late + BLIND_SECONDS)
+    now, listed_before = NOW + IMAGE_WAIT + 1, IMAGE_WAIT - 1
+    early = decide(live(HARNESS), views=[view], now=now, network=listed(listed_before, now=now))
+    assert does(early) == RunDecision(wake_at=NOW + listed_before + LIST_SECONDS)
+    late = NOW + IMAGE_WAIT + LIST_SECONDS
+    due = decide(live(HARNESS), views=[view], now=late, network=listed(listed_before, now=late))
+    assert does(due) == RunDecision(needs_list=True, wake_at=late + LIST_SECONDS)
+    after = decide(live(HARNESS), views=[view], now=now, network=listed(IMAGE_WAIT, now=now))
+    assert [lost.at for lost in after.lost] == [now]
+    assert not after.needs_list
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pod_status("Failed", reason="NodeLost"),
+        pod_status("Pending", waiting("harness", "InvalidImageName")),
+    ],
+)
+def test_what_no_time_decides_needs_no_list(status):
+    network = listed(0.0, now=NOW + 100)
+    decision = decide(
+        live(HARNESS), views=[view_of(HARNESS, status)], now=NOW + 100, network=network
+    )
+    assert decision.lost or decision.finishes
+    assert not decision.needs_list
 
 
 def test_an_interrupted_pod_is_lost_and_begins_nothing_in_the_same_pass():

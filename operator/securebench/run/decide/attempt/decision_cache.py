@@ -190,7 +190,7 @@ class DecisionCache:
     """The latest decision about each attempt of a run, for as long as it is valid.
 
     A decision is invalid once the attempt's history or the Pod of its live launch changes, once its
-    wake time has come, and in every pass while its launch has no Pod. Dropping the cache costs a
+    wake time has come, and in every pass while its launch has no Pod or waits for a list. Dropping the cache costs a
     pass over the whole run and changes no decision.
 
     Attributes:
@@ -198,6 +198,7 @@ class DecisionCache:
         decided_at: Time of the last pass, seconds since the epoch.
         live: Pods of live launches, observed or not.
         without_pod: Attempts with a live launch whose Pod is not observed.
+        unconfirmed: Attempts whose launch is given up if a list shows its Pod as it was seen last.
         batch_candidates: Attempts whose launch may still join a batch.
         captures: Ended launches to read.
         lost: Launches to journal as lost.
@@ -214,6 +215,7 @@ class DecisionCache:
     decided_at: float = 0.0
     live: LaunchPods = field(default_factory=LaunchPods)
     without_pod: set[AttemptKey] = field(default_factory=set)
+    unconfirmed: set[AttemptKey] = field(default_factory=set)
     batch_candidates: set[AttemptKey] = field(default_factory=set)
     captures: dict[AttemptKey, Capture] = field(default_factory=dict)
     lost: dict[AttemptKey, Lost] = field(default_factory=dict)
@@ -246,7 +248,8 @@ class DecisionCache:
         """
         self.basis = basis
         self.live, self.pods = LaunchPods(), PodIndex()
-        self.without_pod, self.batch_candidates, self.backing_off = set(), set(), set()
+        self.without_pod, self.unconfirmed = set(), set()
+        self.batch_candidates, self.backing_off = set(), set()
         self.captures, self.lost, self.finishes = {}, {}, {}
         self.repeats, self.batchable = {}, {}
         self.startable, self.wake_times = LaunchQueue(), WakeTimes()
@@ -255,6 +258,7 @@ class DecisionCache:
         """Drop the decision about an attempt."""
         self.live.drop(key)
         self.without_pod.discard(key)
+        self.unconfirmed.discard(key)
         self.batch_candidates.discard(key)
         self.backing_off.discard(key)
         for steps in (self.captures, self.lost, self.finishes, self.repeats, self.batchable):
