@@ -12,6 +12,7 @@ from unittest import mock
 
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.process.supervisor import Supervisor
+from securebench.core.errors import TransientClusterError
 from securebench.protocol.probe import ProbeTarget
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.keys import LaunchKey, Role, pod_name
@@ -53,6 +54,14 @@ class World:
 
     def wait(self, seconds: float = 0.01) -> None:
         self.runner.run(asyncio.sleep(seconds))
+
+    @contextmanager
+    def outage(self) -> Iterator[None]:
+        """Let the API server answer nothing until the block ends."""
+        gone = TransientClusterError("connection refused")
+        with mock.patch.object(self.cluster, "_call", side_effect=gone):
+            self.cluster.end_watches(gone)
+            yield
 
     def apply(self, name: str = "nightly", **spec: object) -> str:
         """Create a run and let the operator know; return its uid."""

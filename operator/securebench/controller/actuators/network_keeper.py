@@ -85,9 +85,10 @@ class NetworkKeeper:
             check=self._check(desired) if found is None else None,
             found=found,
             is_declared=desired.is_isolation_declared,
-            create_blocked=self._writers.retries.blocked,
+            create_blocked=self._writers.retries.blocked or self._writers.retries.error,
             monotonic=self._context.clock.monotonic(),
             listed_at=self._informer.listed_at,
+            answered_at=self._informer.answered_at,
             last_vanished=self._informer.last_vanished,
             provider=self._observed_provider,
         )

@@ -72,13 +72,19 @@ class Publisher:
         self._silence = VolumeSilence(calls, context.clock, "run")
         self._said = succeeded(Reason.STARTING, "")
         self._is_silence_told = self._is_over = False
+        self._has_ended = False  # and it is written
 
     def due_at(self) -> float | None:
         """Return when a deferred status has to be written, monotonic seconds, or None."""
         return self._schedule.due_at
 
     async def announce(self, reason: Reason, message: str) -> None:
-        """Publish why a run makes no progress before its loop starts, or between loop retries."""
+        """Publish why a run makes no progress before its loop starts, or between loop retries.
+
+        An end that is written stays, whatever is left to be done.
+        """
+        if self._has_ended:
+            return
         findings = [
             self._going_on(
                 ConditionUpdate(ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, reason, message)
@@ -224,7 +230,7 @@ class Publisher:
                 version = metadata(found)["resourceVersion"]
                 body = {**status, "metadata": {"resourceVersion": version}}
                 await self._cluster.patch_status(ObjectKind.BENCHMARK_RUN, self._name, body)
-                self._stored = status
+                self._stored, self._has_ended = status, True
                 await self._post_events()
                 await self._events.flush()
             self.written = status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import chain
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from securebench.run.decide.run_decision import Controls, Halt, ObservedState
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.keys import pod_name
 from securebench.run.state.attempts import AttemptHistory, CrashSuspicion, Finish, Lost
+
 
 class CancelCause(NamedTuple):
     """Why a run ends attempts, as their records say it.
@@ -123,10 +125,11 @@ def _is_confirmed(observed: ObservedState, history: AttemptHistory, view: PodVie
 
     Its Pod may have got on since: an event may have been lost, or the API server does not answer.
     """
-    if history.live is None or observed.listed_at >= observed.now:
+    if history.live is None:
         return True
-    step = attempt_step(observed.plan, history, view, observed.listed_at)
-    return isinstance(step, Lost | Finish)
+    is_settled = observed.listed_at >= observed.settled_at
+    shown_at = min(observed.listed_at, observed.now) if is_settled else -math.inf
+    return isinstance(attempt_step(observed.plan, history, view, shown_at), Lost | Finish)
 
 
 def _cancelled(controls: Controls, cause: CancelCause, history: AttemptHistory) -> Finish | None:

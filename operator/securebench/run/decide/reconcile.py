@@ -104,7 +104,7 @@ def _next_list(cache: DecisionCache, observed: ObservedState) -> tuple[bool, flo
     """Return whether launches need a list before they are given up, and when to look again."""
     if not cache.unconfirmed:
         return False, None
-    list_at = observed.listed_at + LIST_SECONDS
+    list_at = max(observed.listed_at + LIST_SECONDS, observed.settled_at)
     is_due = list_at <= observed.now
     return is_due, observed.now + LIST_SECONDS if is_due else list_at
 
@@ -243,6 +243,7 @@ def _network_step(
         is_ready=network.has_policies and network.is_gateway_ready,
         create_blocked=network.create_blocked,
         listed_at=network.listed_at,
+        answered_at=network.answered_at,
     )
     return network_step(network, canary, observed.now, is_probing=is_probing)
 

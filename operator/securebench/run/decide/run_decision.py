@@ -14,7 +14,7 @@ from securebench.run.decide.capacity.launch_limits import CapacityUse, Headroom
 from securebench.run.decide.network.network_step import NetworkState, NetworkStep
 from securebench.run.decide.reporting.verdict import EndReason
 from securebench.run.decide.reporting.wait_reason import ObservedWrites
-from securebench.run.observe.pods import PodView
+from securebench.run.observe.pods import KUBELETS_SECONDS, PodView
 from securebench.run.observe.waiting import WaitReason
 from securebench.run.plan.keys import LaunchKey
 from securebench.run.plan.model import RunPlan
@@ -147,4 +147,12 @@ class ObservedState:
     @property
     def listed_at(self) -> float:
         """Start of the latest list of Pods, seconds since the epoch."""
-        return Instant(self.now, self.network.monotonic).wall_at(self.network.listed_at)
+        return self._wall_at(self.network.listed_at)
+
+    @property
+    def settled_at(self) -> float:
+        """When a list shows again what became of every Pod, seconds since the epoch."""
+        return self._wall_at(self.network.answered_at + KUBELETS_SECONDS)
+
+    def _wall_at(self, monotonic: float) -> float:
+        return Instant(self.now, self.network.monotonic).wall_at(monotonic)

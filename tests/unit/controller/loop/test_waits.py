@@ -1,14 +1,12 @@
 """What a run says while nothing of it works."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from securebench.cluster.port import ObjectKind, QuotaExceeded
 from securebench.core.errors import TransientClusterError
 from support.build import NOW, UNSCHEDULABLE, ended, pod_status, rfc3339, running, waiting
-from support.operator_world import World, opened
 
 MISSING = (
     'rpc error: code = NotFound desc = failed to pull and unpack image "x:1": '
@@ -256,32 +254,3 @@ def test_a_canary_that_is_not_created_is_told(world):
     world.wait(TOLD_SECONDS)
     assert world.condition()["reason"] == "Probing"
     assert "API server answered 500; tried again" in world.condition()["message"]
-
-
-def test_a_launch_whose_container_runs_is_not_given_up_although_the_event_was_lost(
-    tmp_path: Path,
-) -> None:
-    with opened(World, tmp_path, relist_seconds=300.0) as world:
-        uid = world.apply(parallelism=1)
-        (pod,) = world.pods()
-        refuse(world, "ErrImagePull", "i/o timeout")
-        world.wait(10)
-        world.cluster.lose_events(1)
-        world.cluster.set_pod_status(pod, pod_status("Running", running("harness")))
-        lists = world.cluster.requests["list", ObjectKind.POD]
-        world.wait(120)
-        assert world.pods() == [pod], "no launch was lost"
-        assert world.cluster.requests["list", ObjectKind.POD] == lists + 1
-        world.work(uid)
-        assert world.condition()["status"] == "True"
-
-
-def test_launches_that_wait_in_vain_share_a_list(tmp_path: Path) -> None:
-    with opened(World, tmp_path, relist_seconds=300.0) as world:
-        world.apply(parallelism=2)
-        refuse(world, "ErrImagePull", "i/o timeout")
-        world.wait(10)
-        lists = world.cluster.requests["list", ObjectKind.POD]
-        world.wait(51)
-        assert len(set(world.pods())) == 2
-        assert world.cluster.requests["list", ObjectKind.POD] == lists + 1

@@ -190,8 +190,8 @@ class DecisionCache:
     """The latest decision about each attempt of a run, for as long as it is valid.
 
     A decision is invalid once the attempt's history or the Pod of its live launch changes, once its
-    wake time has come, and in every pass while its launch has no Pod or waits for a list. Dropping the cache costs a
-    pass over the whole run and changes no decision.
+    wake time has come, and in every pass while its launch has no Pod or waits for a list. Dropping
+    the cache costs a pass over the whole run and changes no decision.
 
     Attributes:
         basis: What all decisions depend on besides their attempts; None before the first pass.

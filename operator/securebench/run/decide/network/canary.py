@@ -28,7 +28,7 @@ from securebench.run.decide.network.probing import (
     quiet_seconds,
 )
 from securebench.run.layout import numbered, probe_name
-from securebench.run.observe.pods import PodView
+from securebench.run.observe.pods import KUBELETS_SECONDS, PodView
 from securebench.run.observe.waiting import WaitReason, pod_waiting
 from securebench.run.plan.cluster_facts import PodUserNamespaces
 from securebench.run.plan.keys import Role
@@ -88,8 +88,10 @@ class ObservedCanary:
         is_network_ready: Whether all policies are there, and an address of the gateway, if the run
             needs one.
         is_ready: Whether the gateway is there, too.
-        create_blocked: Why a create has to wait, for room in a quota or for rights; or empty.
+        create_blocked: Why a create has to wait, for room in a quota, for rights or for an answer;
+            or empty.
         listed_at: Start of the latest list of Pods, monotonic seconds.
+        answered_at: Start of the list of Pods that was answered after others had failed.
     """
 
     run_uid: str
@@ -99,6 +101,7 @@ class ObservedCanary:
     is_ready: bool
     create_blocked: str = ""
     listed_at: float = math.inf
+    answered_at: float = -math.inf
 
     def newest(self, role: Role) -> tuple[int, PodView | None]:
         """Return the number of the latest Pod of a role, 0 before the first, and the Pod."""
@@ -116,7 +119,8 @@ class CanaryMemory:
     """What a process remembers of a canary between two looks; times are monotonic seconds.
 
     Attributes:
-        since: When the check began, or None while it cannot, or the gateway is still started.
+        since: When the check began, or None while it cannot, or the gateway is still started; an
+            outage begins it anew.
         stuck_since: Since when a canary with a user namespace cannot start, or None.
         lacks_user_namespaces: Whether those with a user namespace do not start here.
         answers: What was found, by role.
@@ -169,6 +173,8 @@ def decide(
     if check is None:
         return CanaryStep(known, found=NO_CANARY if seen.is_ready else None)
     at = now.monotonic
+    if known.since is not None:
+        known = replace(known, since=max(known.since, seen.answered_at))
     if not seen.is_network_ready or (known.since is not None and not seen.is_ready):
         known = _unguarded(seen, known, at)
         return CanaryStep(known, delete=tuple(_replaced(seen, known)))
@@ -183,8 +189,9 @@ def decide(
         start=tuple(_starts(seen, check, known, at)),
         delete=tuple(_replaced(seen, known)),
         found=found,
-        wake_at=_wake_at(check, known, at),
-        needs_list=found is None and _is_late(check, known, at),
+        wake_at=_wake_at(seen, check, known, at),
+        needs_list=found is None
+        and (_is_late(check, known, at) or at >= _hopeless_at(seen, known)),
     )
 
 
@@ -240,7 +247,7 @@ def _update_from_pod(
     if view.deleting_since is not None:
         return _lost(known, name, "somebody deletes it", at)
     if not view.is_terminal:
-        return _stuck(view, known, at) if role is Role.CANARY else known
+        return _stuck(seen, view, known, at) if role is Role.CANARY else known
     if view.facts.user_namespace and not (view.disrupted or view.reason):
         return replace(known, lacks_user_namespaces=True)
     return _lost(known, name, pod_trouble(view, now.wall), at)
@@ -269,11 +276,19 @@ def _discard_short_silence(seen: ObservedCanary, known: CanaryMemory, now: float
     return _lost(replace(known, answers=answers), seen.name(Role.CANARY, number), message, now)
 
 
-def _stuck(view: PodView, known: CanaryMemory, now: float) -> CanaryMemory:
+def _stuck(seen: ObservedCanary, view: PodView, known: CanaryMemory, now: float) -> CanaryMemory:
     if not view.facts.user_namespace or not cannot_start(view):
         return replace(known, stuck_since=None)
-    since = now if known.stuck_since is None else known.stuck_since
-    return replace(known, stuck_since=since, lacks_user_namespaces=now >= since + START_SECONDS)
+    known = replace(known, stuck_since=now if known.stuck_since is None else known.stuck_since)
+    is_hopeless = min(now, seen.listed_at) >= _hopeless_at(seen, known)
+    return replace(known, lacks_user_namespaces=is_hopeless)
+
+
+def _hopeless_at(seen: ObservedCanary, known: CanaryMemory) -> float:
+    """Return when a list that still shows the canary stuck says that it cannot start."""
+    if known.stuck_since is None or known.lacks_user_namespaces or Role.CANARY in known.answers:
+        return math.inf
+    return max(known.stuck_since + START_SECONDS, seen.answered_at + KUBELETS_SECONDS)
 
 
 def _lost(known: CanaryMemory, name: str, message: str, now: float) -> CanaryMemory:
@@ -381,10 +396,10 @@ def _no_sandbox(check: CanaryCheck, kernel: str) -> str:
     )
 
 
-def _wake_at(check: CanaryCheck, known: CanaryMemory, now: float) -> float | None:
-    times = [known.next_at]
+def _wake_at(
+    seen: ObservedCanary, check: CanaryCheck, known: CanaryMemory, now: float
+) -> float | None:
+    times = [known.next_at, _hopeless_at(seen, known)]
     if known.since is not None:
         times.append(known.since + check.timeout_seconds)
-    if known.stuck_since is not None:
-        times.append(known.stuck_since + START_SECONDS)
-    return min((at for at in times if at > now), default=None)
+    return min((at for at in times if now < at < math.inf), default=None)

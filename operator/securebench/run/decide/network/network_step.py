@@ -33,9 +33,11 @@ class NetworkState:
         check: What the canary has to prove; None if the user waived the proof.
         found: What is proven, or None before that.
         is_declared: Whether the user does without the proof.
-        create_blocked: Why a create has to wait, for room in a quota or for rights; or empty.
+        create_blocked: Why a create has to wait, for room in a quota, for rights or for an answer;
+            or empty.
         monotonic: Time of the look, monotonic seconds.
         listed_at: Start of the latest list of Pods, monotonic seconds.
+        answered_at: Start of the list of Pods that was answered after others had failed.
         last_vanished: Number of the latest probing Pod of a role that is gone.
         provider: Which launches the model provider makes wait.
     """
@@ -50,6 +52,7 @@ class NetworkState:
     create_blocked: str = ""
     monotonic: float = 0.0
     listed_at: float = math.inf
+    answered_at: float = -math.inf
     last_vanished: Mapping[Role, int] = field(default_factory=dict)
     provider: ObservedProvider = field(default_factory=ObservedProvider)
 
