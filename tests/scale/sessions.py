@@ -16,7 +16,7 @@ from bench.floor import changes
 from bench.product import check, requests_between, succeeded
 from scale.bare import BareClient
 from scale.operator_process import OperatorProcess
-from scale.simulated_nodes import scheduling
+from scale.simulated_nodes import WITH_US, scheduling
 from scale.timed_operator import CHANGES, DECISION, EVENT, WHOLE
 from securebench.cluster.client import ApiCluster
 from securebench.cluster.port import ObjectKind, Raw, metadata
@@ -240,7 +240,8 @@ class Session:
         """Let Pods end; yields the file with what was seen of them."""
         log = self.work / "pods.jsonl"
         log.unlink(missing_ok=True)
-        words = [sys.executable, "-m", "scale.kubelet", "--namespace", self.cluster.namespace]
+        words = [*WITH_US, sys.executable, "-m", "scale.kubelet"]
+        words += ["--namespace", self.cluster.namespace]
         words += ["--root", str(self.root), "--log", str(log)]
         words += ["--seconds", str(shape.seconds), "--hold", str(shape.hold)]
         with subprocess.Popen(words) as process:
