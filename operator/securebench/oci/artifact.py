@@ -94,7 +94,7 @@ def decode_artifact(content: bytes, shown: str) -> PackArtifact:
         shown: The image, for messages.
 
     Raises:
-        PackError: It is no pack, or one of another version.
+        PackError: It is no pack, one of another version, or one whose layers are the same.
     """
     try:
         body = json.loads(content)
@@ -108,6 +108,8 @@ def decode_artifact(content: bytes, shown: str) -> PackArtifact:
     layers = [_descriptor(layer, shown) for layer in objects_at(body, "layers")]
     if [layer.media_type for layer in layers] != [PUBLIC_LAYER, HIDDEN_LAYER]:
         raise PackError(f"image {shown} does not have the two layers of a pack, public and hidden")
+    if layers[0].digest == layers[1].digest:
+        raise PackError(f"image {shown} names one layer twice; push the pack again")
     notes = object_at(body, "annotations")
     return PackArtifact(layers[0], layers[1], text_at(notes, PACK_ID), text_at(notes, PACK_DIGEST))
 

@@ -46,6 +46,10 @@ OTHERS = {
     "one layer": ({**BODY, "layers": BODY["layers"][:1]}, "does not have the two layers"),
     "three layers": ({**BODY, "layers": BODY["layers"] * 2}, "does not have the two layers"),
     "in another order": ({**BODY, "layers": BODY["layers"][::-1]}, "does not have the two layers"),
+    "one layer twice": (
+        {**BODY, "layers": [layer(), layer(mediaType=HIDDEN_LAYER)]},
+        "image x/y:1 names one layer twice",
+    ),
     "no layers": ({**BODY, "layers": None}, "does not have the two layers"),
     "another type": ({**BODY, "layers": [layer(mediaType="x"), {}]}, "without a SHA-256 digest"),
     "a path": ({**BODY, "layers": [layer(digest="sha256:../../x")]}, "without a SHA-256 digest"),
