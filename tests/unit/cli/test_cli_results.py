@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import signal
 
+from securebench.analysis.results import read_results
+from securebench.cluster.port import metadata
 from support.cli_fixtures import leave_running, only_run
 from support.cli_shell import Shell
 from support.fake_operator import OperatorRun
@@ -45,6 +47,32 @@ def test_results_of_a_run_without_records(shell: Shell) -> None:
             " it is Probing: waiting for the isolation canary\n"
         ),
     )
+
+
+def test_results_of_a_run_that_goes_on_leave_no_summary_of_an_earlier_one(
+    shell: Shell, finished: str
+) -> None:
+    assert shell("results", finished, "--output-dir", "kept").code == 0
+    leave_running(shell)
+    (second,) = {str(metadata(run)["name"]) for run in shell.namespace.runs()} - {finished}
+    fetched = shell("results", second, "--output-dir", "kept")
+    assert "state=Running records=1" in fetched.last
+    assert not read_results(shell.folder / "kept", "kept").has_ended
+
+
+def test_results_of_a_run_without_records_leave_those_of_an_earlier_one(
+    shell: Shell, finished: str
+) -> None:
+    async def script(run: OperatorRun) -> None:
+        await run.status("Probing")
+        signal.raise_signal(signal.SIGINT)
+
+    assert shell("results", finished, "--output-dir", "kept").code == 0
+    shell.script = script
+    shell.run("--output-dir", "other")
+    (second,) = {str(metadata(run)["name"]) for run in shell.namespace.runs()} - {finished}
+    assert shell("results", second, "--output-dir", "kept").code == 1
+    assert read_results(shell.folder / "kept", "kept").has_ended
 
 
 def test_results_of_an_unknown_run(shell: Shell) -> None:

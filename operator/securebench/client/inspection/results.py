@@ -115,7 +115,7 @@ def _attempt_row(record: Record) -> tuple[str, ...]:
 
 async def _fetch(connection: Connection, run: str, folder: Path) -> Fetched:
     state = await find_state(connection, run)
-    has_records = await _mirror(connection, state.uid, folder).fetch()
+    has_records = await _fetch_records(connection, state.uid, folder)
     part = await connection.link.get_run(state.uid, SUMMARY)
     summary = None if part is None else localized_summary(part.data, folder)
     return Fetched(state, summary, has_records=has_records)
@@ -128,7 +128,7 @@ async def _fetch_published(connection: Connection, run: str, folder: Path) -> Fe
     """
     state = await find_state(connection, run)
     found = await connection.cluster.get(ObjectKind.BENCHMARK_RUN, state.name)
-    if not await _mirror(connection, state.uid, folder).fetch():
+    if not await _fetch_records(connection, state.uid, folder):
         raise InvalidInputError(
             f"run {run} has no published results: they appear when a run has ended, except for"
             " audits; the role 'tester', which your account lacks, can fetch unpublished ones"
@@ -212,6 +212,8 @@ def _unfinished(fetched: Fetched, run: str, folder: Path) -> int:
     return 1
 
 
-def _mirror(connection: Connection, uid: str, folder: Path) -> RecordMirror:
+async def _fetch_records(connection: Connection, uid: str, folder: Path) -> bool:
+    """Replace the records in a folder, without the summary of those; return if there are any."""
     make_output_folder(folder)
-    return RecordMirror(connection.link, uid, folder / CANDIDATES)
+    mirror = RecordMirror(connection.link, uid, folder / CANDIDATES)
+    return await mirror.fetch(outdated=folder / SUMMARY)

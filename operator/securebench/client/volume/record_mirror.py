@@ -52,17 +52,27 @@ class RecordMirror:
         """
         return list(self._unseen()) if await self.fetch() else []
 
-    async def fetch(self) -> bool:
-        """Do the same without parsing records; return whether the volume has the file."""
+    async def fetch(self, outdated: Path | None = None) -> bool:
+        """Do the same without parsing records; return whether the volume has the file.
+
+        Args:
+            outdated: A file that tells of the records that are there; it is removed before they
+                are replaced, so that it never lies beside others.
+        """
         draft = self._path.with_name(f".{self._path.name}.part")
         try:
             with draft.open("wb") as sink:
                 arrived = await self._fetch(sink)
             if arrived:
-                draft.replace(self._path)
+                self._replace(draft, outdated)
         finally:
             draft.unlink(missing_ok=True)
         return arrived
+
+    def _replace(self, draft: Path, outdated: Path | None) -> None:
+        if outdated is not None:
+            outdated.unlink(missing_ok=True)
+        draft.replace(self._path)
 
     async def _fetch(self, sink: IO[bytes]) -> bool:
         marks = line_marks(self._path)

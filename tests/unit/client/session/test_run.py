@@ -459,6 +459,30 @@ async def test_the_mirror_joins_parts_and_notices_a_change_between_them(
     assert path.read_bytes() == file.read_bytes()
 
 
+async def test_what_tells_of_the_records_goes_before_they_are_replaced(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace, path = bench.namespace, bench.folder / "mirror.jsonl"
+    file = namespace.root / "runs" / "abc" / "candidates.jsonl"
+    outdated = bench.folder / "summary.json"
+    outdated.touch()
+    mirror = RecordMirror(OperatorLink(namespace.execute), "abc", path)
+    assert not await mirror.fetch(outdated)
+    assert outdated.exists()
+
+    def killed(_draft: Path, _target: Path) -> None:
+        raise KeyboardInterrupt
+
+    file.parent.mkdir(parents=True)
+    file.write_text('{"task_id": "a"}\n')
+    path.write_text("before\n")
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        await mirror.fetch(outdated)
+    assert path.read_text() == "before\n"
+    assert not outdated.exists()
+
+
 async def test_a_damaged_answer_leaves_the_mirror_as_it_was(bench: Bench) -> None:
     namespace, path = bench.namespace, bench.folder / "mirror.jsonl"
     file = namespace.root / "runs" / "abc" / "candidates.jsonl"
