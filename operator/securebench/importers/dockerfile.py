@@ -63,7 +63,8 @@ def instructions(text: str) -> list[Instruction]:
             _, more = next(lines, (0, ""))
             stripped = more.strip()
             whole = whole[:-1] + " " + ("\\" if stripped.startswith("#") else stripped)
-        name, _, rest = whole.partition(" ")
+        name, *words = re.split(r"\s", whole, maxsplit=1)
+        rest = "".join(words)
         found.append(Instruction(name.upper(), rest.strip(), number))
         for marker in re.findall(r"<<-?\s*[\"']?(\w+)", rest):
             for _, inner in lines:
@@ -75,13 +76,26 @@ def instructions(text: str) -> list[Instruction]:
 def workdir(found: Iterable[Instruction]) -> str:
     """Return the working folder of the last stage."""
     folder = DEFAULT_WORKDIR
-    for item in found:
-        if item.name == "FROM":
-            folder = DEFAULT_WORKDIR
-        elif item.name == "WORKDIR":
+    for item in _last_stage(found):
+        if item.name == "WORKDIR":
             named = item.rest.strip("\"'")
             folder = named if named.startswith("/") else f"{folder.rstrip('/')}/{named}"
     return folder.rstrip("/") or "/"
+
+
+def _last_stage(found: Iterable[Instruction]) -> Sequence[Instruction]:
+    """Return the instructions of the last stage behind those of the stages it is made from."""
+    stages: dict[str, list[Instruction]] = {}
+    stage: list[Instruction] = []
+    number = 0
+    for item in found:
+        if item.name == "FROM":
+            base, *named = _words(item.rest.lower()) or [""]
+            stage = list(stages.get(base, ()))
+            stages |= dict.fromkeys((str(number), *named[1:]), stage)
+            number += 1
+        stage.append(item)
+    return stage
 
 
 def defects(found: Sequence[Instruction], hidden: Collection[str] = ()) -> list[Defect]:
@@ -118,9 +132,8 @@ def with_additions(text: str, additions: Additions) -> str:
     lines += _installs(found, additions)
     if not lines:
         return text if text.endswith("\n") else f"{text}\n"
-    user = next((i.rest for i in reversed(found) if i.name in {"USER", "FROM"}), "")
-    is_named = any(i.name == "USER" and i.rest == user for i in found)
-    block = ["USER root", *lines, f"USER {user}"] if is_named else lines
+    user = next((i.rest for i in reversed(_last_stage(found)) if i.name == "USER"), "")
+    block = ["USER root", *lines, f"USER {user}"] if user else lines
     note = f"{_ADDED}variables, and what the tests would fetch, for they have no network."
     return "\n".join([text.rstrip("\n"), "", note, *block, ""])
 

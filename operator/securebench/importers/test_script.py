@@ -18,16 +18,25 @@ OURS = re.compile(r"pytest(-json-ctrf)?([=<>~!@\[].*)?$")
 """Packages that the verifier brings, or that only make a report."""
 
 _NOTHING = re.compile(
-    r"(set|echo|printf|source|\.|cd|exit|then|else|fi|true|:)(\s.*|$)"
-    r"|export PATH=.*|mkdir -p /logs\S*|deactivate"
+    r"(set|echo|printf|cd|exit|true|:)(\s.*|$)|then|else|fi|deactivate"
+    r"|(source|\.)\s+(\"?)\S*/(activate|\.cargo/env|\.local/bin/env)\4"
+    r"|export PATH=.*|mkdir -p /logs\S*"
 )
-_KEYWORD = re.compile(r"(if|then|else|do)\s+(?=\w)")
+_REPORT = re.compile(
+    r"[12&]?>>?\s*(&[12]|/dev/(null|stdout|stderr)"
+    r"|\"/logs/(?!\S*\.\.)[\w./-]+\"|/logs/(?!\S*\.\.)[\w./-]+)(?=\s|$)"
+)
+"""Output that goes nowhere, or into the logs of the harness."""
+_QUOTED = re.compile(r"\\.|'[^']*'|\"(\\.|[^\"\\])*\"")
+_KEYWORD = re.compile(r"(if|then|else|do)\s+(?=\S)")
+_CD = re.compile(r"cd(\s|$)")
 _INTO_TESTS = re.compile(r"cd\s+\"?(\$TEST_DIR|\$\{TEST_DIR\}|/tests)/?\"?")
 _CONDITION = re.compile(r"(if|elif)\s+(\[|test\b).*")
 _UV_INSTALLER = re.compile(r"(curl|wget)\b.*astral\.sh/uv")
 _FLAGS = frozenset({"-v", "-vv", "-q", "-s", "-x", "-l", "--no-header", "--showlocals"})
 _FLAG_START = ("-r", "--tb", "--color", "--ctrf=", "--junitxml=", "--capture=", "--durations=")
 _FLAG_VALUES = frozenset({"--ctrf", "--junitxml", "--tb", "--color"})
+_APT_NOTHING = (["update"], ["clean"], ["autoclean"])
 _UVX_VALUES = frozenset({"-p", "--python", "-w", "--with", "--from"})
 
 
@@ -68,11 +77,13 @@ def read_script(text: str) -> TestScript:
     unmapped: list[Unmapped] = []
     is_inside = False
     for number, line in _logical_lines(text):
-        for step in _steps(line):
-            is_inside = is_inside or bool(_INTO_TESTS.fullmatch(step))
+        for whole in _steps(line):
+            step = _REPORT.sub("", whole).strip()
+            if _CD.match(step):
+                is_inside = _INTO_TESTS.fullmatch(step) is not None
             if _is_nothing(step):
                 continue
-            words = _split(step)
+            words = [step] if re.search(r"[|&]", _unquoted(step)) else _split(step)
             if found := _installed(words):
                 apt += found.apt
                 pip += [name for name in found.pip if not OURS.match(name)]
@@ -81,7 +92,7 @@ def read_script(text: str) -> TestScript:
                     continue
             tests = _pytest_targets(words, is_inside=is_inside)
             if tests is None:
-                unmapped.append(Unmapped(step, number))
+                unmapped.append(Unmapped(whole, number))
             else:
                 targets += tests
     return TestScript(
@@ -126,9 +137,16 @@ def _steps(line: str) -> list[str]:
 
 
 def _is_nothing(step: str) -> bool:
-    if _UV_INSTALLER.match(step) or _CONDITION.fullmatch(step):
+    if not step or _UV_INSTALLER.match(step):
         return True
-    return bool(_NOTHING.fullmatch(step)) and "$(" not in step and "`" not in step
+    if "$(" in step or "`" in step or re.search(r"[<>|&\"']", _unquoted(step)):
+        return False
+    return bool(_CONDITION.fullmatch(step) or _NOTHING.fullmatch(step))
+
+
+def _unquoted(step: str) -> str:
+    """Return what the shell reads of a step; quotes in it are open."""
+    return _QUOTED.sub("", step)
 
 
 def _split(step: str) -> list[str]:
@@ -145,7 +163,9 @@ def _installed(words: Sequence[str]) -> _Installed | None:
     """Return what a step installs, and the command that remains of it."""
     head = [word for word in words if not word.startswith("-")]
     if words[0] in {"apt", "apt-get"}:
-        return _Installed(head[2:], [], []) if "install" in head else _Installed([], [], [])
+        if "install" in head:
+            return _Installed(head[2:], [], [])
+        return _Installed([], [], []) if head[1:] in _APT_NOTHING else None
     if words[0] == "uv" and head[1:2] in (["venv"], ["init"], ["sync"], ["python"]):
         return _Installed([], [], [])
     if words[0] == "uv" and head[1:2] == ["add"]:

@@ -59,6 +59,16 @@ else
   echo 0 > /logs/verifier/reward.txt
 fi
 """
+REPORTS = """\
+echo 'a > b | c & d' && echo "-> \\"x\\"" >&2 2>/dev/null
+echo 1 > /logs/verifier/reward.txt
+echo 1 >> "/logs/verifier/reward.txt"
+. ~/.cargo/env
+source "$HOME/.local/bin/env"
+source venv/bin/activate
+apt-get clean
+pytest $TEST_DIR/a.py
+"""
 TERMINAL_BENCH = {
     "task.yaml": "instruction: |-\n  Make out.txt.\ndifficulty: easy\ntags: [a]\n"
     "max_agent_timeout_sec: 300.0\nmax_test_timeout_sec: 45\n",
@@ -352,6 +362,7 @@ SCRIPTS = {
     "all from inside": ("cd /tests && pytest -rA\n", (), (), (".",)),
     "uv": (UV, ("curl",), ("numpy==2.3.1",), ("test_outputs.py",)),
     "uvx": (UVX, (), (), ("test_outputs.py",)),
+    "words and reports": (REPORTS, (), (), ("a.py",)),
     "in a condition": ("if pytest /tests/test_a.py; then\n echo 1\nfi\n", (), (), ("test_a.py",)),
     "uv add": (
         "uv init\nuv add pytest pandas\nuv run pytest $TEST_DIR/a.py\n",
@@ -381,12 +392,31 @@ def test_scripts_that_only_run_pytest(name):
         "make -C /app test",
         "export MODE=fast",
         "'unbalanced",
+        "echo 5 > /app/input.txt",
+        "echo 5 >/logs/../app/input.txt",
+        "echo 'a # b' > /app/input.txt",
+        "echo it\\'s > '/app/input.txt'",
+        'printf "y" | ./setup.sh',
+        "echo hi & ./start.sh",
+        ": > /app/input.txt",
+        "source ./start_services.sh",
+        ". /app/start.sh",
+        "source venv/bin/activate ./start.sh > /app/log",
+        "then ./start.sh",
+        'if [ "$(./start.sh)" = 1 ]',
+        "apt-get remove -y nginx",
+        "apt-get update & ./start.sh",
     ],
 )
 def test_scripts_that_do_more(step):
     script = read_script(f"pytest $TEST_DIR/a.py\n{step}\n")
     assert [found.line for found in script.unmapped] == [2]
     assert not script.is_plain_pytest
+
+
+def test_tests_beside_a_folder_that_was_left_are_others():
+    script = read_script("cd $TEST_DIR\ncd /app\npytest\n")
+    assert [found.text for found in script.unmapped] == ["pytest"]
 
 
 def test_dockerfile_instructions():
@@ -403,6 +433,32 @@ def test_dockerfile_instructions():
         ("WORKDIR", 11),
     ]
     assert workdir(found) == "/app/sub/deeper"
+
+
+STAGES = {
+    "a name": ("FROM a AS base\nWORKDIR /workspace\nFROM base\n", "/workspace"),
+    "in capitals": ("FROM a as Base\nWORKDIR /workspace\nFROM BASE\n", "/workspace"),
+    "a number": ("FROM a\nWORKDIR /workspace\nFROM b\nFROM 0\n", "/workspace"),
+    "for a platform": (
+        "FROM --platform=linux/amd64 a AS base\nWORKDIR /workspace\nFROM --platform=x base\n",
+        "/workspace",
+    ),
+    "two steps, and below": (
+        "FROM a AS one\nWORKDIR /workspace\nFROM one AS two\nWORKDIR sub\nFROM two\n",
+        "/workspace/sub",
+    ),
+    "its own name": ("FROM base AS base\nWORKDIR sub\nFROM base\n", "/app/sub"),
+    "another image": ("FROM a AS base\nWORKDIR /workspace\nFROM b\n", "/app"),
+    "a stage that follows": ("FROM base\nFROM a AS base\nWORKDIR /x\nFROM b\n", "/app"),
+    "no image": ("WORKDIR /workspace\nFROM\n", "/app"),
+    "a tab": ("FROM\ta\nWORKDIR\t/workspace\n", "/workspace"),
+}
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_begins_in_the_folder_of_the_one_it_is_made_from(name):
+    text, want = STAGES[name]
+    assert workdir(instructions(text)) == want
 
 
 @pytest.mark.parametrize(
@@ -444,6 +500,13 @@ def test_additions_keep_the_user():
         ),
         "USER me",
     ]
+
+
+def test_additions_keep_the_user_of_an_earlier_stage():
+    text = "FROM debian AS base\nUSER me\nFROM base\n"
+    added = with_additions(text, Additions({"A": "x"})).splitlines()
+    assert added[-3:] == ["USER root", 'ENV A="x"', "USER me"]
+    assert "USER root" not in with_additions(text + "FROM debian\n", Additions({"A": "x"}))
 
 
 COMPOSE_PROBLEMS = {
