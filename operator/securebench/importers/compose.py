@@ -18,6 +18,8 @@ WITHOUT_MEANING = frozenset(
 LIMITS = frozenset({"cpus", "mem_limit", "deploy", "memswap_limit", "shm_size"})
 """Limits that a run sets for all its tasks alike."""
 
+_DOCKERFILES = ("Dockerfile", "./Dockerfile")
+
 HARNESS_VARIABLES = ("T_BENCH_", "TEST_DIR")
 
 
@@ -81,7 +83,7 @@ def _build_problems(value: object) -> Iterator[str]:
         return
     if str(build.get("context", ".")).rstrip("/") not in {".", "", "${CONTEXT_DIR}"}:
         yield "build.context must be the folder of the compose file"
-    if build.get("dockerfile", "Dockerfile") not in {"Dockerfile", "./Dockerfile"}:
+    if build.get("dockerfile", "Dockerfile") not in _DOCKERFILES:
         yield "build.dockerfile must be Dockerfile"
     for key in sorted(build.keys() - {"context", "dockerfile"}):
         yield f"build.{key} has no counterpart here"

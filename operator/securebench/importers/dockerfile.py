@@ -167,7 +167,7 @@ def _words(rest: str) -> list[str]:
     if rest.startswith("["):
         try:
             listed = json.loads(rest)
-        except ValueError:
+        except (ValueError, RecursionError):
             return []
         return [str(word) for word in listed]
     return [word for word in rest.split() if not word.startswith("--")]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from securebench.benchmark.reading.plain import PlainProblem, parse_yaml
+from securebench.benchmark.reading.plain import PlainProblem, parse_yaml, plain_problem
 from securebench.core.json_schema import is_positive, is_text
 from securebench.importers.compose import literal_variables, read_compose
 from securebench.importers.import_findings import ImportFindings
-from securebench.importers.task_toml import check_keys
+from securebench.importers.task_toml import check_keys, parse_toml
 
 TERMINAL_BENCH = "task.yaml"
 HARBOR = "task.toml"
@@ -102,6 +102,9 @@ def _terminal_bench(folder: Path, findings: ImportFindings) -> TaskFolder | None
     if not isinstance(config, Mapping):
         findings.refuse(source, "must be a mapping", 1)
         return None
+    if not _is_unicode(config):
+        findings.refuse(source, "holds half of a surrogate pair (\\ud800 to \\udfff), no text")
+        return None
     note = partial(findings.refuse, source)
     instruction = config.get("instruction") or _base_description(config.get("descriptions"))
     if not is_text(instruction):
@@ -130,17 +133,16 @@ def _harbor(folder: Path, findings: ImportFindings) -> TaskFolder | None:
     if text is None:
         return None
     try:
-        config = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        findings.refuse(source, f"invalid TOML: {error}")
+        config = parse_toml(text)
+    except PlainProblem as problem:
+        findings.refuse(source, problem.reason)
         return None
     note = partial(findings.refuse, source)
     _check_harbor(config, folder, findings)
     environment = _table(config, "environment")
     context = folder / "environment"
-    image = environment.get("docker_image")
+    image = environment.get("docker_image") if not (context / "Dockerfile").is_file() else None
     solution = folder / "solution" / "solve.sh"
-    metadata = _table(config, "metadata")
     return TaskFolder(
         name=folder.name,
         folder=folder,
@@ -149,9 +151,9 @@ def _harbor(folder: Path, findings: ImportFindings) -> TaskFolder | None:
         test_seconds=_seconds(
             _table(config, "verifier"), "timeout_sec", TEST_SECONDS[HARBOR], note
         ),
-        labels={key: metadata[key] for key in _KEPT if key in metadata},
+        labels=_harbor_labels(_table(config, "metadata"), note),
         context=context,
-        image=str(image) if image and not (context / "Dockerfile").is_file() else None,
+        image=image if isinstance(image, str) and image else None,
         variables={
             **_table_variables(environment, source, findings),
             **_compose_variables(context, findings),
@@ -190,6 +192,25 @@ def _table(config: Mapping[str, object], name: str) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
 
 
+def _harbor_labels(
+    metadata: Mapping[str, object], note: Callable[[str], None]
+) -> Mapping[str, object]:
+    """Return the labels that have a JSON form; TOML has dates and numbers without one."""
+    problems = {key: plain_problem(metadata[key]) for key in _KEPT if key in metadata}
+    for key, reason in problems.items():
+        if reason:
+            note(f"metadata.{key}: {reason}")
+    return {key: metadata[key] for key, reason in problems.items() if not reason}
+
+
+def _is_unicode(value: object) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _seconds(
     section: Mapping[str, object], key: str, default: float, note: Callable[[str], None]
 ) -> float:
@@ -203,7 +224,11 @@ def _seconds(
 def _table_variables(
     environment: Mapping[str, object], source: Path, findings: ImportFindings
 ) -> dict[str, str]:
-    pairs = [(name, str(value)) for name, value in _table(environment, "env").items()]
+    given = _table(environment, "env")
+    for name, value in given.items():
+        if not isinstance(value, str):
+            findings.refuse(source, f"environment.env.{name} must be a string")
+    pairs = [(name, value) for name, value in given.items() if isinstance(value, str)]
     known, wrong = literal_variables([*pairs])
     for problem in wrong:
         findings.refuse(source, problem)

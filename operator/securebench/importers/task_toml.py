@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from securebench.benchmark.reading.plain import MAX_DEPTH, PlainProblem, is_too_deep
 from securebench.core.spelling import did_you_mean
 
 Accepts = Callable[[object], bool]
@@ -101,7 +103,7 @@ _TASK_TOML = Table(
                 "docker_image": Key(_text, "it must be a string"),
                 "build_timeout_sec": _ABOUT,
                 "os": Key(
-                    lambda value: str(value).lower() == "linux",
+                    lambda value: isinstance(value, str) and value.lower() == "linux",
                     hint="tasks run on linux",
                 ),
                 **dict.fromkeys(("cpus", "memory_mb", "storage_mb"), _RESOURCES),
@@ -137,6 +139,25 @@ _TASK_TOML = Table(
         "solution": Table(keys={"env": Key()}),
     },
 )
+
+
+def parse_toml(text: str) -> Mapping[str, object]:
+    """Return the values of a file; dates, and numbers that are not finite, among them.
+
+    Raises:
+        PlainProblem: Not TOML, or too deeply nested values. Its reason has the line.
+    """
+    try:
+        config = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PlainProblem(f"invalid TOML: {error}", None) from None
+    except RecursionError:
+        raise PlainProblem("invalid TOML: values are nested too deeply", None) from None
+    except ValueError:
+        raise PlainProblem("invalid TOML: a number has too many digits", None) from None
+    if is_too_deep(config):
+        raise PlainProblem(f"invalid TOML: more than {MAX_DEPTH} nested values", None)
+    return config
 
 
 def check_keys(config: Mapping[str, object]) -> KeyFindings:

@@ -7,12 +7,15 @@ the tests look at that folder only.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import yaml
 
@@ -95,15 +98,16 @@ def import_terminal_bench(
         target: Folder of the pack.
         pack_id: Id of the pack; also part of the images' names.
         skip: Leave tasks out that cannot be imported; otherwise nothing is written then.
-        replace: Write over an earlier import.
+        replace: Put it in the place of an earlier import, which stays until this one is complete.
 
     Raises:
         ConfigErrors: There is nothing to import, the target is taken, or tasks cannot be imported
             and are not to be skipped: one error for each reason, with its file.
+        OSError: The pack could not be written; an earlier one is as it was.
     """
     if not _NAME.fullmatch(pack_id):
         raise ConfigErrors([PackError(f"{pack_id!r} cannot be part of an image's name")])
-    taken = [name for name in WRITTEN if (target / name).exists()]
+    taken = _taken(target)
     if taken and not replace:
         reason = f"holds {', '.join(taken)} already; remove it or use --replace"
         raise ConfigErrors([PackError(reason, path=str(target))])
@@ -237,13 +241,33 @@ def _answer(task: TaskFolder, findings: ImportFindings) -> str | None:
     return f"cat > /tmp/solution.sh <<'{end}'\n{text}\n{end}\nbash /tmp/solution.sh\n"
 
 
+def _taken(target: Path) -> list[str]:
+    return [name for name in WRITTEN if os.path.lexists(target / name)]
+
+
 def _write(tasks: Sequence[ImportedTask], target: Path, pack_id: str) -> None:
-    for name in WRITTEN:
-        path = target / name
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+    """Write a pack beside its place, and exchange it with an earlier one when it is complete."""
+    place = target.resolve()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=place.parent, prefix=f".{place.name}-") as scratch:
+        new, old = Path(scratch, "new"), Path(scratch, "old")
+        _write_pack(tasks, new, pack_id)
+        place.mkdir(exist_ok=True)
+        old.mkdir()
+        _exchange(new, place, old)
+
+
+def _exchange(new: Path, place: Path, old: Path) -> None:
+    """Move what an import wrote to its place, and what was there away; undo it if that fails."""
+    with ExitStack() as undo:
+        for source, target in ((place, old), (new, place)):
+            for name in _taken(source):
+                shutil.move(source / name, target / name)
+                undo.callback(shutil.move, target / name, source / name)
+        undo.pop_all()
+
+
+def _write_pack(tasks: Sequence[ImportedTask], target: Path, pack_id: str) -> None:
     manifest = {"id": pack_id, "version": 1, "defaults": {"family": "terminal_task"}}
     _put(target / "manifest.yaml", yaml.safe_dump(manifest, sort_keys=False))
     _put(target / "tasks.jsonl", _lines([task.row for task in tasks]))

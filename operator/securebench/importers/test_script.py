@@ -154,7 +154,7 @@ def _split(step: str) -> list[str]:
         words = shlex.split(step)
     except ValueError:
         return [step]
-    while words and (words[0] == "sudo" or re.fullmatch(r"DEBIAN_FRONTEND=\w+", words[0])):
+    while words[1:] and (words[0] == "sudo" or re.fullmatch(r"DEBIAN_FRONTEND=\w+", words[0])):
         words = words[1:]
     return words
 

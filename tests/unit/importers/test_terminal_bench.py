@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -254,6 +255,25 @@ REFUSED = {
         {"tests/test_more.py": "def test(): pass\n"},
         ["t/run-tests.sh: runs other tests than all"],
     ),
+    "words before no command": (
+        {"run-tests.sh": "pip install x\nsudo\nDEBIAN_FRONTEND=a\npytest $TEST_DIR\n"},
+        [
+            "t/run-tests.sh:2: 'sudo' is neither",
+            "t/run-tests.sh:3: 'DEBIAN_FRONTEND=a' is neither",
+        ],
+    ),
+    "a list of Dockerfiles": (
+        {"docker-compose.yaml": "services: {client: {build: {context: ., dockerfile: [x]}}}\n"},
+        ["t/docker-compose.yaml: services.client.build.dockerfile must be Dockerfile"],
+    ),
+    "a deep command": (
+        {"Dockerfile": f"FROM debian\nCMD {'[' * 60_000}\n"},
+        ["t/Dockerfile:2: CMD starts a program"],
+    ),
+    "half a character": (
+        {"task.yaml": 'instruction: "\\ud800"\n'},
+        ["t/task.yaml: holds half of a surrogate pair"],
+    ),
     "no tests": ({"run-tests.sh": "echo nothing\n"}, ["t/run-tests.sh: runs no tests"]),
 }
 
@@ -269,6 +289,46 @@ def test_refused(tmp_path, name):
 
 HARBOR_REFUSED = {
     "broken TOML": ({"task.toml": "a = \n"}, "t/task.toml: invalid TOML"),
+    "deep TOML": (
+        {"task.toml": f"a = {'[' * 3000}"},
+        "t/task.toml: invalid TOML: values are nested too deeply",
+    ),
+    "less deep TOML": (
+        {"task.toml": f"[metadata]\ntags = {'[' * 100}{']' * 100}\n"},
+        "t/task.toml: invalid TOML: more than 64 nested values",
+    ),
+    "a long number": ({"task.toml": f"a = {'1' * 5000}\n"}, "t/task.toml: invalid TOML: a number"),
+    "a long number of a label": (
+        {"task.toml": f"[metadata]\ncategory = 0x{'f' * 5000}\n"},
+        "t/task.toml: metadata.category: a number of more than 1000 characters",
+    ),
+    "a date": (
+        {"task.toml": "[metadata]\ntags = [2024-01-01]\n"},
+        "t/task.toml: metadata.tags: only strings, numbers, booleans, lists and mappings are known",
+    ),
+    "no number": (
+        {"task.toml": "[metadata]\ndifficulty = nan\n"},
+        "t/task.toml: metadata.difficulty: a number must be finite",
+    ),
+    "a time without end": (
+        {"task.toml": "[agent]\ntimeout_sec = inf\n"},
+        "t/task.toml: timeout_sec must be a positive number",
+    ),
+    "a long number of an image": (
+        {
+            "task.toml": f"[environment]\ndocker_image = 0x{'f' * 5000}\n",
+            "environment/Dockerfile": None,
+        },
+        "t/task.toml: environment.docker_image has no counterpart here: it must be a string",
+    ),
+    "a long number of a system": (
+        {"task.toml": f"[environment]\nos = 0x{'f' * 5000}\n"},
+        "t/task.toml: environment.os has no counterpart here: tasks run on linux",
+    ),
+    "a variable that is no text": (
+        {"task.toml": f"[environment.env]\nA = 0x{'f' * 5000}\n"},
+        "t/task.toml: environment.env.A must be a string",
+    ),
     "a GPU": ({"task.toml": "[environment]\ngpus = 1\n"}, "environment.gpus"),
     "variables of the verifier": (
         {"task.toml": "[verifier.env]\nA = 'b'\n"},
@@ -325,6 +385,54 @@ def test_an_earlier_pack_is_replaced_only_when_asked(tmp_path):
     imported(tmp_path, {}, replace=True)
     assert (target / "README.md").read_text(encoding="utf-8") == "mine"
     assert not (target / "hidden/old").exists()
+
+
+def contents(folder):
+    return {name: (folder / name).read_bytes() for name in tree(folder)}
+
+
+def test_an_earlier_pack_stays_until_the_next_one_is_complete(tmp_path, monkeypatch):
+    target, _ = imported(tmp_path, {"first": TERMINAL_BENCH})
+    before = contents(tmp_path)
+
+    def full(*_arguments, **_options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copytree", full)
+    with pytest.raises(OSError, match="No space"):
+        imported(tmp_path, {}, replace=True)
+    assert contents(tmp_path) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == [target.name, "source"]
+
+
+@pytest.mark.parametrize("failing", range(1, 11))
+def test_an_earlier_pack_comes_back_when_it_cannot_be_replaced(tmp_path, monkeypatch, failing):
+    _, _ = imported(tmp_path, {"first": TERMINAL_BENCH})
+    before = contents(tmp_path / "pack")
+    moves, move = [], shutil.move
+
+    def fail_once(source, target):
+        moves.append(source)
+        if len(moves) == failing:
+            raise OSError(5, "Input/output error")
+        return move(source, target)
+
+    monkeypatch.setattr(shutil, "move", fail_once)
+    with pytest.raises(OSError, match="Input/output"):
+        imported(tmp_path, {"second": TERMINAL_BENCH}, replace=True)
+    assert contents(tmp_path / "pack") == before
+
+
+def test_a_pack_is_written_where_a_link_and_the_current_folder_lead(tmp_path, monkeypatch):
+    put(tmp_path / "source/first", TERMINAL_BENCH)
+    (tmp_path / "elsewhere/pack").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere/pack")
+    monkeypatch.chdir(tmp_path / "elsewhere/pack")
+    import_terminal_bench(tmp_path / "source", Path(), pack_id="tb")
+    import_terminal_bench(tmp_path / "source", tmp_path / "link", pack_id="tb", replace=True)
+    names = sorted(path.name for path in (tmp_path / "elsewhere/pack").iterdir())
+    assert names == ["hidden", "images", "manifest.yaml", "oracle", "tasks.jsonl"]
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["pack"]
 
 
 def test_a_folder_without_tasks(tmp_path):

@@ -201,6 +201,19 @@ def is_too_deep(value: object) -> bool:
     return bool(level)
 
 
+def plain_problem(value: object) -> str:
+    """Return why a value, which is not too deep, has no JSON form; empty if it has one."""
+    if isinstance(value, Mapping | list):
+        return next(filter(None, map(plain_problem, _items(value))), "")
+    if isinstance(value, float) and not isfinite(value):
+        return "a number must be finite"
+    if isinstance(value, int) and value.bit_length() > 4 * MAX_NUMBER_CHARACTERS:
+        return f"a number of more than {MAX_NUMBER_CHARACTERS} characters"
+    if not isinstance(value, str | int | float | bool | None):
+        return "only strings, numbers, booleans, lists and mappings are known"
+    return ""
+
+
 def _items(value: object) -> list[object]:
     if isinstance(value, Mapping):
         return list(value.values())
@@ -272,13 +285,5 @@ def _collect(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int]) -> None:
 
 
 def _check_plain(value: object, node: yaml.Node) -> None:
-    if isinstance(value, Mapping | list):
-        for item in _items(value):
-            _check_plain(item, node)
-    elif isinstance(value, float) and not isfinite(value):
-        raise PlainProblem("invalid YAML: a number must be finite", node.start_mark.line + 1)
-    elif not isinstance(value, str | int | float | bool | None):
-        raise PlainProblem(
-            "invalid YAML: only strings, numbers, booleans, lists and mappings are known",
-            node.start_mark.line + 1,
-        )
+    if reason := plain_problem(value):
+        raise PlainProblem(f"invalid YAML: {reason}", node.start_mark.line + 1)
