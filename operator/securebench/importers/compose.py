@@ -10,10 +10,8 @@ from securebench.benchmark.reading.plain import PlainProblem, parse_yaml
 SERVICES = ("client", "main")
 """Names that Terminal-Bench and Harbor give to the container of the agent."""
 
-WITHOUT_MEANING = frozenset(
-    {"image", "container_name", "stdin_open", "tty", "init", "working_dir", "pull_policy"}
-)
-"""Keys that say nothing about what the task is; ``working_dir`` is compared elsewhere."""
+WITHOUT_MEANING = frozenset({"image", "container_name", "stdin_open", "tty", "init", "pull_policy"})
+"""Keys that say nothing about what the task is."""
 
 LIMITS = frozenset({"cpus", "mem_limit", "deploy", "memswap_limit", "shm_size"})
 """Limits that a run sets for all its tasks alike."""
@@ -72,6 +70,8 @@ def _service_problems(service: Mapping[str, object]) -> Iterator[str]:
             yield from _volume_problems(value)
         elif key == "command":
             yield from _command_problems(value)
+        elif key == "working_dir":
+            yield "working_dir has no counterpart here; write it as WORKDIR of the Dockerfile"
         elif key != "environment" and key not in WITHOUT_MEANING | LIMITS:
             yield f"{key} has no counterpart here"
 

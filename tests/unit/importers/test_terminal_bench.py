@@ -627,6 +627,10 @@ COMPOSE_PROBLEMS = {
         "services: {client: {build: {dockerfile: Other}}}\n",
         "build.dockerfile must be",
     ),
+    "a working folder": (
+        "services: {client: {working_dir: /srv}}\n",
+        "services.client.working_dir has no counterpart here; write it as WORKDIR",
+    ),
     "a program": ("services: {client: {command: nginx}}\n", "command starts a program"),
     "a volume": ("services: {client: {volumes: ['./x:/y']}}\n", "volumes may only name"),
     "a variable": ("services: {client: {environment: [TOKEN]}}\n", "TOKEN has no fixed value"),
