@@ -18,9 +18,9 @@ from securebench.agents.providers.bodies import (
     permitted_fields,
     plain,
 )
+from securebench.agents.providers.error_codes import failure_of_error
 from securebench.agents.providers.provider import ProviderRules, RequestRefusal
 from securebench.core.json_values import object_at
-from securebench.core.reasons import PROVIDER_QUOTA, PROVIDER_UNAVAILABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,12 +103,6 @@ _CLIENT: Final = "client"
 _CHOICES: Final = frozenset({"auto", "none", "required"})
 _NAMESPACE_DEPTH: Final = 4
 """Maximum nesting of namespaces; codex uses one level."""
-_QUOTA: Final = frozenset(
-    {"insufficient_quota", "rate_limit_exceeded", "usage_limit_reached", "usage_not_included"}
-)
-_OWN: Final = frozenset(
-    {"server_error", "server_is_overloaded", "slow_down", "internal_error", "timeout"}
-)
 
 
 def allow_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
@@ -227,7 +221,7 @@ class OpenAIMeter(Meter):
             case "response.completed" | "response.incomplete" | "response.failed":
                 self.document(object_at(event, "response"))
             case "error":
-                self.failure = failure_of_code(event.get("code"))
+                self.failure = failure_of_error(event.get("code"))
                 self.is_complete = True
 
     def document(self, document: Mapping[str, object]) -> None:
@@ -242,16 +236,7 @@ class OpenAIMeter(Meter):
         status = document.get("status")
         self.is_complete = status in ("completed", "incomplete", "failed")
         if status == "failed":
-            self.failure = failure_of_code(object_at(document, "error").get("code"))
-
-
-def failure_of_code(code: object) -> str:
-    """Map an error code to a failure_reason; codes about the request itself map to none."""
-    if not isinstance(code, str):
-        return PROVIDER_UNAVAILABLE
-    if code in _QUOTA:
-        return PROVIDER_QUOTA
-    return PROVIDER_UNAVAILABLE if code in _OWN else ""
+            self.failure = failure_of_error(object_at(document, "error").get("code"))
 
 
 def _refusal_body(kind: str, message: str) -> Mapping[str, object]:

@@ -13,7 +13,6 @@ from securebench.agents.providers.answers import (
     Meter,
     TokenUsage,
     count_at,
-    failure_of_status,
 )
 from securebench.agents.providers.bodies import (
     BodyFindings,
@@ -22,7 +21,8 @@ from securebench.agents.providers.bodies import (
     permitted_fields,
     plain,
 )
-from securebench.agents.providers.openai import OPENAI, failure_of_code
+from securebench.agents.providers.error_codes import failure_of_error
+from securebench.agents.providers.openai import OPENAI
 from securebench.agents.providers.provider import ProviderRules
 from securebench.core.json_values import object_at
 
@@ -215,8 +215,8 @@ class ChatMeter(Meter):
         )
 
     def _fail(self, error: object) -> None:
-        code = error.get("code") or error.get("type") if isinstance(error, dict) else None
-        self.failure = failure_of_status(code) if isinstance(code, int) else failure_of_code(code)
+        told = error if isinstance(error, dict) else {}
+        self.failure = failure_of_error(told.get("code"), told.get("type"))
         self.is_complete = True
 
 

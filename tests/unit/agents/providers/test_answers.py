@@ -120,6 +120,8 @@ STREAMS: dict[str, tuple[type[Meter], list[object], TokenUsage, bool, str]] = {
         True,
         "",
     ),
+    "openai status as text": (OpenAIMeter, [failed("429")], TokenUsage(), True, "provider_quota"),
+    "openai status": (OpenAIMeter, [failed(400)], TokenUsage(), True, ""),
     "openai error event": (
         OpenAIMeter,
         [{"type": "error", "code": "rate_limit_exceeded"}],

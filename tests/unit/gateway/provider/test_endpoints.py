@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,38 @@ async def test_a_failure_in_a_document_with_the_status_200_counts(tmp_path: Path
     async with relayed(CHAT, script, tmp_path) as relay:
         assert (await relay.ask()).body == body
         assert relay.report.failure == "provider_quota"
+
+
+ERRORS: dict[str, tuple[dict[str, object], str]] = {
+    "429 as text": ({"type": None, "param": None, "code": "429"}, "provider_quota"),
+    "500 as text": ({"type": "None", "code": "500"}, "provider_unavailable"),
+    "503 as text": ({"code": "503"}, "provider_unavailable"),
+    "401 as text": ({"type": "auth_error", "code": "401"}, "provider_auth"),
+    "400 as text": ({"type": "api_error", "code": "400"}, ""),
+    "a quota by its type": ({"type": "rate_limit_error", "code": None}, "provider_quota"),
+    "overloaded": ({"type": "overloaded_error"}, "provider_unavailable"),
+    "no reason given": ({"type": "api_error", "code": None}, "provider_unavailable"),
+    "down in camel case": ({"type": "InternalServerError"}, "provider_unavailable"),
+    "a code of its own": ({"type": "server_error", "code": "E7"}, "provider_unavailable"),
+    "a number of its own": ({"type": "rate_limit_error", "code": 1302}, "provider_quota"),
+    "a wrong request": ({"type": "invalid_request_error"}, ""),
+}
+
+
+@pytest.mark.parametrize("shape", ["stream", "document"])
+@pytest.mark.parametrize("name", ERRORS)
+async def test_an_error_is_judged_by_its_code_and_type(
+    tmp_path: Path, name: str, shape: str
+) -> None:
+    fields, want = ERRORS[name]
+    failed = {"error": {"message": "scripted", **fields}}
+    script = answer(chunk(choices=delta("Do")), chunk(**failed))
+    if shape == "document":
+        script = answer(json.dumps(failed).encode(), kind="application/json")
+    async with relayed(CHAT, [script], tmp_path) as relay:
+        assert (await relay.ask(question(CHAT, stream=shape == "stream"))).status == 200
+        await relay.log()
+        assert relay.report.failure == want
 
 
 async def test_errors_of_an_open_server_pass(tmp_path: Path) -> None:
