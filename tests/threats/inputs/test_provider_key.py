@@ -330,6 +330,38 @@ async def test_a_181_attack_from_within(tmp_path: Path, name: str) -> None:
         assert (await relay.log())[0]["stripped"] != []
 
 
+PLACE = "https://evil.example/answer"
+PARTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "a chat file": ("openai_chat", {"type": "file", "file": {"file_data": PLACE}}),
+    "chat audio": ("openai_chat", {"type": "input_audio", "input_audio": {"data": PLACE}}),
+    "a video beside text": (
+        "openai_chat",
+        {"type": "text", "text": "x", "uuid": "1", "video_url": {"url": PLACE}},
+    ),
+    "audio beside text": (
+        "openai_chat",
+        {"type": "text", "text": "x", "uuid": "1", "audio_url": {"url": PLACE}},
+    ),
+    "a file": ("openai", {"type": "input_file", "file_data": PLACE}),
+    "a video beside other text": (
+        "openai",
+        {"type": "input_text", "text": "x", "uuid": "1", "video_url": {"url": PLACE}},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PARTS)
+async def test_a_181_attack_by_content_elsewhere(tmp_path: Path, case: str) -> None:
+    name, part = PARTS[case]
+    said = [{"role": "user", "content": [part]}]
+    fields = {"messages": said} if name == "openai_chat" else {"input": said}
+    async with relayed(name, [answer(*events(name))], tmp_path) as relay:
+        await relay.ask(question(name, **fields))
+
+        assert "evil.example" not in json.dumps([asked.json for asked in relay.script.asked])
+        assert (await relay.log())[0]["stripped"] != []
+
+
 @BOTH
 async def test_a_181_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def weakened(name: str) -> ProviderRules:

@@ -33,6 +33,8 @@ deeper ones."""
 _KIND: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]{0,127}")
 """Open models have the names of their repositories and tags."""
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/_=\s-]*")
+"""Without a colon or a dot, so no URL and no name of a host or a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +171,15 @@ def permitted_fields(
     """
     _refuse_fields(body, refused, findings)
     _check_model(body, findings)
+    return known_fields(body, known, findings)
+
+
+def known_fields(given: JsonObject, known: Collection[str], findings: BodyFindings) -> JsonObject:
+    """Keep the allowed fields of an object; others that have a value are noted as stripped."""
     findings.kinds |= {
-        plain(name) for name, value in body.items() if name not in known and value not in _UNSET
+        plain(name) for name, value in given.items() if name not in known and value not in _UNSET
     }
-    return {name: value for name, value in body.items() if name in known}
+    return {name: value for name, value in given.items() if name in known}
 
 
 def objects(value: object, what: str, findings: BodyFindings) -> list[JsonObject]:
@@ -184,6 +191,43 @@ def objects(value: object, what: str, findings: BodyFindings) -> list[JsonObject
     if not isinstance(value, list):
         findings.malformed(what)
     return [each if isinstance(each, dict) else findings.malformed(what) for each in value]
+
+
+def check_inline(data: object, name: str, findings: BodyFindings) -> None:
+    """Refuse content that is not in the request itself: servers fetch what they take for a URL.
+
+    Args:
+        data: A data: URL, base64, or None.
+        name: Field that the content belongs to.
+        findings: Of the request.
+
+    Raises:
+        RefusedBodyError: It is something else.
+    """
+    if data is None:
+        return
+    is_base64 = isinstance(data, str) and _BASE64.fullmatch(data) is not None
+    if not is_base64 and not is_data_url(data):
+        findings.refuse(f"{name} is not relayed: send base64 or a data: URL", name)
+
+
+def check_audio(part: JsonObject, findings: BodyFindings) -> None:
+    """Refuse speech that the provider would fetch.
+
+    Raises:
+        RefusedBodyError: It is not base64 in the field ``data``.
+    """
+    audio = part.get("input_audio")
+    if audio is None:
+        return
+    if not isinstance(audio, dict) or not set(audio) <= {"data", "format"}:
+        findings.refuse("input_audio is relayed with data and format only", "input_audio")
+    check_inline(audio.get("data"), "input_audio", findings)
+
+
+def is_data_url(value: object) -> bool:
+    """Return whether a value is a URL that holds its content itself."""
+    return isinstance(value, str) and value[:5].lower() == "data:"
 
 
 def _refuse_fields(body: JsonObject, refused: Mapping[str, str], findings: BodyFindings) -> None:

@@ -14,6 +14,10 @@ from securebench.agents.providers.answers import Meter, TokenUsage, count_at
 from securebench.agents.providers.bodies import (
     BodyFindings,
     JsonObject,
+    check_audio,
+    check_inline,
+    is_data_url,
+    known_fields,
     objects,
     permitted_fields,
     plain,
@@ -84,6 +88,8 @@ _ITEMS: Final = frozenset(
     }
 )
 """Allowed items of ``input``; calls of hosted tools in the history are harmless."""
+_PLACES: Final = frozenset({"content", "output", "summary"})
+"""Fields of an item with text or a list of parts."""
 _PARTS: Final = frozenset(
     {
         "encrypted_content",
@@ -98,6 +104,25 @@ _PARTS: Final = frozenset(
         "text",
     }
 )
+_PART_FIELDS: Final = frozenset(
+    {
+        "annotations",
+        "audio_url",
+        "cache_control",
+        "detail",
+        "encrypted_content",
+        "file_data",
+        "filename",
+        "image_url",
+        "input_audio",
+        "logprobs",
+        "refusal",
+        "signature",
+        "text",
+        "type",
+    }
+)
+"""Some servers go by the fields of a part rather than by its type."""
 _LOCAL_TOOLS: Final = frozenset({"custom", "function"})
 _CLIENT: Final = "client"
 _CHOICES: Final = frozenset({"auto", "none", "required"})
@@ -169,26 +194,33 @@ def _item(item: JsonObject, findings: BodyFindings) -> JsonObject:
         kind = "message"
     if not isinstance(kind, str) or kind not in _ITEMS:
         findings.refuse(f"input of type {plain(kind)} is not relayed in this run", kind)
-    for name in ("content", "output", "summary"):
-        _check_parts(item.get(name), findings)
-    if "tools" not in item:
-        return item
-    return {**item, "tools": _tools(item["tools"], findings)}
+    kept = {
+        name: _parts(value, findings) if name in _PLACES else value for name, value in item.items()
+    }
+    if "tools" in item:
+        kept["tools"] = _tools(item["tools"], findings)
+    return kept
 
 
-def _check_parts(value: object, findings: BodyFindings) -> None:
+def _parts(value: object, findings: BodyFindings) -> object:
     if value is None or isinstance(value, str):
-        return
-    for part in objects(value, "content", findings):
-        kind = part.get("type")
-        if not isinstance(kind, str) or kind not in _PARTS:
-            findings.refuse(f"content of type {plain(kind)} is not relayed in this run", kind)
-        for name in ("file_id", "file_url"):
-            if part.get(name) is not None:
-                findings.refuse(f"{name} is not relayed: send the content itself", name)
-        image = part.get("image_url")
-        if image is not None and not (isinstance(image, str) and image[:5].lower() == "data:"):
-            findings.refuse("image_url is not relayed: send a data: URL", "image_url")
+        return value
+    return [_part(part, findings) for part in objects(value, "content", findings)]
+
+
+def _part(part: JsonObject, findings: BodyFindings) -> JsonObject:
+    kind = part.get("type")
+    if not isinstance(kind, str) or kind not in _PARTS:
+        findings.refuse(f"content of type {plain(kind)} is not relayed in this run", kind)
+    for name in ("file_id", "file_url"):
+        if part.get(name) is not None:
+            findings.refuse(f"{name} is not relayed: send the content itself", name)
+    for name in ("audio_url", "image_url"):
+        if part.get(name) is not None and not is_data_url(part[name]):
+            findings.refuse(f"{name} is not relayed: send a data: URL", name)
+    check_inline(part.get("file_data"), "file_data", findings)
+    check_audio(part, findings)
+    return known_fields(part, _PART_FIELDS, findings)
 
 
 def _check_choice(choice: object, findings: BodyFindings) -> None:

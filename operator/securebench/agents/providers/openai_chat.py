@@ -17,6 +17,10 @@ from securebench.agents.providers.answers import (
 from securebench.agents.providers.bodies import (
     BodyFindings,
     JsonObject,
+    check_audio,
+    check_inline,
+    is_data_url,
+    known_fields,
     objects,
     permitted_fields,
     plain,
@@ -79,6 +83,8 @@ _REFUSED: Final = MappingProxyType({"audio": "spoken answers are not relayed"})
 _PARTS: Final = frozenset(
     {"file", "image_url", "input_audio", "reasoning", "refusal", "text", "thinking"}
 )
+_PART_FIELDS: Final = _PARTS | {"annotations", "cache_control", "closed", "signature", "type"}
+"""Some servers go by the fields of a part rather than by its type."""
 _LOCAL_TOOLS: Final = frozenset({"custom", "function"})
 _CHOICES: Final = frozenset({"auto", "none", "required"})
 _ONLINE: Final = ":online"
@@ -104,8 +110,8 @@ def strip_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
     kept = _metered(permitted_fields(body, _FIELDS, _REFUSED, findings), findings)
     if str(kept.get("model")).lower().endswith(_ONLINE):
         findings.refuse("models that search by themselves are not allowed in this run", "model")
-    for message in objects(kept.get("messages"), "the field messages", findings):
-        _check_message(message, findings)
+    messages = objects(kept.get("messages"), "the field messages", findings)
+    kept["messages"] = [_message(message, findings) for message in messages]
     if kept.get("tools") is not None:
         kept["tools"] = _tools(kept["tools"], findings)
     findings.check_tools()
@@ -139,28 +145,31 @@ def _tools(value: object, findings: BodyFindings) -> list[JsonObject]:
     return kept
 
 
-def _check_message(message: JsonObject, findings: BodyFindings) -> None:
-    """Refuse what the provider would fetch for a message: files, images, earlier speech."""
+def _message(message: JsonObject, findings: BodyFindings) -> JsonObject:
+    """Filter a message; refuse what the provider would fetch: files, images, earlier speech."""
     if message.get("audio") is not None:
         findings.refuse("audio by its id is not relayed: send the text", "audio")
     content = message.get("content")
     if content is None or isinstance(content, str):
-        return
-    for part in objects(content, "content", findings):
-        kind = part.get("type")
-        if not isinstance(kind, str) or kind not in _PARTS:
-            findings.refuse(f"content of type {plain(kind)} is not relayed in this run", kind)
-        _check_part(part, findings)
+        return message
+    parts = [_part(part, findings) for part in objects(content, "content", findings)]
+    return {**message, "content": parts}
 
 
-def _check_part(part: JsonObject, findings: BodyFindings) -> None:
+def _part(part: JsonObject, findings: BodyFindings) -> JsonObject:
+    kind = part.get("type")
+    if not isinstance(kind, str) or kind not in _PARTS:
+        findings.refuse(f"content of type {plain(kind)} is not relayed in this run", kind)
     image, file = part.get("image_url"), part.get("file")
     place = image.get("url") if isinstance(image, dict) else image
-    is_inside = isinstance(place, str) and place[:5].lower() == "data:"
-    if "image_url" in part and not is_inside:
+    if "image_url" in part and not is_data_url(place):
         findings.refuse("image_url is not relayed: send a data: URL", "image_url")
-    if file is not None and not (isinstance(file, dict) and set(file) <= {"file_data", "filename"}):
-        findings.refuse("files by their id are not relayed: send file_data", "file_id")
+    if file is not None:
+        if not isinstance(file, dict) or not set(file) <= {"file_data", "filename"}:
+            findings.refuse("files by their id are not relayed: send file_data", "file_id")
+        check_inline(file.get("file_data"), "file_data", findings)
+    check_audio(part, findings)
+    return known_fields(part, _PART_FIELDS, findings)
 
 
 def _check_choice(choice: object, findings: BodyFindings) -> None:

@@ -109,6 +109,13 @@ OPENAI_STRIPPED = {
     "another tier": (asked(service_tier="flex"), asked(), ("service_tier",)),
     "stored": (asked(store=True), asked(store=False), ("store",)),
     "field with a strange name": (asked(**{"a\nb": 1}), asked(), (UNNAMED,)),
+    "unknown field of a part": (
+        parts(
+            {"type": "input_text", "text": "x", "uuid": "1", "video_url": "https://x", "y": None}
+        ),
+        parts({"type": "input_text", "text": "x"}),
+        ("uuid", "video_url"),
+    ),
     "no tools": (asked(tools=[], tool_choice="auto"), asked(tools=[], tool_choice="auto"), ()),
 }
 
@@ -161,6 +168,18 @@ OPENAI_REFUSED = {
         parts({"type": "input_image", "image_url": {"url": "data:,"}}),
         ("image_url",),
     ),
+    "file data by address": (
+        parts({"type": "input_file", "file_data": "https://x.example/a"}),
+        ("file_data",),
+    ),
+    "audio by its URL": (
+        parts({"type": "input_text", "text": "x", "uuid": "1", "audio_url": "https://x.example/a"}),
+        ("audio_url",),
+    ),
+    "audio by address": (
+        parts({"type": "input_audio", "input_audio": {"data": "https://x.example/a"}}),
+        ("input_audio",),
+    ),
     "unknown part": (parts({"type": "input_link"}), ("input_link",)),
     "part of no form": (parts("text"), ()),
     "image in an output": (
@@ -199,6 +218,8 @@ def test_openai_local_content_passes():
                     {"type": "input_text", "text": "see https://x.example"},
                     {"type": "input_image", "image_url": "DATA:image/png;base64,AA=="},
                     {"type": "input_file", "file_data": "AA==", "filename": "a"},
+                    {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}},
+                    {"type": "output_text", "text": "x", "annotations": [{"url": "https://x"}]},
                 ],
             },
             {"type": "reasoning", "summary": [], "content": None, "encrypted_content": "x"},
@@ -479,6 +500,12 @@ def chat(*content: object, **fields: object) -> JsonObject:
     return {"model": "Qwen/Qwen3-8B", "messages": [said], **fields}
 
 
+CHAT_INSIDE = (
+    {"type": "text", "text": "see https://x", "cache_control": {"type": "ephemeral"}},
+    {"type": "thinking", "thinking": "hm", "signature": "s"},
+    {"type": "input_audio", "input_audio": {"data": "A/+_-A\n==", "format": "wav"}},
+    {"type": "file", "file": {"file_data": "Data:application/pdf;base64,AA", "filename": "a"}},
+)
 CHAT_STRIPPED = {
     "nothing": (chat(tools=[CHAT_TOOL, CHAT_CUSTOM]), chat(tools=[CHAT_TOOL, CHAT_CUSTOM]), ()),
     "older functions": (chat(functions=[{"name": "f"}]), chat(functions=[{"name": "f"}]), ()),
@@ -499,6 +526,12 @@ CHAT_STRIPPED = {
         chat({"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}),
         chat({"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}),
         (),
+    ),
+    "other content inside": (chat(*CHAT_INSIDE), chat(*CHAT_INSIDE), ()),
+    "unknown fields of a part": (
+        chat({"type": "text", "text": "x", "uuid": "1", "video_url": "https://x", "y": None}),
+        chat({"type": "text", "text": "x"}),
+        ("uuid", "video_url"),
     ),
 }
 
@@ -531,6 +564,23 @@ CHAT_REFUSED = {
     ),
     "a video": (chat({"type": "video_url", "video_url": {"url": "data:"}}), ("video_url",)),
     "an uploaded file": (chat({"type": "file", "file": {"file_id": "file-1"}}), ("file_id",)),
+    "a file elsewhere": (
+        chat({"type": "file", "file": {"file_data": "https://x"}}),
+        ("file_data",),
+    ),
+    "a file of no form": (chat({"type": "file", "file": {"file_data": ["x"]}}), ("file_data",)),
+    "a file by its path": (
+        chat({"type": "file", "file": {"file_data": "a/b.pdf"}}),
+        ("file_data",),
+    ),
+    "audio elsewhere": (
+        chat({"type": "input_audio", "input_audio": {"data": " http://10.0.0.1/"}}),
+        ("input_audio",),
+    ),
+    "audio by another field": (
+        chat({"type": "input_audio", "input_audio": {"url": "https://x"}}),
+        ("input_audio",),
+    ),
     "earlier speech": (
         chat(messages=[{"role": "assistant", "audio": {"id": "audio_1"}}]),
         ("audio",),
