@@ -223,8 +223,7 @@ class Request:
         try:
             return self._gateway.provider_key().encode()
         except ConfigError as error:
-            end = account.UsageEnd(failure=PROVIDER_AUTH)
-            self._launch.update_relay(account.ended(self._launch.relay, end))
+            self._launch.update_relay(account.without_key(self._launch.relay))
             raise obstacle_error(RequestRefusal.KEY_REFUSED) from error
 
     async def _reserve_tokens(self) -> None:

@@ -110,6 +110,14 @@ def ended(report: RelayReport, end: UsageEnd) -> RelayReport:
     )
 
 
+def without_key(report: RelayReport) -> RelayReport:
+    """Note that a request could not be sent for want of a key.
+
+    It was not counted, so it is none of the failures that are credited back.
+    """
+    return replace(report, failure=PROVIDER_AUTH, failure_cause="")
+
+
 def _with_stripped_tools(report: RelayReport, kinds: tuple[str, ...]) -> RelayReport:
     return replace(report, stripped_tools=_union(report.stripped_tools, kinds, KINDS))
 

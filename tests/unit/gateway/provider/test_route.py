@@ -335,6 +335,22 @@ async def test_a_missing_key_is_final(name, tmp_path):
 
 
 @BOTH
+async def test_a_missing_key_gives_no_request_of_the_budget_back(name, tmp_path):
+    script = [answer(*events(name))]
+    async with (
+        world(name, script, tmp_path, max_requests=3) as around,
+        around.connected() as relay,
+    ):
+        assert (await relay.ask()).status == 200
+        around.key_file.write_text("")
+        assert {(await relay.ask()).status for _ in range(10)} == {FINAL[name]}
+        assert (relay.report.failure, relay.report.failures) == ("provider_auth", 0)
+        around.key_file.write_text(KEY)
+        assert [(await relay.ask()).status for _ in range(20)][:3] == [200, 200, FINAL[name]]
+        assert len(relay.script.asked) == 3
+
+
+@BOTH
 async def test_a_renewed_key_is_used(name, tmp_path):
     script = [answer(*events(name))]
     async with world(name, script, tmp_path) as around, around.connected() as relay:
