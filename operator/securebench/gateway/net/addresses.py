@@ -11,6 +11,7 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 """RFC 6052: the last 32 bits are the IPv4 address that a translator connects to."""
 
 _REFUSED_V4 = (
+    IPv4Network("168.63.129.16/32"),  # the host of Azure's virtual machines
     IPv4Network("192.0.0.0/24"),  # protocol assignments
     IPv4Network("192.88.99.0/24"),  # 6to4 relays, withdrawn
 )

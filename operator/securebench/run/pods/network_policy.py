@@ -30,14 +30,15 @@ DNS_PORT: Final = 53
 OUTSIDE: Final = {
     "0.0.0.0/0": (
         *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16"),
-        *("172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16"),
-        *("198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
+        *("168.63.129.16/32", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24"),
+        *("192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
+        *("224.0.0.0/4", "240.0.0.0/4"),
     ),
     "2000::/3": ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
 }
-"""Public unicast networks with what is reserved in them (IANA special-purpose registries). All
-that lies outside of 2000::/3 is no global unicast; 2001::/23 and 2002::/16 hold tunnels that lead
-to IPv4 addresses."""
+"""Public unicast networks with what is reserved in them: by the IANA special-purpose registries,
+and 168.63.129.16, the host of Azure's virtual machines. All that lies outside of 2000::/3 is no
+global unicast; 2001::/23 and 2002::/16 hold tunnels that lead to IPv4 addresses."""
 
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 """The API server sets it on every namespace."""
