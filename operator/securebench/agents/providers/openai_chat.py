@@ -98,7 +98,7 @@ def allow_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
     Raises:
         RefusedBodyError: See ``bodies.relayed_body``.
     """
-    return _metered(permitted_fields(body, _FIELDS | _HOSTED, _REFUSED, findings), findings)
+    return _permitted(body, _FIELDS | _HOSTED, findings)
 
 
 def strip_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
@@ -107,7 +107,7 @@ def strip_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
     Raises:
         RefusedBodyError: See ``bodies.relayed_body``.
     """
-    kept = _metered(permitted_fields(body, _FIELDS, _REFUSED, findings), findings)
+    kept = _permitted(body, _FIELDS, findings)
     if str(kept.get("model")).lower().endswith(_ONLINE):
         findings.refuse("models that search by themselves are not allowed in this run", "model")
     messages = objects(kept.get("messages"), "the field messages", findings)
@@ -117,6 +117,13 @@ def strip_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
     findings.check_tools()
     _check_choice(kept.get("tool_choice"), findings)
     return kept
+
+
+def _permitted(body: JsonObject, known: frozenset[str], findings: BodyFindings) -> JsonObject:
+    kept = permitted_fields(body, known, _REFUSED, findings)
+    if kept.get("n") not in (None, 1):
+        findings.refuse("the field n is relayed as 1 only: ask again for another answer", "n")
+    return _metered(kept, findings)
 
 
 def _metered(kept: JsonObject, findings: BodyFindings) -> JsonObject:

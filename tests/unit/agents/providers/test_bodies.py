@@ -602,3 +602,13 @@ def test_chat_streams_report_their_usage_where_tools_are_allowed_too():
     body = chat(stream=True, web_search_options={}, tools=[WEB])
     found, _ = relayed(body, openai_chat.allow_hosted_tools)
     assert found == body | METERED
+
+
+@pytest.mark.parametrize("close", [openai_chat.strip_hosted_tools, openai_chat.allow_hosted_tools])
+def test_chat_requests_ask_for_one_answer(close):
+    for number in (None, 1):
+        assert relayed(chat(n=number), close)[0] == chat(n=number)
+    for number in (0, 2, 128, "2", [1]):
+        with pytest.raises(RefusedBodyError, match="the field n is relayed as 1 only") as caught:
+            sent(chat(n=number), close)
+        assert caught.value.kinds == ("n",)
