@@ -139,6 +139,8 @@ def _url_problem(parts: _Parts, ending: str) -> str | None:
     if "@" in parts.authority:
         return "must not hold a user or password; name the key's variable in provider.key"
     host, _, port = parts.authority.partition(":")
+    if host != host.strip():
+        return "must have no white space beside its host"
     problem = domain_problem(host)
     if problem is not None:
         return f"names a host that {problem}"
