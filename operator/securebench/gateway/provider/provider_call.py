@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from http import HTTPStatus
@@ -19,6 +19,7 @@ from securebench.agents.providers.answers import (
     TokenUsage,
     failure_of_status,
 )
+from securebench.agents.providers.provider import RequestRefusal
 from securebench.core.reasons import PROVIDER_AUTH, PROVIDER_UNAVAILABLE
 from securebench.gateway.net.causes import Cause, CutError, UnreachableError
 from securebench.gateway.net.http1 import Exchange
@@ -166,8 +167,11 @@ class ProviderCall:
         head = await upstream.head()
         self._check_status(head)
         self._has_answer = True
-        self._reader = None if self._is_error else self._reader_of(head)
         headers = agent_headers((name, self._mask.whole(value)) for name, value in head.headers)
+        if _is_compressed(head):
+            await self._relay_status(head.status_code, headers)
+            return
+        self._reader = None if self._is_error else self._reader_of(head)
         await self._exchange.start(head.status_code, tuple(headers))
         while (piece := await self._next(upstream)) is not None:
             await self._send(self._mask.feed(piece))
@@ -175,6 +179,17 @@ class ProviderCall:
             self._broke(Cause.BROKEN)
         self._is_over = self._waited_seconds <= WAIT_SECONDS
         await self._send(self._mask.rest())
+        await self._exchange.finish()
+
+    async def _relay_status(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Pass on an error without its body, which is compressed: the mask cannot read it."""
+        kind = RequestRefusal.UNAVAILABLE if self.failure else RequestRefusal.BAD_REQUEST
+        told = f"the provider answered with status {status}; its message was compressed"
+        body = self._request.provider.refusal(kind, f"securebench: {told}").body
+        own = (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))
+        kept = (pair for pair in headers if pair[0] != b"content-type")
+        await self._exchange.start(status, (*own, *kept))
+        await self._send(body)
         await self._exchange.finish()
 
     async def _next(self, upstream: Upstream) -> bytes | None:
@@ -221,7 +236,7 @@ class ProviderCall:
             raise UnreachableError(
                 "The provider answered with a redirect, which is not followed.", Cause.BROKEN
             )
-        if dict(head.headers).get(b"content-encoding", b"identity") != b"identity":
+        if _is_compressed(head) and status < HTTPStatus.BAD_REQUEST:
             raise UnreachableError(
                 "The provider's answer is compressed although it was asked not to be.",
                 Cause.BROKEN,
@@ -284,3 +299,11 @@ class ProviderCall:
             input_tokens=seen.input_tokens or self._body_bytes // CHARACTERS_PER_TOKEN,
             output_tokens=max(seen.output_tokens, self._meter.characters // CHARACTERS_PER_TOKEN),
         )
+
+
+def _is_compressed(head: h11.Response) -> bool:
+    """Return whether any header says that the body is encoded, although the request forbade it."""
+    return any(
+        name == b"content-encoding" and value.strip().lower() != b"identity"
+        for name, value in head.headers
+    )

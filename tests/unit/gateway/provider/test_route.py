@@ -396,6 +396,46 @@ async def test_statuses_are_passed_on_and_judged(name, status, tmp_path):
         assert relay.report.failure_cause == want_cause
 
 
+@pytest.mark.parametrize("status", [404, 429, 500])
+@BOTH
+async def test_a_compressed_error_keeps_its_status_and_loses_its_body(name, status, tmp_path):
+    headers = ("Content-Encoding: gzip", "Retry-After: 7", f"x-request-id: {KEY}")
+    async with relayed(name, [error(status, *headers), error(status)], tmp_path) as relay:
+        got = await relay.ask()
+        want = {404: "", 429: "provider_quota", 500: "provider_unavailable"}[status]
+        assert (got.status, got.headers["retry-after"]) == (status, "7")
+        assert got.error["message"] == (
+            f"securebench: the provider answered with status {status}; its message was compressed"
+        )
+        assert got.headers["content-type"] == "application/json"
+        assert (KEY not in str(got.head), "content-encoding" in got.headers) == (True, False)
+        assert (relay.report.failure, relay.report.failures) == (want, bool(want))
+        assert (relay.launch.back_off.wait() is not None) == bool(want)
+        assert (await relay.ask()).error == {"message": "scripted"}
+
+
+@BOTH
+async def test_a_compressed_refusal_of_the_key_is_final(name, tmp_path):
+    async with relayed(name, [error(401, "Content-Encoding: br")], tmp_path) as relay:
+        assert [(await relay.ask()).status for _ in range(2)] == [FINAL[name]] * 2
+        assert (relay.report.requests, relay.report.failure) == (1, "provider_auth")
+
+
+@pytest.mark.parametrize("status", [200, 201])
+@BOTH
+async def test_a_compressed_answer_is_a_failure(name, status, tmp_path):
+    headers = ("Content-Encoding: gzip", "Content-Encoding: identity")
+    script = answer(*events(name), status=status, headers=headers)
+    async with relayed(name, [script], tmp_path) as relay:
+        got = await relay.ask()
+        assert (got.status, "compressed although it was asked" in got.error["message"]) == (
+            502,
+            True,
+        )
+        assert relay.report.failure == "provider_unavailable"
+        assert not relay.report.is_key_taken
+
+
 async def test_slow_names_of_the_agent_are_no_outage(tmp_path):
     async with world("openai", [answer(*events("openai"))], tmp_path) as around:
         for _ in range(LOOKUPS):
