@@ -137,11 +137,13 @@ def _clustered(counts: VerdictCounts, estimate: Callable[[VerdictCounts], float]
     """Return an estimate with the interval of a cluster bootstrap.
 
     With few tasks, or tasks that all agree, a bootstrap underestimates the variance. The interval
-    is then Wilson's over tasks instead of attempts, which is conservative.
+    is then Wilson's over tasks instead of attempts, which is conservative. Tasks agree if each
+    alone has the same estimate, from whatever number of attempts.
     """
     value, tasks = estimate(counts), counts.total()
     cautious = wilson(value * tasks, tasks)
-    if cautious is not None and (tasks < MIN_BOOTSTRAP_TASKS or len(counts) == 1):
+    do_agree = len({estimate(Counter({task: 1})) for task in counts}) == 1
+    if cautious is not None and (tasks < MIN_BOOTSTRAP_TASKS or do_agree):
         return cautious
     return Interval(value, *percentile_interval(estimate(sample) for sample in resamples(counts)))
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from enum import StrEnum
 from itertools import product
-from math import comb, sqrt
+from math import comb, lcm, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.stats.intervals import MIN_BOOTSTRAP_TASKS, Z_95, Interval, wilson
 from securebench.stats.resampling import FLIPS, flipped_sums, percentile_interval, resamples
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from securebench.stats.verdicts import TaskVerdicts
 
@@ -28,9 +28,6 @@ LEVEL = 0.05
 
 MAX_EXACT_CHANGES = 12
 """Up to this many changes, every assignment of signs is enumerated: 4,096."""
-
-_ROUNDING = 1e-9
-"""Sums of pass rates that differ by less are equal."""
 
 
 class PairedTest(StrEnum):
@@ -62,6 +59,23 @@ class Pair(NamedTuple):
     def change(self) -> float:
         """Pass rate of the candidate minus that of the baseline, from -1 to 1."""
         return self.candidate.rate - self.baseline.rate
+
+
+class RateChanges(NamedTuple):
+    """Changes of tasks' pass rates in whole parts: as floats, 1 - 2/3 is not 1/3.
+
+    Args:
+        counts: Number of tasks by their change, in parts; at least one task where a mean is asked.
+        parts: How many of them are a change by 1.
+    """
+
+    counts: Counter[int]
+    parts: int
+
+    def mean(self) -> float:
+        """Return the mean change, from -1 to 1."""
+        total = sum(change * count for change, count in self.counts.items())
+        return total / (self.counts.total() * self.parts)
 
 
 class Difference(NamedTuple):
@@ -96,7 +110,7 @@ def paired_difference(pairs: Sequence[Pair]) -> Difference | None:
     """
     if not pairs:
         return None
-    changes = Counter(pair.change for pair in pairs)
+    changes = changes_of(pairs)
     found = paired_test(pairs)
     is_single = found.test is PairedTest.MCNEMAR
     interval = newcombe(pairs) if is_single else _resampled(pairs, changes)
@@ -107,10 +121,21 @@ def paired_difference(pairs: Sequence[Pair]) -> Difference | None:
 
 def paired_test(pairs: Sequence[Pair]) -> PairedTestResult:
     """Test whether two runs differ; without a task they do not."""
-    changes = Counter(pair.change for pair in pairs)
+    counts = changes_of(pairs).counts
     if all(pair.baseline.verified == pair.candidate.verified == 1 for pair in pairs):
-        return PairedTestResult(PairedTest.MCNEMAR, mcnemar_exact(changes[1.0], changes[-1.0]))
-    return PairedTestResult(PairedTest.SIGN_FLIP, sign_flip(changes))
+        return PairedTestResult(PairedTest.MCNEMAR, mcnemar_exact(counts[1], counts[-1]))
+    return PairedTestResult(PairedTest.SIGN_FLIP, sign_flip(counts))
+
+
+def changes_of(pairs: Iterable[Pair]) -> RateChanges:
+    """Count tasks by how much their pass rates changed."""
+    kinds = Counter(pairs)
+    parts = lcm(*(verdicts.verified for pair in kinds for verdicts in pair))
+    counts = Counter[int]()
+    for (old, new), count in kinds.items():
+        change = new.passed * (parts // new.verified) - old.passed * (parts // old.verified)
+        counts[change] += count
+    return RateChanges(counts, parts)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -167,7 +192,7 @@ def mcnemar_exact(gained: int, lost: int) -> float:
     return float(min(1, 2 * tail / 2**total))
 
 
-def sign_flip(changes: Counter[float]) -> float:
+def sign_flip(changes: Counter[int]) -> float:
     """Return the two-sided p-value of a sign-flip test of the tasks' changes; never zero.
 
     If the runs do not differ, each task's change is equally likely with either sign. All
@@ -177,11 +202,11 @@ def sign_flip(changes: Counter[float]) -> float:
     Source: R. A. Fisher, The Design of Experiments (1935), section 21; for random signs Phipson and
     Smyth, Stat. Appl. Genet. Mol. Biol. 9 (2010) 39.
     """
-    sizes = Counter[float]()
+    sizes = Counter[int]()
     for change, count in changes.items():
         if change:
             sizes[abs(change)] += count
-    seen = abs(sum(change * count for change, count in changes.items())) - _ROUNDING
+    seen = abs(sum(change * count for change, count in changes.items()))
     if sizes.total() <= MAX_EXACT_CHANGES:
         signed = product(*((size, -size) for size in sizes.elements()))
         return sum(abs(sum(each)) >= seen for each in signed) / (1 << sizes.total())
@@ -189,7 +214,7 @@ def sign_flip(changes: Counter[float]) -> float:
     return (as_large + 1) / (FLIPS + 1)
 
 
-def detectable_difference(changes: Counter[float]) -> float | None:
+def detectable_difference(changes: RateChanges) -> float | None:
     """Return the minimum detectable mean change (level 5 %, power 80 %).
 
     Assumes the observed changes and, on top of them, those that make up the difference, all in one
@@ -197,19 +222,21 @@ def detectable_difference(changes: Counter[float]) -> float | None:
 
     Source: the normal approximation of Connor, Biometrics 43 (1987) 207; conservative.
     """
-    tasks = changes.total()
+    tasks = changes.counts.total()
     if mcnemar_exact(tasks, 0) > LEVEL:
         return None
-    square = sum(count * change * change for change, count in changes.items()) / tasks
+    squares = sum(count * change * change for change, count in changes.counts.items())
+    square = squares / (tasks * changes.parts**2)
     unit = (Z_95 + Z_POWER) ** 2 / tasks
     return min(1.0, unit / 2 + sqrt(unit * unit / 4 + unit * square))
 
 
-def _resampled(pairs: Sequence[Pair], changes: Counter[float]) -> Interval:
+def _resampled(pairs: Sequence[Pair], changes: RateChanges) -> Interval:
     """Return the mean change and its bootstrap interval; Newcombe's for few or equal changes."""
-    if len(pairs) < MIN_BOOTSTRAP_TASKS or len(changes) == 1:
+    if len(pairs) < MIN_BOOTSTRAP_TASKS or len(changes.counts) == 1:
         return newcombe(pairs)
-    return Interval(_mean(changes), *percentile_interval(map(_mean, resamples(changes))))
+    samples = (RateChanges(sample, changes.parts) for sample in resamples(changes.counts))
+    return Interval(changes.mean(), *percentile_interval(each.mean() for each in samples))
 
 
 def _correlation(both: float, baseline: float, candidate: float, tasks: int) -> float:
@@ -233,7 +260,3 @@ def _correlation(both: float, baseline: float, candidate: float, tasks: int) -> 
 
 def _combined(one: float, two: float, correlation: float) -> float:
     return sqrt(max(0.0, one * one - 2 * correlation * one * two + two * two))
-
-
-def _mean(changes: Counter[float]) -> float:
-    return sum(change * count for change, count in changes.items()) / changes.total()

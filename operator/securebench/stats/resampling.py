@@ -67,7 +67,7 @@ def binomial(random: Random, draws: int, part: int, whole: int) -> int:
     return succeeded
 
 
-def flipped_sums(sizes: Mapping[float, int]) -> Iterator[float]:
+def flipped_sums(sizes: Mapping[int, int]) -> Iterator[int]:
     """Yield ``FLIPS`` sums of sizes, each size with a random sign.
 
     Args:

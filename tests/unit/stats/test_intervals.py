@@ -75,6 +75,26 @@ def test_tasks_that_all_agree_still_have_an_interval():
     assert pass_rate(counts((4, 2))) == wilson(0.5, 1)
 
 
+EQUAL = {
+    "all pass, one with fewer attempts": ([(3, 3)] * 29 + [(2, 2)], wilson(30, 30)),
+    "none passes": ([(3, 0)] * 29 + [(2, 0)], wilson(0, 30)),
+    "half of them": ([(2, 1)] * 10 + [(4, 2)] * 10, wilson(10, 20)),
+}
+
+
+@pytest.mark.parametrize("case", EQUAL)
+def test_tasks_agree_also_with_unequal_numbers_of_attempts(case):
+    tasks, want = EQUAL[case]
+    assert pass_rate(counts(*tasks)) == want
+
+
+def test_tasks_that_agree_on_pass_at_k_alone_still_have_an_interval():
+    """Two attempts hold a pass in all of them, one attempt in three of four."""
+    found = counts(*[(2, 2)] * 10, *[(2, 1)] * 10)
+    assert pass_at_k(found, 2).estimate == wilson(20, 20)
+    assert pass_at_k(found, 1).estimate != wilson(15, 20)
+
+
 def test_few_tasks_are_not_resampled():
     """One pass less in two tasks does not make their interval much narrower."""
     few = [(4, 4)] * (MIN_BOOTSTRAP_TASKS - 2) + [(4, 3)]

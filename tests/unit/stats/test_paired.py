@@ -6,6 +6,8 @@ import pytest
 from securebench.stats.paired import (
     Pair,
     PairedTest,
+    RateChanges,
+    changes_of,
     detectable_difference,
     holm,
     mcnemar_exact,
@@ -79,7 +81,7 @@ def test_two_tasks_show_nothing():
 @pytest.mark.parametrize("counts", MCNEMAR)
 def test_flipped_signs_of_single_verdicts_are_mcnemar(counts):
     gained, lost = counts
-    found = sign_flip(Counter({1.0: gained, -1.0: lost, 0.0: 5}))
+    found = sign_flip(Counter({1: gained, -1: lost, 0: 5}))
     assert found == pytest.approx(MCNEMAR[counts], abs=0.01)
 
 
@@ -93,7 +95,7 @@ def test_runs_that_do_not_differ_are_seldom_said_to(tasks):
 
     runs = 300 if tasks <= 8 else 30
     p_values = [
-        sign_flip(Counter(Pair(*verdicts()).change for _ in range(tasks))) for _ in range(runs)
+        sign_flip(changes_of(Pair(*verdicts()) for _ in range(tasks)).counts) for _ in range(runs)
     ]
     assert sum(p_value <= 0.05 for p_value in p_values) <= 0.08 * runs
 
@@ -114,15 +116,28 @@ def test_runs_that_do_not_differ_may_still_differ_on_other_tasks():
     assert 0.05 < many.high < 0.5
 
 
+def test_changes_that_are_equal_as_fractions_have_the_interval_of_equal_ones():
+    """As floats, 1 - 2/3 is not 1/3."""
+    low = [Pair(TaskVerdicts(3, 0), TaskVerdicts(3, 1))] * 15
+    high = [Pair(TaskVerdicts(3, 2), TaskVerdicts(3, 3))] * 15
+    found = paired_difference([*low, *high])
+    assert found[1:4] == newcombe([*low, *high])
+    assert found[1:4] == pytest.approx((1 / 3, 0.142, 0.485), abs=1e-3)
+
+
 def test_no_common_task():
     assert paired_difference([]) is None
 
 
 def test_few_tasks_cannot_show_a_difference():
     """Five tasks that all changed one way are not significant; six are."""
-    assert detectable_difference(Counter({0.0: 5})) is None
-    assert detectable_difference(Counter({0.0: 6})) == 1.0
-    assert detectable_difference(Counter({0.0: 600})) == pytest.approx(0.0131, abs=1e-4)
+
+    def unchanged(tasks):
+        return detectable_difference(RateChanges(Counter({0: tasks}), 1))
+
+    assert unchanged(5) is None
+    assert unchanged(6) == 1.0
+    assert unchanged(600) == pytest.approx(0.0131, abs=1e-4)
 
 
 def test_the_detectable_difference_is_found_four_times_in_five():
