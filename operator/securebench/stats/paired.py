@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import StrEnum
-from itertools import product
 from math import comb, lcm, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.stats.intervals import MIN_BOOTSTRAP_TASKS, Z_95, Interval, wilson
-from securebench.stats.resampling import FLIPS, flipped_sums, percentile_interval, resamples
+from securebench.stats.resampling import percentile_interval, resamples
+from securebench.stats.sign_flip import sign_flip
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,9 +25,6 @@ Z_POWER = 0.8416212335729143
 
 LEVEL = 0.05
 """Two-sided significance level of the tests."""
-
-MAX_EXACT_CHANGES = 12
-"""Up to this many changes, every assignment of signs is enumerated: 4,096."""
 
 
 class PairedTest(StrEnum):
@@ -190,28 +187,6 @@ def mcnemar_exact(gained: int, lost: int) -> float:
     total = gained + lost
     tail = sum(comb(total, count) for count in range(min(gained, lost) + 1))
     return float(min(1, 2 * tail / 2**total))
-
-
-def sign_flip(changes: Counter[int]) -> float:
-    """Return the two-sided p-value of a sign-flip test of the tasks' changes; never zero.
-
-    If the runs do not differ, each task's change is equally likely with either sign. All
-    assignments of signs are enumerated for up to ``MAX_EXACT_CHANGES`` changes, sampled for more.
-    For changes of -1, 0 and 1 this is the exact McNemar test.
-
-    Source: R. A. Fisher, The Design of Experiments (1935), section 21; for random signs Phipson and
-    Smyth, Stat. Appl. Genet. Mol. Biol. 9 (2010) 39.
-    """
-    sizes = Counter[int]()
-    for change, count in changes.items():
-        if change:
-            sizes[abs(change)] += count
-    seen = abs(sum(change * count for change, count in changes.items()))
-    if sizes.total() <= MAX_EXACT_CHANGES:
-        signed = product(*((size, -size) for size in sizes.elements()))
-        return sum(abs(sum(each)) >= seen for each in signed) / (1 << sizes.total())
-    as_large = sum(abs(total) >= seen for total in flipped_sums(sizes))
-    return (as_large + 1) / (FLIPS + 1)
 
 
 def detectable_difference(changes: RateChanges) -> float | None:
