@@ -53,6 +53,12 @@ class DoneTask(NamedTuple):
         passed = self.candidate.passed + self.lost
         return Pair(self.baseline, TaskVerdicts(self.baseline.verified, passed))
 
+    def worst(self) -> DoneTask:
+        """Return the task as if every verdict of the candidate were the loss of a pass."""
+        verified = self.candidate.verified
+        passed = max(self.baseline.passed, verified)
+        return DoneTask(TaskVerdicts(self.baseline.verified, passed), TaskVerdicts(verified, 0))
+
 
 class Look(NamedTuple):
     """A test of the first tasks.
@@ -63,6 +69,7 @@ class Look(NamedTuple):
         value: Mean change of their pass rates; 0 where lost attempts could turn it, or no task
             counts.
         p_value: Two-sided; the largest that the lost attempts could have given.
+        least_p_value: The same if every verdict of the candidate were the loss of a pass.
         level: Share of the level that this look may spend.
         lost: Attempts of the candidate without a verdict.
     """
@@ -71,6 +78,7 @@ class Look(NamedTuple):
     tasks: int
     value: float
     p_value: float
+    least_p_value: float
     level: float
     lost: int
 
@@ -78,6 +86,11 @@ class Look(NamedTuple):
     def is_decisive(self) -> bool:
         """Whether the runs differ."""
         return self.p_value <= self.level
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether no loss could have decided it: of too few tasks, or too many attempts."""
+        return self.least_p_value > self.level
 
 
 class Course(NamedTuple):
@@ -155,7 +168,9 @@ def _look(number: int, done: Sequence[DoneTask | None], level: float) -> Look:
     pairs = _least_different(tasks)
     value = _change(pairs) / len(pairs) if pairs else 0.0
     lost = sum(task.lost for task in tasks)
-    return Look(number, len(done), value, paired_test(pairs).p_value, level, lost)
+    worst = _least_different([task.worst() for task in tasks])
+    p_value, least = paired_test(pairs).p_value, paired_test(worst).p_value
+    return Look(number, len(done), value, p_value, least, level, lost)
 
 
 def _least_different(tasks: Sequence[DoneTask]) -> Sequence[Pair]:

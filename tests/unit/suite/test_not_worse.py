@@ -75,3 +75,39 @@ def test_a_loss_in_several_steps_fails_at_a_small_level() -> None:
 def test_runs_that_do_not_differ_pass(gate: dict[str, Any]) -> None:
     old = results("old", *[(True, False)] * 40)
     assert judged(gate, old, results("new", *[(True, False)] * 40)).passed is True
+
+
+LOST_MOST = {
+    "four of forty have a verdict": ([(True,)] * 40, [(False,)] * 4 + [(None,)] * 36),
+    "what was lost may have been gained": (
+        [(True,), (False,)] * 20,
+        [(False,), (None,)] * 20,
+    ),
+    "one attempt of three is left of each": (
+        [(True, True, False)] * 40,
+        [(False, None, None)] * 40,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LOST_MOST)
+def test_looks_decide_nothing_where_lost_attempts_could_hide_any_loss(case: str) -> None:
+    """Every attempt that has a verdict got worse."""
+    old, new = LOST_MOST[case]
+    found = judged({"looks": 4}, results("old", *old), results("new", *new))
+    lost = sum(attempts.count(None) for attempts in new)
+    assert (found.passed, found.message) == (
+        None,
+        f"notWorse: too few tasks to show any loss: c0 ({lost} lost attempts could hide one)",
+    )
+
+
+def test_looks_pass_where_few_attempts_are_lost() -> None:
+    old = results("old", *[(True, False)] * 40)
+    new = results("new", *[(True, False)] * 38, (None, True), (None, None))
+    assert judged({"looks": 4}, old, new).passed is True
+
+
+def test_looks_that_show_a_gain_could_have_shown_a_loss() -> None:
+    old, new = results("old", *[(False,)] * 40), results("new", *[(True,)] * 40)
+    assert judged({"looks": 4}, old, new).passed is True

@@ -53,7 +53,7 @@ def not_worse(gate: NotWorse, cells: Sequence[JudgedCell]) -> GateVerdict:
         return gate_failed(f"notWorse: {listed([*worse, *undecided])}")
     if undecided:
         return gate_undecided(f"notWorse: {listed(undecided)}")
-    blind = [each.cell for each in compared if _is_blind(gate, each, len(compared))]
+    blind = [text for each in compared if (text := _blind(gate, each, len(compared)))]
     if blind:
         return gate_undecided(f"notWorse: too few tasks to show any loss: {listed(blind)}")
     return gate_passed(_no_loss(gate, compared, [cell.cell for cell in cells if cell.is_first]))
@@ -167,12 +167,16 @@ def _unfinished(each: _Compared) -> str:
     )
 
 
-def _is_blind(gate: NotWorse, each: _Compared, compared: int) -> bool:
-    """Whether even a loss of every task would not have been shown."""
-    if each.course is not None and each.course.decision is None:
-        return mcnemar_exact(each.course.taken[-1].tasks, 0) > each.course.taken[-1].level
-    tests = compared if each.course is None else 1
-    return mcnemar_exact(each.difference.tasks, 0) * tests > float(gate.level)
+def _blind(gate: NotWorse, each: _Compared, compared: int) -> str:
+    """Return the cell, and why, if even a loss of every verdict would not have been shown."""
+    if each.course is None:
+        # Changes of one sign have the p-value of the exact McNemar test, whatever their sizes.
+        least = mcnemar_exact(each.difference.tasks, 0) * compared
+        return each.cell if least > float(gate.level) else ""
+    last = each.course.taken[-1]
+    if last.is_decisive or not last.is_blind:
+        return ""
+    return f"{each.cell} ({last.lost} lost attempts could hide one)" if last.lost else each.cell
 
 
 def _no_loss(gate: NotWorse, compared: Sequence[_Compared], first: Sequence[str]) -> str:
