@@ -40,7 +40,8 @@ PACKS_SECONDS = 60.0
 """Interval at which the packs of a suite without a schedule are read: their change runs cells."""
 
 LOOKS_SECONDS = 60.0
-"""Interval at which the records of runs that go on are read, where a gate takes looks at them."""
+"""Interval at which records are read that may have changed: of runs that go on, where a gate takes
+looks at them, and those for want of which the gates are undecided."""
 
 _GATES_WAIT = GateReport(
     ConditionStatus.UNKNOWN,

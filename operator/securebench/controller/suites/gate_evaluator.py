@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.volume_calls import bulk_on_volume
@@ -23,7 +24,7 @@ from securebench.files.untrusted import UnreadableError
 from securebench.run.api.conditions import ConditionStatus
 from securebench.suite.api.models import Baseline, BenchmarkSuiteSpec, Gates
 from securebench.suite.api.status import CellState
-from securebench.suite.decide import RoundVerdict
+from securebench.suite.decide import LOOKS_SECONDS, RoundVerdict
 from securebench.suite.expansion import Cell
 from securebench.suite.gates.judge import judge
 from securebench.suite.gates.not_worse import LookState, look_state
@@ -31,6 +32,28 @@ from securebench.suite.gates.results import CellResults, JudgedCell, read_result
 from securebench.suite.gates.verdict import GateReport
 from securebench.suite.progress import CellProgress
 from securebench.suite.rounds import PassedResult
+
+_WITH_RECORDS = frozenset({CellState.SUCCEEDED, CellState.STOPPED})
+
+
+class _Judged(NamedTuple):
+    """What the gates said.
+
+    Args:
+        report: The condition.
+        is_final: Whether it stays so while all that was judged is named as before.
+        key: What was judged.
+        at: When, in monotonic seconds.
+    """
+
+    report: GateReport
+    is_final: bool
+    key: object
+    at: float
+
+    def holds_at(self, now: float) -> bool:
+        """Whether it is not asked again yet."""
+        return self.is_final or now - self.at < LOOKS_SECONDS
 
 
 class GateEvaluator:
@@ -43,8 +66,9 @@ class GateEvaluator:
 
     def __init__(self, context: Context, suite: str) -> None:
         self._root = context.settings.data_root
+        self._clock = context.clock
         self._baselines = BaselineReader(context, suite)
-        self._judged: tuple[object, GateReport] | None = None
+        self._judged: _Judged | None = None
         self._looked: dict[str, tuple[object, LookState]] = {}
 
     async def verdict(
@@ -120,14 +144,17 @@ class GateEvaluator:
     async def _report(
         self, spec: BenchmarkSuiteSpec, wanted: Sequence[Cell], cells: Sequence[CellProgress]
     ) -> GateReport:
+        """Return what the gates say; undecided for want of a file, they try again once a minute."""
         gates = spec.gates or Gates()
         sources = [await self._baselines.named(spec, cell) for cell in wanted]
         key = gates, tuple((each.cell, each.uid, each.state) for each in cells), *sources
-        if self._judged is None or self._judged[0] != key:
-            baselines = {str(cell.id): of for cell, of in zip(wanted, sources, strict=True)}
-            report = await bulk_on_volume(self._judge, gates, cells, baselines)
-            self._judged = key, report
-        return self._judged[1]
+        known, now = self._judged, self._clock.monotonic()
+        if known is not None and known.key == key and known.holds_at(now):
+            return known.report
+        baselines = {str(cell.id): of for cell, of in zip(wanted, sources, strict=True)}
+        report, is_final = await bulk_on_volume(self._judge, gates, cells, baselines)
+        self._judged = _Judged(report, is_final, key, now)
+        return report
 
     async def _passed_results(self, cells: Sequence[CellProgress]) -> dict[str, PassedResult]:
         return {
@@ -144,7 +171,8 @@ class GateEvaluator:
         gates: Gates,
         cells: Sequence[CellProgress],
         baselines: Mapping[str, NamedBaseline],
-    ) -> GateReport:
+    ) -> tuple[GateReport, bool]:
+        """Return what the gates say, and whether that is decided or every file could be read."""
         judged = [
             JudgedCell(
                 cell.cell,
@@ -156,10 +184,22 @@ class GateEvaluator:
             )
             for cell in cells
         ]
-        return judge(gates, judged)
+        report = judge(gates, judged)
+        is_unread = any(
+            _is_unread(cell, each, baselines.get(cell.cell))
+            for cell, each in zip(cells, judged, strict=True)
+        )
+        return report, report.status is not ConditionStatus.UNKNOWN or not is_unread
 
     def _results(self, cell: CellProgress) -> CellResults | str:
-        if cell.state not in {CellState.SUCCEEDED, CellState.STOPPED}:
+        if cell.state not in _WITH_RECORDS:
             return f"{cell.cell} has no result: {cell.message}"
         digest = sealed_digest(self._root, cell.uid)
         return read_sealed(self._root, SealedRun(cell.run, cell.uid, digest))
+
+
+def _is_unread(cell: CellProgress, judged: JudgedCell, named: NamedBaseline) -> bool:
+    """Whether records of a cell or of its baseline are named, and could not be read."""
+    if isinstance(judged.results, str) and cell.state in _WITH_RECORDS:
+        return True
+    return isinstance(judged.baseline, str) and not isinstance(named, str)

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from securebench.cluster.port import ObjectKind
+from securebench.controller.suites import gate_evaluator, suite_loop
 from securebench.run.layout import run_folder
+from securebench.suite.decide import LOOKS_SECONDS
 from support.build import question, write_pack
 from support.suite_world import HARNESSES, PACKS, SuiteWorld
 
@@ -224,6 +228,69 @@ def test_a_file_is_a_baseline_by_its_digest(
     file = {"path": path, "sha256": "sha256:" + hashlib.sha256(records).hexdigest()}
     world.apply_suite(**ONE, gates={"notWorse": {}}, baseline={"file": file})
     assert again(world, "worse", FAILED)[0] == want
+
+
+def records_of(world: SuiteWorld, name: str) -> Path:
+    uid = world.cluster.objects(ObjectKind.BENCHMARK_RUN)[name]["metadata"]["uid"]
+    return world.root / run_folder(uid) / "candidates.jsonl"
+
+
+def test_a_baseline_file_that_is_put_there_later_is_read(world: SuiteWorld) -> None:
+    records = records_of(world, first_run(world)).read_bytes()
+    folder = world.root / "baselines"
+    folder.mkdir()
+    file = {"path": "good.jsonl", "sha256": "sha256:" + hashlib.sha256(records).hexdigest()}
+    world.apply_suite(**ONE, gates={"notWorse": {}}, baseline={"file": file})
+    status, _, message = again(world, "worse", FAILED)
+    assert status == "Unknown"
+    assert "its baseline cannot be read" in message
+    (folder / "good.jsonl").write_bytes(records)
+    world.settle(LOOKS_SECONDS + 31)
+    assert world.said("GatesPassed")[:2] == ("False", "GatesFailed")
+
+
+def test_records_that_are_put_back_are_read(world: SuiteWorld) -> None:
+    path = records_of(world, first_run(world))
+    records = path.read_bytes()
+    path.unlink()
+    world.apply_suite(**ONE, gates={"minPassRate": "0.9"})
+    assert world.said("GatesPassed")[:2] == ("Unknown", "GatesUndecided")
+    path.write_bytes(records)
+    world.settle(LOOKS_SECONDS + 31)
+    assert world.said("GatesPassed")[:2] == ("True", "GatesPassed")
+
+
+def test_what_cannot_be_read_is_tried_once_a_minute(world: SuiteWorld) -> None:
+    """And not at every event of a run."""
+    name = first_run(world)
+    records_of(world, name).unlink()
+    world.apply_suite(**ONE, gates={"minPassRate": "0.9"})
+    raw = world.cluster.objects(ObjectKind.BENCHMARK_RUN)[name]
+
+    async def tell() -> None:
+        world.suites.observe("DELETED", raw)
+
+    with (
+        mock.patch.object(gate_evaluator, "judge", wraps=gate_evaluator.judge) as judged,
+        mock.patch.object(suite_loop, "decide", wraps=suite_loop.decide) as decided,
+    ):
+        for _ in range(5):
+            world.runner.run(tell())
+            world.settle(1)
+        assert decided.call_count >= 5
+        assert judged.call_count == 0
+        world.settle(LOOKS_SECONDS + 31)
+        assert judged.call_count == 1
+
+
+def test_what_no_file_can_change_is_not_read_again(world: SuiteWorld) -> None:
+    """Too few tasks stay too few."""
+    ran(world, [True] * 3, gates={"minPassRate": "0.5"})
+    world.apply_suite(**ONE, **LAST_GOOD)
+    assert again(world, "worse", [False] * 3)[0] == "Unknown"
+    with mock.patch.object(gate_evaluator, "judge", wraps=gate_evaluator.judge) as seen:
+        world.settle(10 * LOOKS_SECONDS)
+    assert seen.call_count == 0
 
 
 def test_too_few_tasks_decide_nothing(world: SuiteWorld) -> None:
