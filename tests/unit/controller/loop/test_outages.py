@@ -6,7 +6,7 @@ Kubelets, too, were without the API server; they tell some seconds later what be
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -51,14 +51,20 @@ def lists(world: World) -> int:
     return world.cluster.requests["list", ObjectKind.POD]
 
 
+def unpulled(world: World, count: int) -> tuple[str, Sequence[str]]:
+    """Begin a run whose first launches wait for their image; return its uid and their Pods."""
+    uid = world.apply(parallelism=count)
+    for pod in world.pods():
+        world.cluster.set_pod_status(pod, NOT_PULLED)
+    world.wait(10)
+    return uid, world.pods()
+
+
 def test_a_launch_that_waited_is_not_given_up_after_its_start_was_missed(
     rarely_listing: World,
 ) -> None:
     world = rarely_listing
-    uid = world.apply(parallelism=1)
-    (pod,) = world.pods()
-    world.cluster.set_pod_status(pod, NOT_PULLED)
-    world.wait(10)
+    uid, (pod,) = unpulled(world, 1)
     world.cluster.lose_events(1)
     world.cluster.set_pod_status(pod, STARTED)
     before = lists(world)
@@ -71,10 +77,7 @@ def test_a_launch_that_waited_is_not_given_up_after_its_start_was_missed(
 
 def test_launches_that_wait_in_vain_share_a_list(rarely_listing: World) -> None:
     world = rarely_listing
-    world.apply(parallelism=2)
-    for pod in world.pods():
-        world.cluster.set_pod_status(pod, NOT_PULLED)
-    world.wait(10)
+    unpulled(world, 2)
     before = lists(world)
     world.wait(60)
     assert lists(world) == before + 1
@@ -85,10 +88,7 @@ def test_a_launch_is_not_given_up_before_its_kubelet_has_told_what_became_of_it(
     rarely_listing: World,
 ) -> None:
     world = rarely_listing
-    uid = world.apply(parallelism=1)
-    (pod,) = world.pods()
-    world.cluster.set_pod_status(pod, NOT_PULLED)
-    world.wait(10)
+    uid, (pod,) = unpulled(world, 1)
     with world.outage():
         world.wait(180)
     world.wait(KUBELET_SECONDS)
@@ -101,10 +101,7 @@ def test_a_launch_is_not_given_up_before_its_kubelet_has_told_what_became_of_it(
 
 def test_a_launch_that_still_waits_long_after_an_outage_is_given_up(rarely_listing: World) -> None:
     world = rarely_listing
-    world.apply(parallelism=1)
-    (pod,) = world.pods()
-    world.cluster.set_pod_status(pod, NOT_PULLED)
-    world.wait(10)
+    unpulled(world, 1)
     before = lists(world)
     with world.outage():
         world.wait(180)
