@@ -7,7 +7,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +15,9 @@ import pytest
 
 from cluster.proxy import proxy
 from cluster.shell import Command, Shell, api_server, kubeconfig, write_pack, wrong
-from securebench.core.names import ROLE_LABEL
+from securebench.core.names import ROLE_LABEL, TASK_INDEX_ANNOTATION
 from securebench.run.state.entries import LaunchBegun
-from support.release import DATA, OPERATOR, CommandError, Release
+from support.release import DATA, OPERATOR, CommandError, Raw, Release
 from support.waiting import KUBECTL_TIMEOUT, until
 
 pytestmark = pytest.mark.cluster
@@ -233,23 +233,43 @@ def test_a_limited_quiet_run(begun: dict[str, Begun]) -> None:
     assert [one["task_id"] for one in records(shell.folder / "out")] == ["a"]
 
 
-def let_go(place: Release, run: str) -> None:
-    """Let an agent of a run that holds on go on, as soon as there is one."""
+def let_go(place: Release, run: str, task: int) -> None:
+    """Let the agent of a task, by its index, go on as soon as it holds on.
+
+    It may end so quickly that kubectl only hears that its container is gone.
+    """
+    tried: set[str] = set()
 
     def is_told() -> bool:
-        for pod in place.pods(run):
-            if pod["metadata"]["labels"][ROLE_LABEL] != "harness":
-                continue
+        harness = dict(harness_pods(place, run, task))
+        if any(name not in harness or has_ended(harness[name]) for name in tried):
+            return True
+        for name in harness:
             try:
-                place.kubectl(
-                    "exec", pod["metadata"]["name"], "-c", "harness", "--", "touch", "/tmp/go"
-                )
+                place.kubectl("exec", name, "-c", "harness", "--", "touch", "/tmp/go")
             except CommandError:  # it does not run yet, or has ended
+                tried.add(name)
                 continue
             return True
         return False
 
-    until(is_told, f"no agent of {run} holds on")
+    until(is_told, f"no agent of task {task} of {run} holds on")
+
+
+def harness_pods(place: Release, run: str, task: int) -> Iterator[tuple[str, Raw]]:
+    """Yield name and Pod of each launch of a task's agent."""
+    for pod in place.pods(run):
+        metadata = pod["metadata"]
+        if metadata["labels"][ROLE_LABEL] != "harness":
+            continue
+        if metadata["annotations"][TASK_INDEX_ANNOTATION] == str(task):
+            yield metadata["name"], pod
+
+
+def has_ended(pod: Raw) -> bool:
+    """Whether the agent's container of a harness Pod has ended."""
+    statuses = pod["status"].get("containerStatuses", [])
+    return any(each["name"] == "harness" and "terminated" in each["state"] for each in statuses)
 
 
 def test_an_interrupted_command_comes_back(user: Callable[..., Shell], place: Release) -> None:
@@ -265,12 +285,12 @@ def test_an_interrupted_command_comes_back(user: Callable[..., Shell], place: Re
     )
     again = shell.start(*ONE_BY_ONE)
     assert again.run == name
-    let_go(place, name)
+    let_go(place, name, 0)
     again.wait_for("PASS ")
     assert again.send(signal.SIGKILL).code == -signal.SIGKILL
     last = shell.start(*ONE_BY_ONE)
     assert last.run == name
-    let_go(place, name)
+    let_go(place, name, 1)
     assert "securebench: resume completed=" in last.end().stderr
     counts = "total=2 verification=complete verified=2 passed=2"
     assert last.end()[:2] == (0, last_line("slow", counts, shell.folder / "out"))
