@@ -7,7 +7,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +15,11 @@ import pytest
 
 from cluster.proxy import proxy
 from cluster.shell import Command, Shell, api_server, kubeconfig, write_pack, wrong
-from securebench.core.names import ROLE_LABEL, TASK_INDEX_ANNOTATION
+from securebench.run.layout import HARNESS
+from securebench.run.observe.pods import PodView, pod_view
+from securebench.run.plan.keys import Role
 from securebench.run.state.entries import LaunchBegun
-from support.release import DATA, OPERATOR, CommandError, Raw, Release
+from support.release import DATA, OPERATOR, CommandError, Release
 from support.waiting import KUBECTL_TIMEOUT, until
 
 pytestmark = pytest.mark.cluster
@@ -241,10 +243,10 @@ def let_go(place: Release, run: str, task: int) -> None:
     tried: set[str] = set()
 
     def is_told() -> bool:
-        harness = dict(harness_pods(place, run, task))
-        if any(name not in harness or has_ended(harness[name]) for name in tried):
+        pods = harness_pods(place, run, task)
+        if any(name not in pods or has_ended(pods[name]) for name in tried):
             return True
-        for name in harness:
+        for name in pods:
             try:
                 place.kubectl("exec", name, "-c", "harness", "--", "touch", "/tmp/go")
             except CommandError:  # it does not run yet, or has ended
@@ -256,20 +258,20 @@ def let_go(place: Release, run: str, task: int) -> None:
     until(is_told, f"no agent of task {task} of {run} holds on")
 
 
-def harness_pods(place: Release, run: str, task: int) -> Iterator[tuple[str, Raw]]:
-    """Yield name and Pod of each launch of a task's agent."""
-    for pod in place.pods(run):
-        metadata = pod["metadata"]
-        if metadata["labels"][ROLE_LABEL] != "harness":
-            continue
-        if metadata["annotations"][TASK_INDEX_ANNOTATION] == str(task):
-            yield metadata["name"], pod
+def harness_pods(place: Release, run: str, task: int) -> dict[str, PodView]:
+    """Return the harness Pods of a task by name."""
+    views = filter(None, map(pod_view, place.pods(run)))
+    return {
+        view.name: view
+        for view in views
+        if view.role is Role.HARNESS and view.launch is not None and view.launch.task == task
+    }
 
 
-def has_ended(pod: Raw) -> bool:
+def has_ended(view: PodView) -> bool:
     """Whether the agent's container of a harness Pod has ended."""
-    statuses = pod["status"].get("containerStatuses", [])
-    return any(each["name"] == "harness" and "terminated" in each["state"] for each in statuses)
+    container = view.containers.get(HARNESS)
+    return container is not None and container.terminated is not None
 
 
 def test_an_interrupted_command_comes_back(user: Callable[..., Shell], place: Release) -> None:
