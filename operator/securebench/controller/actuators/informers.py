@@ -130,7 +130,6 @@ class Informer(Generic[V]):
         self._relist_timeout: asyncio.Timeout | None = None
         self.listed_at = -math.inf
         """When the latest list was started, in seconds of the loop's clock."""
-        self._is_blind = False
         self.answered_at = -math.inf
         """When the list was started that was answered after others had failed."""
         self.resource_version = ""
@@ -251,16 +250,17 @@ class Informer(Generic[V]):
         return resource_version
 
     async def _list_until_answered(self) -> str:
+        has_failed = False
         while True:
             try:
                 resource_version = await self.list()
             except TransientClusterError as error:
-                self._is_blind = True
+                has_failed = True
                 logger.warning("list of %s failed: %s", self._selector, error)
                 await self._backoff.failed(error)
             else:
-                if self._is_blind:
-                    self._is_blind, self.answered_at = False, self.listed_at
+                if has_failed:
+                    self.answered_at = self.listed_at
                 return resource_version
 
     async def _watch(self, resource_version: str) -> str:

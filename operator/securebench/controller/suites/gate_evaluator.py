@@ -39,7 +39,7 @@ _WITH_RECORDS = frozenset({CellState.SUCCEEDED, CellState.STOPPED})
 class _Judged(NamedTuple):
     """What the gates said.
 
-    Args:
+    Attributes:
         report: The condition.
         is_final: Whether it stays so while all that was judged is named as before.
         key: What was judged.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from operator import itemgetter
@@ -63,27 +64,25 @@ def reconcile(
         Launch Pods that live after the decision are at most ``parallelism``, unless it was
         lowered; an attempt has at most one live launch; a finished attempt begins nothing.
     """
-    controls = _within_budget(observed, controls)
-    controls, cause = _effective_controls(observed, controls)
+    controls, cause = _effective_controls(observed, _within_budget(observed, controls))
     cache = cache if cache is not None else DecisionCache()
     update_decisions(cache, observed, controls, cause)
     launches = _select_launches(cache, observed, controls)
     is_probing = _is_probing(observed, controls)
     deletions = (*_pod_deletions(cache), *(() if is_probing else _probe_deletions(cache)))
-    repeats = dict.fromkeys(_in_order(cache.repeats))
     network = _network_step(cache, observed, controls, is_probing=is_probing)
-    is_list_due, list_wake = _next_list(cache, observed)
+    list_at = _list_at(cache, observed)
     decision = RunDecision(
         network=network,
         lost=_in_order(cache.lost),
         begin=tuple(pod[0] for pod in launches.pods if len(pod) == 1),
         batches=tuple(pod for pod in launches.pods if len(pod) > 1),
-        repeat=tuple(_creatable(repeats, observed.network)),
+        repeat=tuple(_creatable(dict.fromkeys(_in_order(cache.repeats)), observed.network)),
         captures=_in_order(cache.captures),
         finishes=_in_order(cache.finishes),
         deletions=deletions,
         halt=controls.halt,
-        needs_list=network.needs_list or is_list_due,
+        needs_list=network.needs_list or list_at <= observed.now,
         wait_reason=joined(
             _waits(cache, _with_memory(observed, network), controls, launches.usage)
         ),
@@ -92,21 +91,17 @@ def reconcile(
     is_over = observed.history.open == 0 and not deletions and observed.writes.is_idle
     return replace(
         decision,
-        wake_at=_wake_at(
-            observed, controls, decision, (list_wake, cache.wake_times.next(), launches.due_at)
-        ),
+        wake_at=_wake_at(cache, observed, controls, decision, launches.due_at),
         parked=_parked(cache, observed, controls, decision),
         end=_end(observed, controls) if is_over else None,
     )
 
 
-def _next_list(cache: DecisionCache, observed: ObservedState) -> tuple[bool, float | None]:
-    """Return whether launches need a list before they are given up, and when to look again."""
+def _list_at(cache: DecisionCache, observed: ObservedState) -> float:
+    """Return when launches need a list before they are given up; without any, never."""
     if not cache.unconfirmed:
-        return False, None
-    list_at = max(observed.listed_at + LIST_SECONDS, observed.settled_at)
-    is_due = list_at <= observed.now
-    return is_due, observed.now + LIST_SECONDS if is_due else list_at
+        return math.inf
+    return max(observed.listed_at + LIST_SECONDS, observed.settled_at)
 
 
 def _in_order(steps: Mapping[AttemptKey, T]) -> tuple[T, ...]:
@@ -173,19 +168,24 @@ def _waits(
 
 
 def _wake_at(
+    cache: DecisionCache,
     observed: ObservedState,
     controls: Controls,
     decision: RunDecision,
-    waits: Iterable[float | None],
+    launch_at: float | None,
 ) -> float | None:
+    list_at = _list_at(cache, observed)
     times = [
-        *waits,
+        launch_at,
+        cache.wake_times.next(),
+        # A list that is due is asked for; if that got lost, it is asked for again.
+        list_at if list_at > observed.now else observed.now + LIST_SECONDS,
         decision.network.wake_at,
         decision.wait_reason.changes_at if decision.wait_reason is not None else None,
         # A deadline in the past is already part of the controls.
         controls.deadline if (controls.deadline or 0.0) > observed.now else None,
     ]
-    return min((at for at in times if at is not None), default=None)
+    return min((at for at in times if at is not None and at < math.inf), default=None)
 
 
 def _parked(

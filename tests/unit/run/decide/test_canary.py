@@ -15,14 +15,18 @@ from securebench.run.decide.network.canary import (
     NO_GATEWAY,
     RETRY_SECONDS,
     START_SECONDS,
-    CanaryCheck,
     CanaryMemory,
     ObservedCanary,
     canary_waiting,
     decide,
 )
 from securebench.run.decide.network.isolation import NO_CANARY
-from securebench.run.decide.network.probing import CanaryAnswer, Probe, probe_answer
+from securebench.run.decide.network.probing import (
+    CanaryAnswer,
+    CanaryCheck,
+    Probe,
+    probe_answer,
+)
 from securebench.run.layout import numbered
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.cluster_facts import ClusterFacts, PodUserNamespaces

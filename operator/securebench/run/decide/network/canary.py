@@ -9,19 +9,20 @@ rebuilt after a restart, at the cost of a wait.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from securebench.core.clock import Instant
 from securebench.core.rates import backoff
 from securebench.protocol.messages import OPEN
-from securebench.protocol.probe import GATEWAY_TARGET, QUIET_SECONDS, ProbeTarget
+from securebench.protocol.probe import GATEWAY_TARGET, QUIET_SECONDS
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.network.gateway import pod_trouble
 from securebench.run.decide.network.isolation import NO_CANARY, judge
 from securebench.run.decide.network.probing import (
     MARGIN,
     CanaryAnswer,
+    CanaryCheck,
     Probe,
     cannot_start,
     probe_answer,
@@ -50,31 +51,6 @@ RETRY_LIMIT_SECONDS = 30.0
 CANARY_MESSAGE = "waiting for the isolation canary"
 NO_GATEWAY = "it did not reach the gateway, which was still being started"
 UNGUARDED = "a network policy or the gateway of the run was missing while it ran"
-
-
-@dataclass(frozen=True, slots=True)
-class CanaryCheck:
-    """What to prove and how long it may take.
-
-    Attributes:
-        targets: What no Pod of a run may reach.
-        timeout_seconds: For the whole check, from the first Pod that may be made.
-        may_have_user_namespaces: Whether a canary with a user namespace is tried first.
-        must_have_user_namespaces: Whether there is no proof without one.
-        runtime_class: Runtime class of the run's Pods, or empty.
-        must_be_sandboxed: Whether the administrator requires a sandbox of that class.
-        is_node_allowed: Whether targets of the node may be reached all the same.
-        has_gateway: Whether the run has a gateway, which the canary must reach.
-    """
-
-    targets: Sequence[ProbeTarget]
-    timeout_seconds: float
-    may_have_user_namespaces: bool = True
-    must_have_user_namespaces: bool = False
-    runtime_class: str = ""
-    must_be_sandboxed: bool = False
-    is_node_allowed: bool = False
-    has_gateway: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from securebench.core.clock import Instant
 from securebench.run.decide.network import canary, gateway
 from securebench.run.decide.network.canary import (
-    CanaryCheck,
     CanaryMemory,
     CanaryStep,
     ObservedCanary,
 )
 from securebench.run.decide.network.gateway import GatewayMemory, GatewayStep, ObservedGateway
 from securebench.run.decide.network.policies import Repair
+from securebench.run.decide.network.probing import CanaryCheck
 from securebench.run.observe.provider_waits import ObservedProvider
 from securebench.run.plan.keys import Role
 from securebench.run.state.entries import IsolationResult

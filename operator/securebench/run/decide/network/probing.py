@@ -1,11 +1,12 @@
-"""Probing Pods: what they are to do, what they found, how long the next has to listen. Pure."""
+"""Probing Pods: what to prove, what they are to do and found, how long to listen. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from securebench.protocol.probe import QUIET_SECONDS
+from securebench.protocol.probe import QUIET_SECONDS, ProbeTarget
 from securebench.run.layout import PROBE
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.stage import CONTAINER_WAITS
@@ -16,6 +17,31 @@ from securebench.run.plan.keys import Role
 MARGIN = 2.0
 """A canary listens so many times as long as the control needed for its answers: what came up late
 for the one may come up late for the other, and would look closed before."""
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryCheck:
+    """What to prove and how long it may take.
+
+    Attributes:
+        targets: What no Pod of a run may reach.
+        timeout_seconds: For the whole check, from the first Pod that may be made.
+        may_have_user_namespaces: Whether a canary with a user namespace is tried first.
+        must_have_user_namespaces: Whether there is no proof without one.
+        runtime_class: Runtime class of the run's Pods, or empty.
+        must_be_sandboxed: Whether the administrator requires a sandbox of that class.
+        is_node_allowed: Whether targets of the node may be reached all the same.
+        has_gateway: Whether the run has a gateway, which the canary must reach.
+    """
+
+    targets: Sequence[ProbeTarget]
+    timeout_seconds: float
+    may_have_user_namespaces: bool = True
+    must_have_user_namespaces: bool = False
+    runtime_class: str = ""
+    must_be_sandboxed: bool = False
+    is_node_allowed: bool = False
+    has_gateway: bool = False
 
 
 class Probe(NamedTuple):
