@@ -266,7 +266,6 @@ class Wrong(NamedTuple):
     message: str
 
 
-KEYED = {"items": [{"key": "manifest", "path": "manifest.yaml"}]}
 WRONG = {
     "selector": Wrong(
         {"taskSelector": {"include": ["none-*"]}}, "InvalidSpec", "matches none of 1 tasks"
@@ -283,10 +282,10 @@ WRONG = {
     ),
     "pack folder": Wrong({"pack": ABSENT_PACK}, "PackInvalid", "absent"),
     "ConfigMap": Wrong(
-        {"pack": {"configMap": {"name": "no-such-map", **KEYED}}}, "PackInvalid", "no-such-map"
+        {"pack": {"configMap": {"name": "no-such-map"}}}, "PackInvalid", "no-such-map"
     ),
     "Secret": Wrong(
-        {"pack": {"secret": {"name": "no-such-secret", **KEYED}}}, "PackInvalid", "no-such-secret"
+        {"pack": {"secret": {"name": "no-such-secret"}}}, "PackInvalid", "no-such-secret"
     ),
 }
 
@@ -320,7 +319,7 @@ def test_what_cannot_be_run_says_what_to_do(
 
 def test_a_secret_that_nobody_meant_for_runs(place: Release) -> None:
     place.kubectl("create", "secret", "generic", "unmarked", "--from-literal=manifest=x")
-    run = begin(place, rows(1), "echo 4", pack={"secret": {"name": "unmarked", **KEYED}})
+    run = begin(place, rows(1), "echo 4", pack={"secret": {"name": "unmarked"}})
     ended = condition(place.wait_ended(run, 300))
     assert (ended["reason"], "'unmarked'" in ended["message"]) == ("PackInvalid", True)
     until(lambda: place.pods(run) == [], "no Pod of a run that was refused", 10)

@@ -27,9 +27,7 @@ def full_spec() -> Spec:
     return {
         "runId": "geo: run 7/ä",
         "pack": {
-            "configMap": {"name": "pack", "items": [{"key": "image.ppm", "path": "assets/a.ppm"}]},
-            "manifest": "manifest.yaml",
-            "tasks": "rows/tasks.jsonl",
+            "configMap": {"name": "pack"},
             "digest": DIGEST,
         },
         "harness": {
@@ -108,17 +106,7 @@ CASES: Mapping[str, Case] = {
     "pack.volume.path": Case(minimal_spec, "pack.volume.path", "a/b..", "a/../b", PACK_PATH),
     "hidden pack": Case(minimal_spec, "pack.volume.path", "a.content", ".content", PACK_PATH),
     "pack.configMap.name": Case(full_spec, "pack.configMap.name", "a.b", "other/pack", NAME),
-    "pack.configMap.items[].key": Case(
-        full_spec, "pack.configMap.items[].key", "a_B.c", "a/b", "must be a key of the object"
-    ),
-    "pack.configMap.items[].path": Case(
-        full_spec, "pack.configMap.items[].path", "a/b", "/etc/x", PATH
-    ),
     "pack.secret.name": Case(secret_spec, "pack.secret.name", "a-b", "A", NAME),
-    "pack.secret.items[].key": Case(
-        secret_spec, "pack.secret.items[].key", "k", "k\n", "must be a key of the object"
-    ),
-    "pack.secret.items[].path": Case(secret_spec, "pack.secret.items[].path", "a", "a\\b", PATH),
     "pack.image": Case(
         image_spec,
         "pack.image",

@@ -93,7 +93,7 @@ class Scenario:
         }
         made, source = keyed_pack(kind[0].upper() + kind[1:], f"{self.name}-pack", files)
         if kind == "secret":
-            made["metadata"]["labels"] = {"securebench.dev/usable-by-runs": "true"}
+            made["metadata"]["labels"] = {"securebench.dev/usable-by-runs": "pack"}
         return [made], {"pack": source}
 
 

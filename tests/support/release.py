@@ -191,9 +191,8 @@ def keyed_pack(kind: str, name: str, files: Mapping[str, bytes]) -> tuple[Raw, R
     encoded = {keys[path]: base64.b64encode(data).decode() for path, data in files.items()}
     body: Raw = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}}
     body["data" if kind == "Secret" else "binaryData"] = encoded
-    items = [{"key": key, "path": path} for path, key in keys.items() if key != path]
     source = "secret" if kind == "Secret" else "configMap"
-    return body, {source: {"name": name, "items": items}}
+    return body, {source: {"name": name}}
 
 
 @contextmanager

@@ -9,15 +9,19 @@ from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from securebench.cluster.port import ObjectKind
+from securebench.controller.admission import pack_fetch, secret_rules
+from securebench.controller.admission.pack_fetch import keyed_files
 from securebench.controller.binding import restore
 from securebench.controller.binding.prepare import prepare
 from securebench.controller.ledger.prepared_run import FrozenPack, PreparedRun
 from securebench.controller.process.supervisor import run_object
-from securebench.core.errors import SecureBenchError
+from securebench.core.errors import SecureBenchError, SpecError
+from securebench.run.api.models import KeyedPack, Pack
 from support.build import FakeClock, context_of, question, run_body, write_pack
 from support.fake_cluster import FakeCluster
 from support.release import CommandError, Raw, Release, benchmark_run, call, condition, keyed_pack
@@ -40,8 +44,6 @@ REFERENCES = {
     "pack on the volume": lambda name: {"pack": {"volume": {"path": name}}},
     "pack in a ConfigMap": lambda name: {"pack": {"configMap": {"name": name}}},
     "pack in a Secret": lambda name: {"pack": {"secret": {"name": name}}},
-    "manifest": lambda name: {"pack": {**ON_VOLUME, "manifest": name}},
-    "tasks": lambda name: {"pack": {**ON_VOLUME, "tasks": name}},
     "harness secret": lambda name: {
         "harness": {**COMMAND, "env": ["KEY"], "secretRef": {"name": name}}
     },
@@ -49,7 +51,7 @@ REFERENCES = {
     "pull secret": lambda name: {"podTemplate": {"imagePullSecrets": [{"name": name}]}},
     "earlier run": lambda name: {"resumeFrom": {"run": name}},
 }
-PATHS = {"pack on the volume", "manifest", "tasks"}
+PATHS = {"pack on the volume"}
 
 
 def spec_naming(field: str, name: str) -> Raw:
@@ -156,6 +158,7 @@ OTHER_SECRETS = {
     "provider secret": "InvalidSpec",
     "pull secret": "InvalidSpec",
 }
+AS_PACK = {"securebench.dev/usable-by-runs": "pack"}
 
 
 @pytest.mark.parametrize("field", OTHER_SECRETS)
@@ -180,8 +183,66 @@ async def test_a_184_honest_key_of_a_gateway(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("field", OTHER_SECRETS)
 async def test_a_184_twin_of_other_unmarked_secrets(tmp_path: Path, field: str) -> None:
-    said = await refused(tmp_path, USABLE, **REFERENCES[field]("f9-keys"))
+    labels = AS_PACK if field == "pack in a Secret" else USABLE
+    said = await refused(tmp_path, labels, **REFERENCES[field]("f9-keys"))
     assert "usable-by-runs" not in said
+
+
+# A-469: another shape of a pack
+
+
+@pytest.mark.short
+@pytest.mark.parametrize("field", ["harness secret", "provider secret", "pull secret"])
+async def test_a_469_attack_by_a_pack_as_values(tmp_path: Path, field: str) -> None:
+    """The names of an agent's variables may be those of a pack's files."""
+    said = await refused(tmp_path, AS_PACK, **REFERENCES[field]("f9-keys"))
+    assert "usable-by-runs" in said
+
+
+@pytest.mark.parametrize("field", ["harness secret", "pull secret"])
+async def test_a_469_twin_of_a_pack_as_values(tmp_path: Path, field: str) -> None:
+    """With one value of the label for every use, the Secret goes into the agent's Pod."""
+    with mock.patch.object(secret_rules, "is_usable", return_value=True):
+        said = await refused(tmp_path, AS_PACK, **REFERENCES[field]("f9-keys"))
+    assert "usable-by-runs" not in said
+
+
+REMAP = {"items": [{"key": "hidden--want.txt", "path": "assets/data.txt"}]}
+PACK_FILES = {"hidden--want.txt": "the answer", "assets--data.txt": "a question"}
+
+
+async def files_of_pack(fields: Raw) -> dict[str, str]:
+    """Return the files of a pack in a ConfigMap, as a stored run with further fields names it."""
+    cluster = FakeCluster()
+    await cluster.create(
+        ObjectKind.CONFIG_MAP,
+        {"kind": "ConfigMap", "metadata": {"name": "pack"}, "data": PACK_FILES},
+    )
+    keyed = KeyedPack.model_construct(name="pack", **fields)
+    found = await keyed_files(cluster, Pack.model_construct(secret=None, config_map=keyed))
+    return {path: data.decode() for path, data in found.items()}
+
+
+@pytest.mark.short
+async def test_a_469_attack_by_paths_of_the_run() -> None:
+    with pytest.raises(SpecError, match="items"):
+        Pack.parse({"configMap": {"name": "pack", **REMAP}})
+    assert (await files_of_pack(REMAP))["assets/data.txt"] == "a question"
+
+
+async def test_a_469_twin_of_paths_of_the_run() -> None:
+    """With the run's paths taken for the author's, the hidden file is a public one."""
+    places = {item["key"]: item["path"] for item in REMAP["items"]} | {"assets--data.txt": "x"}
+    with mock.patch.object(pack_fetch, "_places", return_value=places):
+        assert (await files_of_pack(REMAP))["assets/data.txt"] == "the answer"
+
+
+@pytest.mark.short
+async def test_a_469_honest_keys() -> None:
+    assert await files_of_pack({}) == {
+        "hidden/want.txt": "the answer",
+        "assets/data.txt": "a question",
+    }
 
 
 async def refused(root: Path, labels: Raw, **spec: Any) -> str:

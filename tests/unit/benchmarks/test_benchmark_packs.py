@@ -234,7 +234,7 @@ def test_config_map_ships_every_file_of_the_pack(pack):
     source = read_yaml(pack, "benchmarkrun.yaml")["spec"]["pack"]["configMap"]
     assert generator["name"] == source["name"]
     shipped = dict(entry.split("=") for entry in generator["files"] if "=" in entry)
-    assert shipped == {item["key"]: item["path"] for item in source.get("items", [])}
+    assert shipped == {path.replace("/", "--"): path for path in shipped.values()}
     at_root = {entry for entry in generator["files"] if "=" not in entry}
     assert at_root == {"manifest.yaml", "tasks.jsonl"}
     files = {

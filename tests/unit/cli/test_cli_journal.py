@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
 
+from support.begun_run import begin_run
 from support.cli_shell import Outcome, Shell
-from support.recorded import RECORDED
+from support.operator_world import World, opened
 
 UID = "00000001-0000-4000-8000-000000000000"
 
@@ -17,8 +17,8 @@ UID = "00000001-0000-4000-8000-000000000000"
 @pytest.fixture
 def volume(tmp_path: Path) -> Path:
     root = tmp_path / "volume"
-    with tarfile.open(RECORDED / "verifier-2" / "volume.tar.gz") as archive:
-        archive.extractall(root, filter="data")
+    with opened(World, root) as world:
+        begin_run(world)
     return root
 
 
@@ -30,12 +30,12 @@ def _journal(shell: Shell, volume: Path, *arguments: str) -> Outcome:
 def test_a_run_is_found_by_its_name_and_its_uid(shell: Shell, volume: Path, name: str) -> None:
     shown = _journal(shell, volume, name)
 
-    assert (shown.code, "12 entries, intact" in shown.stderr) == (0, True)
+    assert (shown.code, "16 entries, intact" in shown.stderr) == (0, True)
     lines = shown.stdout.splitlines()
     assert lines[0].split() == ["LINE", "TIME", "ENTRY", "ATTEMPT", "LAUNCH", "DETAILS"]
-    assert lines[7].split()[:6] == [
-        "7",
-        "2026-01-01T00:00:00Z",
+    assert lines[8].split()[:6] == [
+        "8",
+        "2026-01-01T00:00:05Z",
         "LaunchBegun",
         "0/1",
         "verifier",
@@ -54,7 +54,8 @@ def test_json_has_every_field_of_one_task(shell: Shell, volume: Path) -> None:
     shown = _journal(shell, volume, "nightly", "--task", "0", "-o", "json")
 
     entries = [json.loads(line) for line in shown.stdout.splitlines()]
-    kinds = ["LaunchBegun", "Produced", "LaunchBegun", "Verified", "Finished"]
+    began = ["LaunchBegun", "ReadBegun"]
+    kinds = [*began, "Produced", *began, "Verified", "Finished"]
     assert [entry["type"] for entry in entries] == kinds
     assert entries[-1]["entry"]["finish"]["key"] == [0, 1]
     assert entries[-1]["line"] == 10
@@ -68,7 +69,7 @@ def test_a_cut_last_line_is_told_and_left_alone(shell: Shell, volume: Path) -> N
     shown = _journal(shell, volume, "nightly")
 
     assert shown.code == 0
-    assert "12 entries, intact; 13 bytes of a cut last line follow" in shown.stderr
+    assert "16 entries, intact; 13 bytes of a cut last line follow" in shown.stderr
     assert journal.read_bytes() == whole + b"00000000 0000"
 
 

@@ -74,23 +74,9 @@ UNCOUNTED: dict[str, dict[str, Any]] = {
     "cancel": run_with(cancel="Graceful"),
     "harness.secretRef.name": within("harness", COMMAND | {"secretRef": SECRET}),
     "infrastructureRetries": run_with(infrastructureRetries=1),
-    "pack.configMap.items.key": within(
-        "pack", {"configMap": {"name": "p", "items": [{"key": "k", "path": "k"}]}}
-    ),
-    "pack.configMap.items.path": within(
-        "pack", {"configMap": {"name": "p", "items": [{"key": "k", "path": "p"}]}}
-    ),
     "pack.configMap.name": within("pack", {"configMap": {"name": "p"}}),
     "pack.image": within("pack", {"image": "packs.example.org/p@sha256:" + "a" * 64}),
-    "pack.manifest": within("pack", {"volume": {"path": "p"}, "manifest": "other.yaml"}),
-    "pack.secret.items.key": within(
-        "pack", {"secret": {"name": "p", "items": [{"key": "k", "path": "k"}]}}
-    ),
-    "pack.secret.items.path": within(
-        "pack", {"secret": {"name": "p", "items": [{"key": "k", "path": "p"}]}}
-    ),
     "pack.secret.name": within("pack", {"secret": {"name": "p"}}),
-    "pack.tasks": within("pack", {"volume": {"path": "p"}, "tasks": "other.jsonl"}),
     "pack.volume.path": within("pack", {"volume": {"path": "q"}}),
     "parallelism": run_with(parallelism=9),
     "podTemplate.imagePullSecrets.name": within("podTemplate", {"imagePullSecrets": [SECRET]}),

@@ -83,6 +83,5 @@ def regrade_spec(earlier: Raw, folder: str = "") -> Raw:
     spec = {key: value for key, value in kept if key not in _NOT_TAKEN_OVER}
     pack = {key: value for key, value in object_at(spec, "pack").items() if key != "digest"}
     if folder:
-        files = {key: value for key, value in pack.items() if key in {"manifest", "tasks"}}
-        pack = {**files, "volume": {"path": folder}}
+        pack = {"volume": {"path": folder}}
     return {**spec, "pack": pack, "regrade": {"run": run_state(earlier).name}}

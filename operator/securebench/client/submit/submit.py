@@ -27,7 +27,7 @@ from securebench.core.names import (
     kubernetes_name,
 )
 from securebench.run.api.base import API_VERSION, KIND
-from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE, BenchmarkRunSpec
+from securebench.run.api.models import BenchmarkRunSpec
 
 _MANAGED = {NAME_LABEL: APP_NAME, MANAGED_BY_LABEL: f"{APP_NAME}-cli"}
 _SUFFIX_BYTES = 3
@@ -85,12 +85,7 @@ def build_spec(
     secrets = secret_names(name, config.harness)
     spec: dict[str, object] = {
         "runId": config.run.id,
-        "pack": {
-            "volume": {"path": pack_folder(pack)},
-            "manifest": MANIFEST_FILE,
-            "tasks": TASKS_FILE,
-            "digest": pack.digest,
-        },
+        "pack": {"volume": {"path": pack_folder(pack)}, "digest": pack.digest},
         "harness": _harness(config.harness, secrets.harness),
         "verification": {
             "disallowDangerousCommands": config.verification.disallow_dangerous_commands,

@@ -7,6 +7,7 @@ import binascii
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
+from securebench.benchmark.pack.paths import safe_relative_path
 from securebench.cluster.port import Cluster, ObjectKind, Raw
 from securebench.controller.admission.pack_image import pull_image
 from securebench.controller.admission.pack_limits import pack_limits
@@ -16,10 +17,13 @@ from securebench.controller.admission.pack_source import (
     KeyedSource,
     PackSource,
 )
-from securebench.controller.admission.secret_rules import is_usable, no_secret
+from securebench.controller.admission.secret_rules import AS_PACK, is_usable, no_secret
 from securebench.controller.runtime.context import Context
 from securebench.core.errors import InvariantViolationError, PackError, PackMissingError
-from securebench.run.api.models import KeyedPack, Pack
+from securebench.core.json_values import object_at, text_at
+from securebench.core.names import PACK_PATHS_ANNOTATION
+from securebench.protocol.messages import decode_object
+from securebench.run.api.models import Pack
 
 
 async def fetch_pack(context: Context, pack: Pack) -> PackSource:
@@ -48,15 +52,18 @@ async def fetch_pack(context: Context, pack: Pack) -> PackSource:
 async def keyed_files(cluster: Cluster, pack: Pack) -> Mapping[str, bytes]:
     """Return the files of a ConfigMap or Secret pack by path.
 
+    The object is read whole, and it alone says which key is which file: whoever may create a run
+    but not read the pack could otherwise place a hidden file where the agent sees it.
+
     Raises:
         PackMissingError: The object does not exist or may not be used.
-        PackError: A path is named twice, or a key is not there.
+        PackError: Its keys and its annotation do not name files.
     """
     if pack.secret is not None:
         secret = await cluster.get(ObjectKind.SECRET, pack.secret.name)
-        if secret is None or not is_usable(secret):
-            raise PackMissingError(*no_secret(f"Secret {pack.secret.name!r}"))
-        return _files(pack.secret, secret)
+        if secret is None or not is_usable(secret, AS_PACK):
+            raise PackMissingError(*no_secret(f"Secret {pack.secret.name!r}", AS_PACK))
+        return _files(pack.secret.name, secret)
     if pack.config_map is None:
         raise InvariantViolationError("a pack has no source, which its model refuses")
     name = pack.config_map.name
@@ -64,26 +71,46 @@ async def keyed_files(cluster: Cluster, pack: Pack) -> Mapping[str, bytes]:
     if raw is None:
         missing = f"ConfigMap {name!r} does not exist in this namespace"
         raise PackMissingError(missing, "create it, then a new run")
-    return _files(pack.config_map, raw)
+    return _files(name, raw)
 
 
-def _files(pack: KeyedPack, raw: Raw) -> dict[str, bytes]:
-    places = {item.key: item.path for item in pack.items}
-    content = _content(raw)
-    missing = sorted(set(places) - set(content))
-    if missing:
-        raise PackError(f"{pack.name!r} has no key {', '.join(missing)}")
+FOLDER_MARK = "--"
+"""In a key, where the path of the file has a slash."""
+
+
+def _files(name: str, raw: Raw) -> dict[str, bytes]:
+    places, content = _places(name, raw), _content(raw)
+    if missing := sorted(set(places) - set(content)):
+        listed = ", ".join(missing)
+        raise PackError(f"{name!r} has no key {listed}, which {PACK_PATHS_ANNOTATION} names")
     files: dict[str, bytes] = {}
     for key, data in content.items():
-        path = places.get(key, key)
+        named = places.get(key, key.replace(FOLDER_MARK, "/"))
+        path = safe_relative_path(named, f"{name!r}: the path of key {key!r}")
         if path in files:
-            raise PackError(f"{pack.name!r}: two keys are placed at {path!r}")
+            raise PackError(f"{name!r}: two keys are placed at {path!r}")
         files[path] = data
     for path in files:
         blocked = [str(parent) for parent in PurePosixPath(path).parents if str(parent) in files]
         if blocked:
-            raise PackError(f"{pack.name!r}: {blocked[0]!r} is a file and the folder of {path!r}")
+            raise PackError(f"{name!r}: {blocked[0]!r} is a file and the folder of {path!r}")
     return files
+
+
+def _places(name: str, raw: Raw) -> dict[str, str]:
+    """Return the paths that the object's annotation names, by key."""
+    annotations = object_at(object_at(raw, "metadata"), "annotations")
+    text = text_at(annotations, PACK_PATHS_ANNOTATION)
+    try:
+        places = decode_object(text.encode()) if text else {}
+    except ValueError:
+        places = {"": None}
+    if not all(isinstance(path, str) for path in places.values()):
+        raise PackError(
+            f"{name!r}: the annotation {PACK_PATHS_ANNOTATION} must be a JSON object of keys and"
+            ' paths, such as {"answers": "oracle/answers.jsonl"}'
+        )
+    return {key: str(path) for key, path in places.items()}
 
 
 def _content(raw: Raw) -> dict[str, bytes]:

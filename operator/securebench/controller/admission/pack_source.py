@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from securebench.benchmark.files.bundle import BundleLimits
 from securebench.benchmark.files.load import load_benchmark_manifest, pack_file, read_answers
@@ -18,10 +18,11 @@ from securebench.benchmark.files.pack_digest import pack_digest
 from securebench.benchmark.pack.oracle import ANSWERS_FILE
 from securebench.controller.admission.copies import copy_folder
 from securebench.controller.ledger.prepared_run import FrozenPack
-from securebench.core.errors import PackError, PackMissingError
+from securebench.core.digests import DIGEST, PREFIX
+from securebench.core.errors import InvalidInputError, PackError, PackMissingError
 from securebench.files.durable import make_folder
 from securebench.run.api.field_types import HIDDEN_NAME
-from securebench.run.api.models import BenchmarkRunSpec, Pack
+from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE, Pack
 from securebench.run.layout import PACKS
 
 logger = logging.getLogger(__name__)
@@ -60,9 +61,9 @@ class KeyedSource:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(data)
 
-    def answers(self, folder: PurePosixPath) -> bytes | None:
-        """Return the reference answers below a folder of the pack, or None."""
-        return self.files.get(str(folder / ANSWERS_FILE))
+    def answers(self) -> bytes | None:
+        """Return the reference answers of the pack, or None."""
+        return self.files.get(ANSWERS_FILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class FolderSource:
 
         Raises:
             PackMissingError: There is no such folder.
-            PackError: It is one of the operator's own, or too large.
+            PackError: It is one of the operator's own, a part of a pack, or too large.
         """
         packs = self.root / PACKS
         source = packs / self.path
@@ -104,15 +105,20 @@ class FolderSource:
         if not source.is_dir() or source.resolve() != packs.resolve() / self.path:
             missing = f"there is no pack folder {self.path!r} on the volume"
             raise PackMissingError(missing, "push it with 'securebench pack push', then a new run")
+        for parent in source.relative_to(packs).parents[:-1]:
+            if (packs / parent / MANIFEST_FILE).exists():
+                raise PackError(
+                    f"pack folder {self.path!r} is a part of the pack {str(parent)!r}: name that"
+                )
         copy_folder(source, target, self.limits, self.path)
 
-    def answers(self, folder: PurePosixPath) -> bytes | None:
-        """Return the reference answers below a folder of the pack, or None. Blocks.
+    def answers(self) -> bytes | None:
+        """Return the reference answers of the pack, or None. Blocks.
 
         Raises:
             PackError: The file is reached by a symlink or cannot be read.
         """
-        return read_answers(self.root / PACKS / self.path / folder)
+        return read_answers(self.root / PACKS / self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +147,13 @@ class ImageSource:
         """
         copy_folder(self._folder(), target, self.limits, self.image)
 
-    def answers(self, folder: PurePosixPath) -> bytes | None:
-        """Return the reference answers below a folder of the pack, or None. Blocks.
+    def answers(self) -> bytes | None:
+        """Return the reference answers of the pack, or None. Blocks.
 
         Raises:
             PackError: The file is reached by a symlink or cannot be read.
         """
-        return read_answers(self._folder() / folder)
+        return read_answers(self._folder())
 
     def _folder(self) -> Path:
         return image_folder(self.root, self.image) / IMAGE_PACK
@@ -155,17 +161,6 @@ class ImageSource:
 
 PackSource = KeyedSource | FolderSource | ImageSource
 """Where the files of a pack are, once they may be read."""
-
-
-def answers_content(pack: Pack, source: PackSource) -> bytes | None:
-    """Return the reference answers of a pack, or None where it has none. Blocks.
-
-    They are no part of what is frozen: the pack's digest does not cover them.
-
-    Raises:
-        PackError: The file is reached by a symlink or cannot be read.
-    """
-    return source.answers(PurePosixPath(pack.manifest).parent)
 
 
 def image_folder(root: Path, image: str) -> Path:
@@ -196,28 +191,29 @@ def freeze(root: Path, pack: Pack, source: PackSource) -> FrozenPack:
     with tempfile.TemporaryDirectory(dir=content, prefix=".incoming-") as scratch:
         copy = Path(scratch) / "pack"
         source.copy_to(copy)
-        digest = _digest(pack, copy)
+        digest = _digest(copy)
         if pack.digest is not None and pack.digest != digest:
             raise PackError(
                 f"the pack has digest {digest}, spec.pack.digest says {pack.digest}; push the pack"
                 " again, or pin the digest that it has"
             )
-        final = _content_folder(root, pack, digest)
+        final = _content_folder(root, digest)
         if not final.exists():
             copy.rename(final)
         os.utime(final)
-    return frozen(root, pack, digest)
+    return frozen(root, digest)
 
 
-def frozen(root: Path, pack: Pack, digest: str) -> FrozenPack:
+def frozen(root: Path, digest: str) -> FrozenPack:
     """Return the frozen copy with a digest.
 
     Raises:
         PackError: A file of it is not there.
+        InvalidInputError: It is no digest.
     """
-    folder = _content_folder(root, pack, digest)
+    folder = _content_folder(root, digest)
     return FrozenPack(
-        folder, pack_file(folder, pack.manifest), pack_file(folder, pack.tasks), digest
+        folder, pack_file(folder, MANIFEST_FILE), pack_file(folder, TASKS_FILE), digest
     )
 
 
@@ -232,11 +228,7 @@ def remove_unused(root: Path, bound: Iterable[Mapping[str, object]], now: float)
     Raises:
         InvalidInputError: A binding cannot be read; then nothing goes.
     """
-    used = {
-        _content_folder(root, BenchmarkRunSpec.parse(spec).pack, str(binding["pack_digest"]))
-        for binding in bound
-        if isinstance(spec := binding["spec"], dict)
-    }
+    used = {_content_folder(root, str(binding["pack_digest"])) for binding in bound}
     content = root / CONTENT
     for folder in unused_folders(content, now) if content.is_dir() else ():
         if folder not in used:
@@ -254,16 +246,16 @@ def unused_folders(parent: Path, now: float) -> list[Path]:
     return [each for each in parent.iterdir() if now >= each.stat().st_mtime + UNUSED_SECONDS]
 
 
-def _content_folder(root: Path, pack: Pack, digest: str) -> Path:
-    """Return the place of a content; the digest does not cover the two files' names."""
-    names = f"{digest}\0{pack.manifest}\0{pack.tasks}"
-    return root / CONTENT / hashlib.sha256(names.encode()).hexdigest()
+def _content_folder(root: Path, digest: str) -> Path:
+    if not DIGEST.fullmatch(digest):
+        raise InvalidInputError(f"{digest!r} is no digest of a pack")
+    return root / CONTENT / digest.removeprefix(PREFIX)
 
 
-def _digest(pack: Pack, copy: Path) -> str:
-    manifest, tasks = pack_file(copy, pack.manifest), pack_file(copy, pack.tasks)
-    for name, path in ((pack.manifest, manifest), (pack.tasks, tasks)):
+def _digest(copy: Path) -> str:
+    manifest, tasks = pack_file(copy, MANIFEST_FILE), pack_file(copy, TASKS_FILE)
+    for name, path in ((MANIFEST_FILE, manifest), (TASKS_FILE, tasks)):
         if not path.is_file():
             raise PackError("the pack has no such file", path=name)
-    roots = load_benchmark_manifest(manifest, shown=pack.manifest).asset_roots
+    roots = load_benchmark_manifest(manifest, shown=MANIFEST_FILE).asset_roots
     return pack_digest(manifest, tasks, roots)

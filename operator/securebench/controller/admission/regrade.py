@@ -56,7 +56,7 @@ def check_regrade(
                 f"spec.regrade: {name} differs: run {earlier.run!r} had {old}, this run has {new}"
             )
     if earlier.pack_digest != plan.pack_digest:
-        before = frozen(root, spec.pack, earlier.pack_digest)
+        before = frozen(root, earlier.pack_digest)
         _check_tasks(earlier.run, _Shown(before, spec), plan, pack)
 
 

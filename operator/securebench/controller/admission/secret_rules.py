@@ -8,29 +8,35 @@ from securebench.agents.registry import provider_key
 from securebench.cluster.port import Cluster, ObjectKind, Raw
 from securebench.core.errors import SecretMissingError, SpecError
 from securebench.core.json_values import object_at, text_at
-from securebench.core.names import USABLE, USABLE_BY_GATEWAY, USABLE_LABEL
+from securebench.core.names import USABLE, USABLE_AS_PACK, USABLE_BY_GATEWAY, USABLE_LABEL
 from securebench.run.api.models import BenchmarkRunSpec
 
+IN_PODS = (USABLE,)
+FOR_GATEWAY = (USABLE_BY_GATEWAY, USABLE)
+AS_PACK = (USABLE_AS_PACK,)
+"""Values of the label that allow each use. A pack has one of its own: an agent's Pod may name every
+Secret that is meant for Pods, so hidden files in such a Secret would be a submitter's to read."""
 
-def is_usable(secret: Raw, *, by_gateway: bool = False) -> bool:
-    """Return whether a Secret is meant for runs: creating a run is no right to read all.
+
+def is_usable(secret: Raw, allowed: tuple[str, ...]) -> bool:
+    """Return whether a Secret is meant for a use: creating a run is no right to read all.
 
     Args:
         secret: As the API server has it.
-        by_gateway: Whether only a gateway gets its values.
+        allowed: Values of the label that allow the use.
     """
     labels = object_at(object_at(secret, "metadata"), "labels")
-    value = text_at(labels, USABLE_LABEL)
-    return value == USABLE or (by_gateway and value == USABLE_BY_GATEWAY)
+    return text_at(labels, USABLE_LABEL) in allowed
 
 
-def no_secret(what: str) -> tuple[str, str]:
+def no_secret(what: str, allowed: tuple[str, ...] = IN_PODS) -> tuple[str, str]:
     """Return what is missing and the remedy; both are the same whether the Secret exists or not.
 
     Args:
         what: Names the Secret.
+        allowed: Values of the label that allow the use; the first is named.
     """
-    label = f'{USABLE_LABEL}: "{USABLE}"'
+    label = f'{USABLE_LABEL}: "{allowed[0]}"'
     missing = f"{what} does not exist in this namespace or lacks the label {label}"
     return missing, "create or label it, then create a new run"
 
@@ -56,7 +62,7 @@ async def check_secrets(cluster: Cluster, spec: BenchmarkRunSpec) -> None:
     if spec.provider is not None and spec.regrade is None:
         name = spec.provider.secret_ref.name
         what = f"spec.provider.secretRef: Secret {name!r}"
-        secret = await _usable_secret(cluster, name, what, by_gateway=True)
+        secret = await _usable_secret(cluster, name, what, FOR_GATEWAY)
         key = provider_key(spec.harness.type, spec.harness.config)
         data = secret.get("data")
         if not isinstance(data, Mapping) or key not in data:
@@ -64,9 +70,9 @@ async def check_secrets(cluster: Cluster, spec: BenchmarkRunSpec) -> None:
 
 
 async def _usable_secret(
-    cluster: Cluster, name: str, what: str, *, by_gateway: bool = False
+    cluster: Cluster, name: str, what: str, allowed: tuple[str, ...] = IN_PODS
 ) -> Raw:
     secret = await cluster.get(ObjectKind.SECRET, name)
-    if secret is None or not is_usable(secret, by_gateway=by_gateway):
-        raise SecretMissingError(*no_secret(what))
+    if secret is None or not is_usable(secret, allowed):
+        raise SecretMissingError(*no_secret(what, allowed))
     return secret

@@ -8,7 +8,7 @@ from securebench.agents.harness_config import ORACLE
 from securebench.attestation.starts import RunStart
 from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
 from securebench.controller.admission.earlier_run import check_binding
-from securebench.controller.admission.pack_source import PackSource, answers_content, freeze
+from securebench.controller.admission.pack_source import PackSource, freeze
 from securebench.controller.admission.policy_from_settings import limits
 from securebench.controller.binding.binding_file import (
     agent_version,
@@ -95,7 +95,7 @@ def _pinned_inputs(
     binding = before.binding() if before is not None else {}
     answers = None
     if spec.harness.type == ORACLE:
-        answers = answers_content(spec.pack, sources.pack)
+        answers = sources.pack.answers()
     pinned = PinnedInputs(
         bounds=limits(context.settings),
         audit=run.audit,

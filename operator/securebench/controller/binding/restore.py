@@ -35,7 +35,7 @@ def restore_run(
     """
     binding = store.binding()
     entry = index_entry(binding["index"])
-    pack = frozen(context.settings.data_root, spec.pack, str(binding["pack_digest"]))
+    pack = frozen(context.settings.data_root, str(binding["pack_digest"]))
     resumed_uid = str(binding["resumed_uid"])
     records = kept_entries(context.settings.data_root, resumed_uid) if resumed_uid else ()
     pinned = pinned_inputs(binding, read_answers(store), kept_tasks(records))

@@ -10,10 +10,9 @@ from securebench.benchmark.reading.rows import split_lines
 from securebench.controller.admission.pack_source import frozen
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import InvalidInputError
-from securebench.core.json_values import object_at, object_in, text_at
+from securebench.core.json_values import object_in, text_at
 from securebench.core.spelling import did_you_mean
 from securebench.run import layout
-from securebench.run.api.models import BenchmarkRunSpec
 
 Answer = dict[str, object]
 
@@ -59,7 +58,6 @@ def task_ids(root: Path, uid: str) -> list[str]:
     if not store.exists():
         raise InvalidInputError("the run has not begun yet")
     binding = store.binding()
-    spec = BenchmarkRunSpec.parse(dict(object_at(binding, "spec")))
-    pack = frozen(root, spec.pack, text_at(binding, "pack_digest"))
+    pack = frozen(root, text_at(binding, "pack_digest"))
     with pack.tasks.open("rb") as lines:
         return [text_at(object_in(json.loads(line.content)), "id") for line in split_lines(lines)]

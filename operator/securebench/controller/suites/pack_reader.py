@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from securebench.controller.admission.pack_fetch import fetch_pack
-from securebench.controller.admission.pack_source import PackSource, answers_content, freeze
+from securebench.controller.admission.pack_source import PackSource, freeze
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.volume_calls import bulk_on_volume
 from securebench.core.digests import content_digest
@@ -59,7 +59,7 @@ class PackReader:
         if known is not None and known[0] == seen:
             return known[1]
         digest = freeze(self._root, item.pack, source).digest
-        answers = answers_content(item.pack, source)
+        answers = source.answers()
         found = PackContent(digest, content_digest(answers) if answers is not None else "")
         self._known[item.name] = seen, found
         return found

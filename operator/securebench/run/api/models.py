@@ -18,7 +18,6 @@ from securebench.run.api.base import (
 from securebench.run.api.field_types import (
     MAX_DEADLINE_SECONDS,
     CancelMode,
-    ConfigKey,
     DangerousCommand,
     Digest,
     EnvName,
@@ -31,7 +30,6 @@ from securebench.run.api.field_types import (
     PackPath,
     PodRetention,
     RunId,
-    SafePath,
 )
 from securebench.run.api.pod_template import PodTemplate, Resources
 
@@ -44,16 +42,7 @@ MAX_TTL_SECONDS = 10 * 365 * 86_400
 
 MANIFEST_FILE = "manifest.yaml"
 TASKS_FILE = "tasks.jsonl"
-"""Default file names in a pack."""
-
-
-class KeyToPath(ApiModel):
-    """Maps one key of a ConfigMap or Secret to a file of the pack."""
-
-    key: ConfigKey
-    """Key of the object."""
-    path: SafePath
-    """File in the pack, relative to its root."""
+"""Files of every pack, at its root."""
 
 
 class VolumePack(ApiModel):
@@ -64,21 +53,14 @@ class VolumePack(ApiModel):
 
 
 class KeyedPack(ApiModel):
-    """A pack of less than 1 MiB whose files are the keys of a ConfigMap or Secret."""
+    """A pack of less than 1 MiB whose files are the keys of a ConfigMap or Secret.
+
+    The key hidden--tests.py is the file hidden/tests.py. The object's author decides that, not the
+    author of the run.
+    """
 
     name: ObjectName
     """Name of the ConfigMap or Secret, in the namespace of the BenchmarkRun."""
-    items: Annotated[
-        tuple[KeyToPath, ...],
-        Field(
-            max_length=256,
-            json_schema_extra={
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["key"],
-            },
-        ),
-    ] = ()
-    """Keys whose files are not at the root of the pack; unlisted keys are files at the root."""
 
 
 class Pack(ApiModel):
@@ -89,14 +71,11 @@ class Pack(ApiModel):
     config_map: KeyedPack | None = None
     """A ConfigMap; anyone who may read ConfigMaps can read the answers."""
     secret: KeyedPack | None = None
-    """A Secret, for packs whose answers must not be readable with `get configmaps`."""
+    """A Secret, for packs whose answers must not be readable with `get configmaps`; labelled
+    securebench.dev/usable-by-runs: pack."""
     image: PackImage | None = None
     """An image of the pack by its digest: registry/repository[:tag]@sha256:..., in a registry that
     the chart's settings.packRegistries lists. Only the operator pulls it."""
-    manifest: SafePath = MANIFEST_FILE
-    """The manifest, relative to the pack's root."""
-    tasks: SafePath = TASKS_FILE
-    """The task rows, relative to the pack's root."""
     digest: Digest | None = None
     """Reject the run unless the pack has this digest."""
 

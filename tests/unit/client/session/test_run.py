@@ -75,12 +75,7 @@ async def test_the_benchmark_run_says_what_the_yaml_says(bench: Bench) -> None:
     assert name.startswith("my-run-")
     assert operated.spec == {
         "runId": "My run",
-        "pack": {
-            "volume": {"path": folder},
-            "manifest": "manifest.yaml",
-            "tasks": "tasks.jsonl",
-            "digest": pack["digest"],
-        },
+        "pack": {"volume": {"path": folder}, "digest": pack["digest"]},
         "harness": {
             "type": "command",
             "config": {"command": "python3 answer.py"},

@@ -1,4 +1,5 @@
 import base64
+import json
 import os
 import re
 import shutil
@@ -11,7 +12,8 @@ from securebench.benchmark.files.bundle import BundleLimits
 from securebench.cluster.port import ObjectKind
 from securebench.controller.admission.pack_fetch import keyed_files
 from securebench.controller.admission.pack_source import KeyedSource, freeze, frozen
-from securebench.core.errors import ConfigErrors, PackError
+from securebench.core.errors import ConfigErrors, PackError, SpecError
+from securebench.core.names import USABLE_LABEL as USABLE
 from securebench.run.api.models import Pack, VolumePack
 from support.build import MANIFEST, question, write_pack
 from support.fake_cluster import FakeCluster
@@ -20,7 +22,8 @@ from support.stored_packs import freeze_stored
 TASKS = (
     '{"id": "a", "input": {"question": "Which?", "choices": ["x", "y"]}, "eval": {"answer": 1}}\n'
 )
-LABEL = {"securebench.dev/usable-by-runs": "true"}
+LABEL = {USABLE: "pack"}
+PATHS = "securebench.dev/pack-paths"
 
 
 def volume(path="smoke", **changes):
@@ -43,7 +46,7 @@ def test_a_pack_is_frozen_where_its_content_says(root):
     assert pack.manifest.read_text() == MANIFEST
     assert pack.tasks.is_file()
     assert freeze_stored(root, volume()) == pack
-    assert frozen(root, volume(), pack.digest) == pack
+    assert frozen(root, pack.digest) == pack
 
 
 def test_a_frozen_pack_does_not_change_with_its_source(root):
@@ -65,15 +68,6 @@ def test_nothing_half_done_stays(root):
 def test_equal_content_at_two_places_is_one_pack(root):
     write_pack(root / "packs/copy", [question("a")])
     assert freeze_stored(root, volume("copy")) == freeze_stored(root, volume())
-
-
-def test_equal_content_under_another_name_is_found_too(root):
-    freeze_stored(root, volume())
-    folder = root / "packs/renamed"
-    write_pack(folder, [question("a")])
-    (folder / "tasks.jsonl").rename(folder / "rows.jsonl")
-    pack = freeze_stored(root, volume("renamed", tasks="rows.jsonl"))
-    assert pack.tasks.is_file()
 
 
 def test_a_pin_that_fits(root):
@@ -117,10 +111,22 @@ def test_the_task_file_is_no_link(root):
         freeze_stored(root, volume())
 
 
-@pytest.mark.parametrize("field", ["manifest", "tasks"])
-def test_a_file_that_the_pack_lacks(root, field):
-    with pytest.raises(PackError, match="the pack has no such file"):
-        freeze_stored(root, volume(**{field: "other.yaml"}))
+@pytest.mark.parametrize("name", ["manifest.yaml", "tasks.jsonl"])
+def test_a_file_that_the_pack_lacks(root, name):
+    (root / "packs/smoke" / name).unlink()
+    with pytest.raises(PackError, match=f"^{name}.*the pack has no such file"):
+        freeze_stored(root, volume())
+
+
+def test_a_folder_inside_a_pack_is_no_pack(root):
+    write_pack(root / "packs/smoke/hidden/other", [question("b")])
+    with pytest.raises(PackError, match="is a part of the pack 'smoke': name that"):
+        freeze_stored(root, volume("smoke/hidden/other"))
+
+
+def test_a_folder_of_packs_is_no_pack(root):
+    write_pack(root / "packs/team/deep/one", [question("b")])
+    assert freeze_stored(root, volume("team/deep/one")).tasks.is_file()
 
 
 def test_a_manifest_that_does_not_hold_is_named_as_the_user_did(root):
@@ -132,8 +138,8 @@ def test_a_manifest_that_does_not_hold_is_named_as_the_user_did(root):
 # From a ConfigMap or Secret
 
 
-def keyed(kind="configMap", *items, **changes):
-    return Pack.parse({kind: {"name": "pack", "items": list(items)}, **changes})
+def keyed(kind="configMap", **changes):
+    return Pack.parse({kind: {"name": "pack"}, **changes})
 
 
 async def fetched(pack, kind, **manifest):
@@ -145,16 +151,41 @@ async def fetched(pack, kind, **manifest):
 
 
 async def test_a_config_map(tmp_path):
-    pack = keyed("configMap", {"key": "image.ppm", "path": "assets/image.ppm"})
+    pack = keyed()
     source = await fetched(
         pack,
         ObjectKind.CONFIG_MAP,
-        data={"manifest.yaml": MANIFEST, "tasks.jsonl": TASKS},
-        binaryData={"image.ppm": base64.b64encode(b"\xffP6").decode()},
+        data={"manifest.yaml": MANIFEST, "tasks.jsonl": TASKS, "odd": "1"},
+        binaryData={"assets--deep--image.ppm": base64.b64encode(b"\xffP6").decode()},
+        metadata={"annotations": {PATHS: json.dumps({"odd": "assets/odd--name"})}},
     )
     made = freeze(tmp_path, pack, source)
     assert made.tasks.read_text() == TASKS
-    assert (made.folder / "assets/image.ppm").read_bytes() == b"\xffP6"
+    assert (made.folder / "assets/deep/image.ppm").read_bytes() == b"\xffP6"
+    assert (made.folder / "assets/odd--name").read_text() == "1"
+
+
+async def test_reference_answers_in_a_config_map():
+    source = await fetched(keyed(), ObjectKind.CONFIG_MAP, data={"oracle--answers.jsonl": "{}"})
+    assert source.answers() == b"{}"
+
+
+@pytest.mark.parametrize("kind", ["configMap", "secret"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"items": [{"key": "hidden--tests.py", "path": "assets/data.csv"}]},
+        {"manifest": "hidden/manifest.yaml"},
+        {"tasks": "oracle/answers.jsonl"},
+    ],
+)
+def test_a_run_gives_a_pack_no_other_shape(kind, changes):
+    """What the agent sees of a pack is its author's to say: a submitter may not read the object."""
+    (field,) = changes
+    given = {kind: {"name": "pack"}}
+    (given[kind] if field == "items" else given).update(changes)
+    with pytest.raises(SpecError, match=field):
+        Pack.parse(given)
 
 
 async def test_a_secret_with_the_label(tmp_path):
@@ -165,10 +196,12 @@ async def test_a_secret_with_the_label(tmp_path):
     assert freeze(tmp_path, pack, source).manifest.read_text() == MANIFEST
 
 
-@pytest.mark.parametrize("labels", [None, {}, {"securebench.dev/usable-by-runs": "yes"}])
+@pytest.mark.parametrize(
+    "labels", [None, {}, {USABLE: "yes"}, {USABLE: "true"}, {USABLE: "gateway"}]
+)
 async def test_a_secret_without_the_label_is_not_read(labels):
     metadata = {} if labels is None else {"labels": labels}
-    with pytest.raises(PackError, match="lacks the label securebench"):
+    with pytest.raises(PackError, match=f'lacks the label {USABLE}: "pack"'):
         await fetched(keyed("secret"), ObjectKind.SECRET, data={}, metadata=metadata)
 
 
@@ -179,30 +212,29 @@ async def test_an_object_that_does_not_exist(kind):
 
 
 BAD = {
-    "a key that is not there": (
-        [{"key": "x", "path": "y"}],
-        {"data": {"a": "1"}},
-        "'pack' has no key x",
-    ),
-    "two keys at one place": (
-        [{"key": "a", "path": "b"}],
-        {"data": {"a": "1", "b": "2"}},
-        "two keys are placed at 'b'",
-    ),
-    "a file that is a folder": (
-        [{"key": "a", "path": "b/c"}],
-        {"data": {"a": "1", "b": "2"}},
-        "'b' is a file and the folder of 'b/c'",
-    ),
-    "no base64": ([], {"binaryData": {"a": "%%%"}}, "a value is not base64"),
+    "a key that is not there": ('{"x": "y"}', {"a": "1"}, "'pack' has no key x"),
+    "two keys at one place": ('{"a": "b"}', {"a": "1", "b": "2"}, "two keys are placed at 'b'"),
+    "two keys of one path": ("", {"a--b": "1", "a----b": "2"}, "two keys are placed at 'a/b'"),
+    "a file that is a folder": ("", {"b--c": "1", "b": "2"}, "'b' is a file and the folder of"),
+    "a path that leads out": ('{"a": "../a"}', {"a": "1"}, "the path of key 'a' must not contain"),
+    "a key that leads out": ("", {"..--a": "1"}, "the path of key '..--a' must not contain"),
+    "a key at the root": ("", {"--etc": "1"}, "the path of key '--etc' must be relative"),
+    "no JSON": ("assets", {"a": "1"}, "must be a JSON object of keys and paths"),
+    "no texts": ('{"a": 1}', {"a": "1"}, "must be a JSON object of keys and paths"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 async def test_keys_that_make_no_pack(name):
-    items, manifest, words = BAD[name]
+    paths, data, words = BAD[name]
+    metadata = {"annotations": {PATHS: paths}}
     with pytest.raises(PackError, match=words):
-        await fetched(keyed("configMap", *items), ObjectKind.CONFIG_MAP, **manifest)
+        await fetched(keyed(), ObjectKind.CONFIG_MAP, data=data, metadata=metadata)
+
+
+async def test_a_value_that_is_no_base64():
+    with pytest.raises(PackError, match="a value is not base64"):
+        await fetched(keyed(), ObjectKind.CONFIG_MAP, binaryData={"a": "%%%"})
 
 
 # Hostile folders

@@ -8,7 +8,7 @@ import pytest
 
 from securebench.benchmark.pack.oracle import ReferenceAnswer
 from securebench.controller.actuators.lanes import LaneKeeper
-from securebench.controller.admission.pack_source import KeyedSource, answers_content
+from securebench.controller.admission.pack_source import KeyedSource
 from securebench.controller.binding.prepare import prepare
 from securebench.controller.ledger.results_export import ResultsExport
 from securebench.controller.ledger.run_ledger import RunLedger
@@ -137,24 +137,15 @@ async def test_a_pack_without_answers_is_refused(world):
         await world.bind(ORACLE)
 
 
-PLACES = {
-    "root": ("manifest.yaml", "oracle/answers.jsonl"),
-    "beside the manifest": ("sub/manifest.yaml", "sub/oracle/answers.jsonl"),
-}
-
-
-@pytest.mark.parametrize("name", PLACES)
-def test_where_answers_lie(name, tmp_path):
-    manifest, path = PLACES[name]
-    keyed = Pack.parse({"configMap": {"name": "p"}, "manifest": manifest})
-    assert answers_content(keyed, KeyedSource({path: b"x", "answers.jsonl": b"y"})) == b"x"
-    assert answers_content(keyed, KeyedSource({})) is None
-    pushed = Pack.parse({"volume": {"path": "v/w"}, "manifest": manifest})
-    assert answers_content(pushed, stored_source(tmp_path, pushed)) is None
-    file = tmp_path / "packs/v/w" / path
+def test_where_answers_lie(tmp_path):
+    assert KeyedSource({"oracle/answers.jsonl": b"x", "answers.jsonl": b"y"}).answers() == b"x"
+    assert KeyedSource({}).answers() is None
+    pushed = stored_source(tmp_path, Pack.parse({"volume": {"path": "v/w"}}))
+    assert pushed.answers() is None
+    file = tmp_path / "packs/v/w/oracle/answers.jsonl"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"z")
-    assert answers_content(pushed, stored_source(tmp_path, pushed)) == b"z"
+    assert pushed.answers() == b"z"
 
 
 def test_a_link_out_of_the_pack_is_refused(world):
@@ -164,7 +155,7 @@ def test_a_link_out_of_the_pack_is_refused(world):
     file.symlink_to(world.root / "elsewhere")
     pack = Pack.parse({"volume": {"path": "smoke"}})
     with pytest.raises(PackError, match="not reached by a symlink"):
-        answers_content(pack, stored_source(world.root, pack))
+        stored_source(world.root, pack).answers()
 
 
 # On the volume

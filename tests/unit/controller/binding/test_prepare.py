@@ -282,7 +282,7 @@ async def test_pull_secrets_of_the_release_and_of_the_run_are_used_together(worl
 KEY = {"OPENAI_API_KEY": "c2VjcmV0"}
 PROVIDER_SECRETS = {
     "absent": (None, None, "does not exist in this namespace"),
-    "not labelled": ({}, KEY, 'lacks the label securebench.dev/usable-by-runs: "true"'),
+    "not labelled": ({}, KEY, 'lacks the label securebench.dev/usable-by-runs: "gateway"'),
     "no data": (LABEL, None, "has no key OPENAI_API_KEY; put the model provider's key there"),
     "another key": (LABEL, {"ANTHROPIC_API_KEY": "x"}, "has no key OPENAI_API_KEY"),
     "usable": (LABEL, KEY, None),

@@ -28,8 +28,6 @@ def with_value(path: str, value: object) -> dict[str, Any]:
 def test_a_minimal_spec_gets_the_defaults_of_the_design() -> None:
     spec = BenchmarkRunSpec.parse(MINIMAL)
     assert spec.run_id is None
-    assert spec.pack.manifest == "manifest.yaml"
-    assert spec.pack.tasks == "tasks.jsonl"
     assert spec.harness.type == "command"
     assert spec.harness.config == {}
     assert spec.verification.disallow_dangerous_commands
