@@ -54,11 +54,10 @@ def test_json_has_every_field_of_one_task(shell: Shell, volume: Path) -> None:
     shown = _journal(shell, volume, "nightly", "--task", "0", "-o", "json")
 
     entries = [json.loads(line) for line in shown.stdout.splitlines()]
-    began = ["LaunchBegun", "ReadBegun"]
-    kinds = [*began, "Produced", *began, "Verified", "Finished"]
-    assert [entry["type"] for entry in entries] == kinds
+    kinds = [entry["type"] for entry in entries if entry["type"] != "ReadBegun"]
+    assert kinds == ["LaunchBegun", "Produced", "LaunchBegun", "Verified", "Finished"]
     assert entries[-1]["entry"]["finish"]["key"] == [0, 1]
-    assert entries[-1]["line"] == 10
+    assert entries[-1]["line"] == 13
 
 
 def test_a_cut_last_line_is_told_and_left_alone(shell: Shell, volume: Path) -> None:
