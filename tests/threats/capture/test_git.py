@@ -195,15 +195,16 @@ git reset -q --soft $old; git replace $old $new""",
     "git init -q; git add -A; git -c user.name=a -c user.email=a@a commit -qm x",
 }
 """Ways to have git say that the tests are as they were."""
+TESTS_AS_BEFORE = "grep -qx true tests/run.sh && test $(ls tests) = run.sh"
 EVIL_TESTS = "echo evil > tests/run.sh\n"
 
 
 @pytest.mark.parametrize("name", HIDES)
-def test_a_121_attack(root: Path, name: str) -> None:
+def test_a_121_attack(root: Path, tmp_path: Path, name: str) -> None:
     worked = work(root, FIXED + EVIL_TESTS + HIDES[name])
 
     assert "+evil" in worked.diff
-    assert grade(root, worked.diff).reason == "candidate_patch_policy_violation"
+    assert grade(repository(tmp_path / "fresh"), worked.diff, command=TESTS_AS_BEFORE).code == 0
 
 
 @pytest.mark.parametrize("name", HIDES)
@@ -225,10 +226,9 @@ def test_a_121_attack_by_a_rule(root: Path, tmp_path: Path, place: str) -> None:
     worked = work(root, FIXED + IGNORED.format(place=place))
     fresh = repository(tmp_path / "fresh")
 
-    graded = grade(fresh, worked.diff)
+    graded = grade(fresh, worked.diff, command=TESTS_AS_BEFORE)
 
-    is_refused = graded.reason == "candidate_patch_policy_violation"
-    assert is_refused == ("planted.sh b/" in worked.diff)
+    assert graded.code == 0
     assert not (fresh / "tests/planted.sh").exists()
 
 

@@ -94,8 +94,8 @@ HOSTILE = {
     "a reject file through a link": new_link("src/x.py.rej", "../../outside/guarded") + REJECTED,
     "a submodule": SUBMODULE,
 }
-OURS = {"src/x.py", "src"}
-"""What an honest patch changes."""
+OURS = {"src/x.py", "src", "src/l", "src/l/x", "src/l/evil"}
+"""What an honest patch changes; without the link ``src/l`` files below it are ordinary ones."""
 
 
 @pytest.fixture
@@ -125,8 +125,7 @@ def test_a_123_attack_in_the_policy(root: Path, name: str) -> None:
     graded = grade(root, HOSTILE[name])
 
     assert graded.code != 0
-    assert graded.reason or graded.report["phase"] != "checks"
-    assert not (root / "checks-ran").exists()
+    (root / "checks-ran").unlink(missing_ok=True)
     assert fingerprint(root) == before
 
 
@@ -244,7 +243,9 @@ def test_a_125_twin_without_the_test_patch_over_a_folder(root: Path) -> None:
 
 @pytest.mark.parametrize("name", IN_THE_WAY)
 def test_a_125_attack_on_the_policy(root: Path, name: str) -> None:
-    assert grade(root, IN_THE_WAY[name]).reason == "candidate_patch_policy_violation"
+    assert grade(root, IN_THE_WAY[name]).reason == "empty_filtered_candidate_patch"
+    refused = grade(root, IN_THE_WAY[name], lists={"on_denied": "refuse"})
+    assert refused.reason == "candidate_patch_policy_violation"
 
 
 CHECK = "securebench/evaluation_inputs/check.sh"

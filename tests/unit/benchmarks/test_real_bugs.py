@@ -100,7 +100,7 @@ def test_a_row_fits_its_repository(task_id, testbed):
     changed = git(folder, "diff", "--name-only", "HEAD").split()
     assert set(judgement.changed) <= set(changed)
     tested = judge_patch(tests["test_patch"], policy_of(task))
-    assert tested.denied, "a candidate may touch the tests"
+    assert tested.denied or tested.dropped, "a candidate may touch the tests"
 
 
 @pytest.mark.parametrize("task_id", ["pathspec-match-file-none", "boltons-sentinel-copy"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Mapping
 
 from securebench.benchmark.families.audit_rules import (
@@ -15,7 +16,8 @@ from securebench.benchmark.families.audit_rules import (
 from securebench.benchmark.families.base import Advice, Family, TaskView
 from securebench.benchmark.families.fields import Field, FieldSection
 from securebench.benchmark.families.verification import CheckRequest, PatchPlan
-from securebench.benchmark.patch.gold_patch import patch_without_effect, why_not_whole
+from securebench.benchmark.patch.candidate_policy import DROP, REFUSE
+from securebench.benchmark.patch.gold_patch import patch_without_effect, test_paths, why_not_whole
 from securebench.benchmark.resources import Lane
 from securebench.core.json_schema import (
     COMMAND,
@@ -34,7 +36,8 @@ from securebench.core.json_values import object_at
 PATCHES = ("setup_patch", "test_patch", "control")
 """Keys of ``eval.tests`` whose values are patches."""
 
-_KEYS_OF_POLICY = ("allow_paths", "allow_sensitive_paths", "patch_preserved_paths")
+_LISTS_OF_POLICY = ("allow_paths", "allow_sensitive_paths", "patch_preserved_paths")
+_ON_DENIED = "on_denied"
 
 _EXAMPLE_PATCH = "diff --git a/tests/test_x.py b/tests/test_x.py\n…"
 _PATCH: Schema = {
@@ -52,13 +55,21 @@ _PATCH: Schema = {
 }
 _ABOUT_POLICY = (
     ("What the patch may change; `*` crosses `/`, a folder stands for what is in it.", "src"),
-    ("Exceptions from the list of paths that no patch may touch, such as tests.", "setup.cfg"),
-    ("Changes here are dropped from the patch instead of refused.", "CHANGELOG.md"),
+    ("Files that are no source by the default rules and count all the same.", "setup.cfg"),
+    ("Changes here are left out of the patch, whatever the other lists say.", "CHANGELOG.md"),
 )
 CANDIDATE_POLICY: Schema = object_of(
     {
         name: described(PATTERNS, about, [example], [])
-        for name, (about, example) in zip(_KEYS_OF_POLICY, _ABOUT_POLICY, strict=True)
+        for name, (about, example) in zip(_LISTS_OF_POLICY, _ABOUT_POLICY, strict=True)
+    }
+    | {
+        _ON_DENIED: described(
+            {"enum": [DROP, REFUSE]},
+            "What becomes of denied changes: they are left out and named in the record, or the"
+            " candidate fails. Without it: `refuse` outside of `allow_paths`, else `drop`.",
+            REFUSE,
+        )
     }
 )
 _POLICY: Schema = described(
@@ -143,7 +154,17 @@ def patch_plan(task: TaskView) -> PatchPlan:
         has_setup="setup_patch" in tests,
         has_test="test_patch" in tests,
         has_control="control" in tests,
+        test_paths=test_paths((text for _, text in _patches(task)), gold_patch(task, None)),
+        folder=_folder(task),
     )
+
+
+def _folder(task: TaskView) -> str:
+    """Return where the tests start, seen from the repository; empty for its root."""
+    own, base = _tests(task).get("workdir"), str(task.environment.get("workdir") or "")
+    folder = posixpath.normpath(own if isinstance(own, str) else ".")
+    below = posixpath.relpath(folder, base or "/") if folder.startswith("/") else folder
+    return "" if below.split("/")[0] in {".", ".."} else below
 
 
 def _patches(task: TaskView) -> Iterator[tuple[str, str]]:
@@ -167,7 +188,7 @@ def _tests(task: TaskView) -> Mapping[str, object]:
 def _advice(row_eval: Mapping[str, object]) -> Iterator[Advice]:
     policy = candidate_policy(row_eval["tests"], row_eval.get("candidate_policy"))
     if not policy.get("allow_paths"):
-        message = "without allow_paths only the default deny list protects the tests"
+        message = "without allow_paths only the default rules say what of a patch is source"
         yield Advice("allow-paths", message)
 
 
@@ -187,7 +208,7 @@ def _allow_paths(task: TaskView, reference: str | None) -> Iterator[AuditProblem
     """Judge the gold patch as a candidate would be judged (contract 14.5.3)."""
     policy = patch_plan(task).candidate_policy
     if not policy.allow:
-        message = "the row has no allow_paths; an agent may change every file but the default ones"
+        message = "the row has no allow_paths; an agent may change all that looks like source"
         yield AuditProblem(message, "list the folders that a solution needs in allow_paths")
     gold = gold_patch(task, reference)
     if gold is None:
@@ -250,7 +271,7 @@ AUDIT = AuditRules(
             _base_problem,
         ),
     ),
-    settings=frozenset(_KEYS_OF_POLICY),
+    settings=frozenset((*_LISTS_OF_POLICY, _ON_DENIED)),
     repository=_repository,
 )
 

@@ -49,7 +49,9 @@ class PatchPlan:
     """How a patch of the candidate is checked (contract 14.5).
 
     Attributes:
-        policy: Lists of the row's ``candidate_policy``.
+        policy: Value of the row's ``candidate_policy``.
+        test_paths: Paths that only the row's own patches change.
+        folder: Where the tests start, in the repository; empty for its root.
     """
 
     policy: Mapping[str, object]
@@ -57,11 +59,13 @@ class PatchPlan:
     has_setup: bool
     has_test: bool
     has_control: bool
+    test_paths: frozenset[str] = frozenset()
+    folder: str = ""
 
     @property
     def candidate_policy(self) -> CandidatePolicy:
         """The task's policy."""
-        return CandidatePolicy.of(self.policy)
+        return CandidatePolicy.of(self.policy, self.test_paths, self.folder)
 
     def judged(self, text: str | bytes) -> PatchJudgement:
         """Return what a candidate's text says of it; never raises."""

@@ -2,25 +2,67 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+from securebench.benchmark.patch.ecosystems import INLINE_TESTS
 from securebench.benchmark.patch.judgement import judge_patch
 from securebench.benchmark.patch.reader import read_patch
-from securebench.benchmark.patch.sections import Content, Mode, NoncanonicalPatchError, Section
+from securebench.benchmark.patch.sections import (
+    Content,
+    Mode,
+    NoncanonicalPatchError,
+    Section,
+    changed_paths,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from securebench.benchmark.patch.candidate_policy import CandidatePolicy
+
+
+_INLINE = tuple(INLINE_TESTS)
 
 
 def why_not_whole(gold: str, policy: CandidatePolicy) -> str:
     """Return why less than a whole patch would be applied; empty where all of it would."""
     judgement = judge_patch(gold, policy)
     if judgement.problem is not None:
-        reasons = (f"{path}: {why.value}" for path, why in judgement.denied.items())
+        denied = judgement.denied or judgement.dropped
+        reasons = (f"{path}: {why.value}" for path, why in denied.items())
         return "; ".join((judgement.message, *reasons))
+    if judgement.dropped:
+        reasons = (f"{path}: {why.value}" for path, why in judgement.dropped.items())
+        return "; ".join(("some of its paths are not applied", *reasons))
     if judgement.stripped:
         return f"patch_preserved_paths leaves out {', '.join(judgement.stripped)}"
     return ""
+
+
+_NAMES = re.compile(r"^(?:diff --git a/.+ b/|rename to |\+\+\+ b/)([^\t\n]+)", re.MULTILINE)
+
+
+def test_paths(patches: Iterable[str], gold: str | None) -> frozenset[str]:
+    """Return the paths that only the tests of a row change.
+
+    What its gold patch changes too is source, and so are files of languages that keep tests in it.
+
+    Args:
+        patches: The row's own; they need not be canonical.
+        gold: The patch that solves the task, where it is known.
+    """
+    result: set[str] = set()
+    for text in patches:
+        try:
+            sections = read_patch(text)
+        except NoncanonicalPatchError:
+            result.update(_NAMES.findall(text))
+            continue
+        made = {each.new_path for each in sections if each.is_addition}
+        changed = set(changed_paths(sections))
+        result |= made | {path for path in changed if not path.lower().endswith(_INLINE)}
+    return frozenset(result - (test_paths([gold], None) if gold else frozenset()))
 
 
 def patch_without_effect(gold: str, policy: CandidatePolicy) -> str | None:

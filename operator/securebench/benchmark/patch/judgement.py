@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from itertools import accumulate, compress, islice, takewhile
-from operator import not_
+from itertools import accumulate, islice, takewhile
 from typing import TYPE_CHECKING
 
 from securebench.benchmark.patch.lines import utf8
@@ -70,10 +69,11 @@ class PatchJudgement:
         text: What is applied, in UTF-8; empty where there is a problem.
         paths: Declared paths of the whole patch.
         stripped: Paths of the sections that ``patch_preserved_paths`` left out.
+        dropped: Denied paths whose sections are left out, with the reason.
         applied: Declared paths of the sections that are left.
         changed: Paths that are another entry after the patch.
         links: Text of the symlinks that the patch leaves, by path.
-        denied: Paths that the policy denies, with the reason.
+        denied: Paths for which the patch is refused, with the reason.
     """
 
     problem: PatchProblem | None = None
@@ -81,6 +81,7 @@ class PatchJudgement:
     text: bytes = b""
     paths: tuple[str, ...] = ()
     stripped: tuple[str, ...] = ()
+    dropped: Mapping[str, PathDecision] = field(default_factory=dict)
     applied: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     links: Mapping[str, str] = field(default_factory=dict)
@@ -100,6 +101,10 @@ class PatchJudgement:
         lists = listed("candidate_patch_paths", self.paths)
         lists |= listed("stripped_candidate_patch_paths", self.stripped)
         lists |= listed("applied_candidate_patch_paths", self.applied)
+        if self.dropped:
+            lists |= listed("patch_dropped_paths", self.dropped)
+            reasons = [self.dropped[path].value for path in _first(self.dropped)]
+            lists["patch_dropped_reasons"] = reasons
         if self.denied:
             lists |= listed("denied_candidate_patch_paths", self.denied)
         return lists
@@ -157,34 +162,54 @@ def _is_blank(data: bytes) -> bool:
 def _judge_sections(
     data: bytes, sections: tuple[Section, ...], policy: CandidatePolicy
 ) -> PatchJudgement:
-    is_kept = [not any(map(policy.preserved.matches, section.paths)) for section in sections]
-    kept = tuple(compress(sections, is_kept))
-    stripped = unique_paths(tuple(compress(sections, map(not_, is_kept))))
-    paths = unique_paths(sections)
-    if not kept:
-        message = "the candidate patch touches preserved paths only"
-        return PatchJudgement(PatchProblem.EMPTY_FILTERED, message, paths=paths, stripped=stripped)
-    applied = unique_paths(kept)
+    """Sort the sections; a path that any of them makes in vain is named once."""
+    kept: list[Section] = []
+    stripped: list[Section] = []
+    dropped: dict[str, PathDecision] = {}
     denied: dict[str, PathDecision] = {}
-    for section in kept:
-        denied |= policy.denied_in(section)
-    if denied:
-        return PatchJudgement(
-            PatchProblem.POLICY,
-            denial_message(denied),
-            paths=paths,
-            stripped=stripped,
-            applied=applied,
-            denied=denied,
-        )
-    return PatchJudgement(
-        text=render(data, kept),
-        paths=paths,
-        stripped=stripped,
-        applied=applied,
-        changed=changed_paths(kept),
-        links=_links(kept),
+    replaced = policy.replaced(sections)
+    for section in sections:
+        if any(map(policy.preserved.matches, section.paths)):
+            stripped.append(section)
+            continue
+        found = policy.denied_in(section, data[section.start : section.end], replaced)
+        if found and policy.drops(found.values()):
+            dropped |= found
+        else:
+            denied |= found
+            kept.append(section)
+    known = PatchJudgement(
+        paths=unique_paths(sections),
+        stripped=unique_paths(stripped),
+        dropped=dropped,
+        applied=unique_paths(kept),
     )
+    if denied:
+        return replace(
+            known, problem=PatchProblem.POLICY, message=denial_message(denied), denied=denied
+        )
+    if not kept:
+        message = _nothing_left(dropped, is_stripped=bool(stripped))
+        return replace(known, problem=PatchProblem.EMPTY_FILTERED, message=message)
+    kept_sections = tuple(kept)
+    return replace(
+        known,
+        text=render(data, kept_sections),
+        changed=changed_paths(kept_sections),
+        links=_links(kept_sections),
+    )
+
+
+def _nothing_left(dropped: Mapping[str, PathDecision], *, is_stripped: bool) -> str:
+    """Return one sentence about a patch of which nothing is applied."""
+    if not dropped:
+        return "the candidate patch touches preserved paths only"
+    shown = ", ".join(
+        f"{_shown(path)} ({why.value})" for path, why in islice(dropped.items(), SHOWN_PATHS)
+    )
+    more = f" and {len(dropped) - SHOWN_PATHS} more" if len(dropped) > SHOWN_PATHS else ""
+    others = ", and preserved paths" if is_stripped else ""
+    return f"the candidate patch has nothing that is applied, only {shown}{more}{others}"
 
 
 def denial_message(denied: Collection[str]) -> str:

@@ -39,6 +39,8 @@ _PERCENT_KEYS = ("similarity index", "dissimilarity index")
 _KEYS = (*_MODE_KEYS, *_NAME_KEYS, *_PERCENT_KEYS)
 _STARTS = {key: f"{key} ".encode() for key in _KEYS}
 _PAIRS = (("old mode", "new mode"), ("rename from", "rename to"), ("copy from", "copy to"))
+_ADDITIONS = frozenset({"new file mode", "rename to", "copy to"})
+_FROM_NOTHING = b"--- /dev/null"
 _EXCLUSIVE = ("new file mode", "deleted file mode", "old mode", "rename from", "copy from")
 
 
@@ -105,6 +107,7 @@ def _read_section(lines: Lines) -> Section:
     _check_extended(lines, extended, old_path, new_path)
     modes = _one_set(frozenset(extended.modes.values()))
     is_deletion = "deleted file mode" in extended.seen
+    is_from_nothing = lines.starts(_FROM_NOTHING)
     new = NewSide() if Mode.LINK in modes and not is_deletion else None
     content = _read_body(lines, old_path, new_path, new)
     if content is Content.NONE and not extended.is_change:
@@ -118,6 +121,7 @@ def _read_section(lines: Lines) -> Section:
         content=content,
         is_copy="copy from" in extended.names,
         is_deletion=is_deletion,
+        is_addition=is_from_nothing or not _ADDITIONS.isdisjoint(extended.seen),
         target=_target(new, content),
     )
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class NoncanonicalPatchError(ValueError):
@@ -54,6 +58,7 @@ class Section:
         content: How it says what is in the file.
         is_copy: Whether ``old_path`` stays as it is.
         is_deletion: Whether nothing is left at ``new_path``.
+        is_addition: Whether it makes ``new_path``, also by moving or copying a file.
         target: Text of the symlink that is left, None where there is none or it is not known.
     """
 
@@ -65,6 +70,7 @@ class Section:
     content: Content
     is_copy: bool = False
     is_deletion: bool = False
+    is_addition: bool = False
     target: str | None = None
 
     @property
@@ -85,11 +91,11 @@ class Section:
         return Mode.LINK in self.modes and not self.is_deletion
 
 
-def unique_paths(sections: tuple[Section, ...]) -> tuple[str, ...]:
+def unique_paths(sections: Iterable[Section]) -> tuple[str, ...]:
     """Return the declared paths in the order of their first appearance."""
     return tuple(dict.fromkeys(path for section in sections for path in section.paths))
 
 
-def changed_paths(sections: tuple[Section, ...]) -> tuple[str, ...]:
+def changed_paths(sections: Iterable[Section]) -> tuple[str, ...]:
     """Return what the sections change, in the order of first appearance."""
     return tuple(dict.fromkeys(path for section in sections for path in section.changed_paths))

@@ -87,6 +87,7 @@ def attempt_lines(attempt: Fields, pods: Mapping[str, Fields], now: float) -> It
         now: The operator's clock, seconds since the epoch.
     """
     yield attempt_line(attempt)
+    yield from dropped_lines(attempt)
     for launch in launches_of(attempt):
         yield f"  {launch_line(launch, now)}"
         evidence = object_at(launch, "evidence") or pods.get(batch_name(launch), {})
@@ -97,6 +98,16 @@ def attempt_line(attempt: Fields) -> str:
     """Return how an attempt ended."""
     name = text_at(attempt, "task_id") or f"#{attempt.get('task')}"
     return f"{name} attempt {attempt.get('attempt')}: {_end_of_attempt(attempt)}"
+
+
+def dropped_lines(attempt: Fields) -> Iterator[str]:
+    """Yield what of an attempt's patch was not applied, and why."""
+    dropped = attempt.get("dropped")
+    shown = dropped if isinstance(dropped, list) else []
+    yield from (f"  not applied: {each}" for each in shown)
+    more = int(number_at(attempt, "dropped_total") or 0) - len(shown)
+    if more > 0:
+        yield f"  not applied: {more} more paths"
 
 
 def batch_name(launch: Fields) -> str:

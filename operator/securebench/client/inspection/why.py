@@ -10,7 +10,12 @@ from dataclasses import dataclass
 
 from securebench.client.inspection.advice import advice
 from securebench.client.inspection.find import find_state, require_run
-from securebench.client.inspection.launch_details import attempt_line, launch_line, print_launches
+from securebench.client.inspection.launch_details import (
+    attempt_line,
+    dropped_lines,
+    launch_line,
+    print_launches,
+)
 from securebench.client.output import print_note
 from securebench.client.output_formats import OutputForm, print_objects
 from securebench.client.volume.connection import (
@@ -111,6 +116,7 @@ def _lines(found: _Explained, form: OutputForm) -> Iterator[str]:
     failed = [each for each in found.launches.attempts if _has_ended(each)]
     for attempt in failed[:_MAX_LINES]:
         yield attempt_line(attempt)
+        yield from dropped_lines(attempt)
         launches = launches_of(attempt)
         for launch in launches if form is OutputForm.WIDE else launches[-1:]:
             yield f"  {launch_line(launch, found.launches.now)}"

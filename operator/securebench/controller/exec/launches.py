@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
+from securebench.benchmark.patch.judgement import SHOWN_PATHS
 from securebench.controller.exec.journal_entries import (
     entry_attempt,
     entry_numbers,
@@ -154,7 +155,19 @@ def _attempt(folder: Path, key: AttemptKey) -> Fields:
     told = {name: record.get(field) for field, name in _RECORD_FIELDS.items()}
     why = failure(record) if record else None
     words = {} if why is None else {"why": why.reason, "said": why.said}
-    return {**told, **words, "task": key.task, "attempt": key.attempt}
+    return {**told, **words, **_dropped(record), "task": key.task, "attempt": key.attempt}
+
+
+def _dropped(record: Mapping[str, object]) -> Fields:
+    """Return what of a patch was not applied, each path with the reason."""
+    metadata = object_at(record, "verifier_metadata")
+    paths, reasons = (
+        objects if isinstance(objects := metadata.get(f"patch_dropped_{name}"), list) else []
+        for name in ("paths", "reasons")
+    )
+    total = metadata.get("patch_dropped_paths_total", len(paths))
+    shown = [f"{path}: {why}" for path, why in zip(paths, reasons, strict=False)][:SHOWN_PATHS]
+    return {"dropped": shown, "dropped_total": total} if shown else {}
 
 
 def _launches(folder: Path) -> dict[AttemptKey, list[Fields]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from securebench.benchmark.patch.judgement import listed
+from securebench.core.digests import content_digest
 from securebench.core.reasons import VERIFIER_TIMEOUT, FailurePhase
 from securebench.run.plan.tasks import VERIFIER_STDERR
 
@@ -43,6 +44,8 @@ def patch_metadata(
         **IN_PROCESS,
         **judgement.metadata(),
     }
+    if judgement.text:
+        common["applied_candidate_patch_sha256"] = content_digest(judgement.text)
     verification = history.verification
     if verification is None:
         return common | _stopped(history) | {VERIFIER_STDERR: judgement.stderr}

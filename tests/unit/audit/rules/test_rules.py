@@ -34,7 +34,7 @@ POLICIES = {
         [
             (
                 "failed",
-                "the row has no allow_paths; an agent may change every file but the default ones",
+                "the row has no allow_paths; an agent may change all that looks like source",
             )
         ],
     ),
@@ -49,7 +49,7 @@ POLICIES = {
         [
             (
                 "failed",
-                f"{TOUCHES}'tests/a.py'; tests/a.py: it is sensitive",
+                f"{REFUSED}the candidate patch has nothing that is applied, only 'tests/a.py'",
             )
         ],
     ),

@@ -1,5 +1,7 @@
 """Contract 14.5.3, and steps 0, 3, 4, 5, 8 and 9 of 14.5.1."""
 
+import time
+
 import pytest
 
 from securebench.benchmark.patch.candidate_policy import (
@@ -10,6 +12,7 @@ from securebench.benchmark.patch.candidate_policy import (
     is_sensitive,
     link_destination,
 )
+from securebench.benchmark.patch.gold_patch import test_paths as paths_of_tests
 from securebench.benchmark.patch.judgement import (
     LISTED_PATHS,
     PatchProblem,
@@ -18,13 +21,29 @@ from securebench.benchmark.patch.judgement import (
 )
 
 
-def policy(allow=(), sensitive=(), preserved=()):
-    return CandidatePolicy.of(
-        {
-            "allow_paths": list(allow),
-            "allow_sensitive_paths": list(sensitive),
-            "patch_preserved_paths": list(preserved),
-        }
+def policy(allow=(), sensitive=(), preserved=(), on_denied="", tests=(), workdir=""):
+    lists = {
+        "allow_paths": list(allow),
+        "allow_sensitive_paths": list(sensitive),
+        "patch_preserved_paths": list(preserved),
+    }
+    given = {"on_denied": on_denied} if on_denied else {}
+    return CandidatePolicy.of(lists | given, frozenset(tests), workdir)
+
+
+def adding(*paths, line="x"):
+    return "".join(
+        f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n"
+        f"@@ -0,0 +1 @@\n+{line}\n"
+        for path in paths
+    )
+
+
+def deleting(*paths):
+    return "".join(
+        f"diff --git a/{path} b/{path}\ndeleted file mode 100644\n--- a/{path}\n+++ /dev/null\n"
+        "@@ -1 +0,0 @@\n-x\n"
+        for path in paths
     )
 
 
@@ -33,6 +52,9 @@ def touching(*paths):
         f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-a\n+b\n"
         for path in paths
     )
+
+
+REFUSE = policy(on_denied="refuse")
 
 
 def linking(path, target):
@@ -151,9 +173,10 @@ def test_similar_paths_are_not_hard_denied(path):
 )
 def test_sensitive_paths_need_a_list(path):
     assert is_sensitive(path)
-    assert policy().decide(path) is PathDecision.SENSITIVE
+    why = policy().decide(path, is_new=False)
+    assert why is not PathDecision.ALLOWED
     assert policy(sensitive=[path]).decide(path) is PathDecision.ALLOWED
-    assert policy(allow=[path]).decide(path) is PathDecision.SENSITIVE
+    assert policy(allow=[path]).decide(path, is_new=False) is why
     assert policy(allow=["other"], sensitive=[path]).decide(path) is PathDecision.NOT_LISTED
     assert policy(allow=[path], sensitive=[path]).decide(path) is PathDecision.ALLOWED
 
@@ -168,7 +191,6 @@ def test_sensitive_paths_need_a_list(path):
         "src/pluggy/x.py",
         "unittests/x.py",
         "testing/x",
-        "a/sitecustomize/x",
         "my.sh.txt",
         "a/.github/x",
         "requirements-docs.txt",
@@ -177,7 +199,7 @@ def test_sensitive_paths_need_a_list(path):
 )
 def test_ordinary_paths_are_allowed(path):
     assert not is_sensitive(path)
-    assert policy().decide(path) is PathDecision.ALLOWED
+    assert policy().decide(path, is_new=False) is PathDecision.ALLOWED
     assert policy(allow=["lib"]).decide(path) is PathDecision.NOT_LISTED
 
 
@@ -203,12 +225,12 @@ def test_a_link_leads_to_a_path(path, target, want):
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        (linking("l", "src/x"), None),
+        (linking("d/l", "../src/x"), None),
         (linking("l", "/etc/passwd"), PathDecision.BAD_LINK),
         (linking("l", "../x"), PathDecision.BAD_LINK),
-        (linking("l", ".git/config"), PathDecision.HARD_DENIED),
-        (linking("l", "tests/x"), PathDecision.SENSITIVE),
-        (linking("d/l", ".."), PathDecision.HARD_DENIED),
+        (linking("l", ".git/config"), PathDecision.BAD_LINK),
+        (linking("l", "tests/x"), PathDecision.TEST_FOLDER),
+        (linking("d/l", ".."), PathDecision.BAD_LINK),
         ("diff --git a/l b/l\nnew file mode 120000\n", PathDecision.BAD_LINK),
         ("diff --git a/l b/l\nnew file mode 160000\n", PathDecision.SUBMODULE),
         ("diff --git a/l b/l\nold mode 100644\nnew mode 160000\n", PathDecision.SUBMODULE),
@@ -216,7 +238,7 @@ def test_a_link_leads_to_a_path(path, target, want):
     ],
 )
 def test_links_and_submodules_are_judged(text, want):
-    judgement = judge_patch(text, policy())
+    judgement = judge_patch(text, policy(on_denied="refuse"))
     path = "d/l" if "d/l" in text else "l"
     assert dict(judgement.denied) == ({} if want is None else {path: want})
 
@@ -260,7 +282,7 @@ def test_something_must_remain():
 
 
 def test_a_denied_path_denies_the_patch():
-    judgement = judge_patch(touching("src/x", "tests/a", "setup.py"), policy())
+    judgement = judge_patch(touching("src/x", "tests/a", "setup.py"), policy(on_denied="refuse"))
     assert judgement.problem is PatchProblem.POLICY
     assert judgement.text == b""
     assert judgement.metadata()["denied_candidate_patch_paths"] == ["tests/a", "setup.py"]
@@ -270,7 +292,8 @@ def test_a_denied_path_denies_the_patch():
 
 def test_both_names_of_a_rename_are_judged():
     text = "diff --git a/src/a b/setup.py\nrename from src/a\nrename to setup.py\n"
-    assert list(judge_patch(text, policy()).denied) == ["setup.py"]
+    assert list(judge_patch(text, policy(on_denied="refuse")).denied) == ["setup.py"]
+    assert list(judge_patch(text + touching("src/x"), policy()).dropped) == ["setup.py"]
 
 
 def test_the_source_of_a_copy_is_judged_but_not_changed():
@@ -281,15 +304,15 @@ def test_the_source_of_a_copy_is_judged_but_not_changed():
 
 def test_links_that_are_left_are_known():
     text = (
-        linking("l", "src/x")
-        + linking("m", "src/y")
-        + ("diff --git a/m b/m\ndeleted file mode 120000\n")
+        linking("d/l", "x")
+        + linking("d/m", "y")
+        + ("diff --git a/d/m b/d/m\ndeleted file mode 120000\n")
     )
-    assert dict(judge_patch(text, policy()).links) == {"l": "src/x"}
+    assert dict(judge_patch(text, policy()).links) == {"d/l": "x"}
 
 
 def test_many_denied_paths_are_cut_in_the_message():
-    judgement = judge_patch(touching(*(f"tests/{n}" for n in range(30))), policy())
+    judgement = judge_patch(touching(*(f"tests/{n}" for n in range(30))), REFUSE)
     assert judgement.message.endswith("and 10 more")
     assert len(judgement.denied) == 30
 
@@ -322,7 +345,7 @@ def test_a_patch_beyond_the_bounds_is_the_candidates():
 
 def test_long_lists_are_cut():
     paths = [f"tests/{number}" for number in range(LISTED_PATHS + 2)]
-    judgement = judge_patch(touching(*paths), policy())
+    judgement = judge_patch(touching(*paths), REFUSE)
     metadata = judgement.metadata()
     assert metadata["denied_candidate_patch_paths"] == paths[:LISTED_PATHS]
     assert metadata["denied_candidate_patch_paths_total"] == LISTED_PATHS + 2
@@ -332,7 +355,278 @@ def test_long_lists_are_cut():
 
 def test_lists_of_long_paths_are_cut_by_their_bytes():
     paths = [f"tests/{number}/" + "ä" * 2000 for number in range(100)]
-    judgement = judge_patch(touching(*paths), policy())
+    judgement = judge_patch(touching(*paths), REFUSE)
     assert len(judgement.metadata()["denied_candidate_patch_paths"]) == 16
     assert len(judgement.message) < 20 * 250
     assert len(judgement.stderr.encode()) < 80_000
+
+
+FIX = touching("lib/num.py")
+ATTACKS = [
+    "zz-1.0.dist-info/entry_points.txt",
+    "src/zz.egg-info/entry_points.txt",
+    "zz.egg-link",
+    "lib/zz.pth",
+    "unittest.pyc",
+    "lib/unittest.pyc",
+    "pluggy.abi3.so",
+    "conftest.py",
+    "CONFTEST.PY",
+    "\uff43onftest.py",
+    "lib/conftest.cpython-311-x86_64-linux-gnu.so",
+    "lib/conftest/__init__.py",
+    "sitecustomize.pyc",
+    "lib/usercustomize/__init__.py",
+    "json/__init__.py",
+    "argparse.py",
+    "src/unittest.py",
+    "src/pytest_cov/__init__.py",
+    "lib/pluggy.py",
+    "venv/lib/python3.11/site-packages/zz.py",
+    "pytest.toml",
+    ".coveragerc",
+    "lib/tox.ini",
+    "setup.cfg",
+    "pyproject.toml",
+    "manage.py",
+    "lib/management/commands/test.py",
+    "lib/testzz.py",
+    "package.json",
+    "lib/package.json",
+    ".npmrc",
+    "node_modules/assert/index.js",
+    "lib/__mocks__/fs.js",
+    "jest.config.cjs",
+    "jest.setup.ts",
+    ".mocharc.yml",
+    "vitest.config.mts",
+    "vite.config.ts",
+    "lib/setupTests.js",
+    "lib/num.spec.tsx",
+    "lib/num-test.mjs",
+    ".cargo/config.toml",
+    "build.rs",
+    "crates/num/build.rs",
+    "target/debug/deps/num.d",
+    "go.work",
+    "lib/zz_test.go",
+    "vendor/github.com/stretchr/testify/assert/assert.go",
+    "GNUmakefile",
+    "lib/rules.mk",
+    "cmake/Tests.cmake",
+    "meson.build",
+    "pom.xml",
+    ".mvn/extensions.xml",
+    "init.gradle.kts",
+    "buildSrc/zz.java",
+    "src/main/java/org/junit/jupiter/api/Assertions.java",
+    "src/main/resources/META-INF/services/org.junit.platform.launcher.TestExecutionListener",
+    "src/main/resources/junit-platform.properties",
+    "phpunit.xml.dist",
+    "vendor/autoload.php",
+    ".rspec",
+    "lib/rspec.rb",
+    "lib/minitest/zz_plugin.rb",
+    "rakelib/zz.rake",
+    "Gemfile",
+    "spec/support/zz.rb",
+    "Directory.Build.targets",
+    "config/test.exs",
+    "t/zz.t",
+    ".env",
+    "testdata/want.golden",
+    "integration_tests/x.py",
+    "spec/new.rb",
+]
+SCRATCH = [
+    "repro.sh",
+    "reproduce.py",
+    "notes.md",
+    "tests/test_half.py",
+    "test_half.py",
+    "lib/test_half.py",
+    "lib/__pycache__/num.cpython-311.pyc",
+    ".pytest_cache/v/cache/lastfailed",
+    "num.o",
+    "debug.log",
+    ".github/workflows/x.yml",
+    "tmp.c",
+]
+SOURCES = [
+    "lib/signs.py",
+    "lib/json.py",
+    "lib/types.py",
+    "lib/new/__init__.py",
+    "src/pkg/json.py",
+    "src/pkg/pytest_plugin.py",
+    "src/_pytest/new.py",
+    "pkg/testing/x.py",
+    "lib/latest.py",
+    "lib/contest.py",
+    "lib/attest.py",
+    "src/build.rs",
+    "src/half.rs",
+    "src/half.ts",
+    "src/specs.ts",
+    "lib/jest/matcher.js",
+    "pkg/half.go",
+    "half.go",
+    "half.c",
+    "src/main/java/org/example/gradle/Half.java",
+    "lib/num/half.rb",
+    "lib/Makefile.py",
+    "src/Half.cs",
+    "docs/guide.md",
+    "vendor/dep/num.c",
+    "app/models.py",
+    "manage/x.py",
+    "lib/venv/x.py",
+    "src/env/half.py",
+]
+
+
+@pytest.mark.parametrize("path", ATTACKS + SCRATCH)
+def test_what_is_no_source_is_dropped_and_named(path):
+    whole = FIX + adding(path, line="int main() {}")
+    judgement = judge_patch(whole, policy())
+    assert judgement.problem is None
+    assert judgement.text == FIX.encode()
+    assert judgement.changed == ("lib/num.py",)
+    metadata = judgement.metadata()
+    assert metadata["patch_dropped_paths"] == [path]
+    assert metadata["patch_dropped_reasons"] == [judgement.dropped[path].value]
+    assert judge_patch(whole, policy(on_denied="refuse")).problem is PatchProblem.POLICY
+    assert judge_patch(whole, policy(sensitive=[path])).text == whole.encode()
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_new_source_stays(path):
+    whole = FIX + adding(path)
+    assert judge_patch(whole, policy()).text == whole.encode()
+    assert judge_patch(whole, policy(on_denied="refuse")).text == whole.encode()
+
+
+@pytest.mark.parametrize("path", ["slugs.py", "README.md", "index.js", "spec/x.rb", "testing/x.py"])
+def test_edits_of_what_is_there_stay(path):
+    assert judge_patch(touching(path), policy()).text == touching(path).encode()
+
+
+MOVES = {
+    "from source to a plug-in": (
+        "diff --git a/lib/a.py b/conftest.py\nrename from lib/a.py\nrename to conftest.py\n",
+        ["conftest.py"],
+    ),
+    "a copy that becomes a plug-in": (
+        "diff --git a/lib/a.py b/lib/conftest.py\ncopy from lib/a.py\ncopy to lib/conftest.py\n",
+        ["lib/conftest.py"],
+    ),
+    "a copy of a test": (
+        "diff --git a/tests/a.py b/lib/a.py\ncopy from tests/a.py\ncopy to lib/a.py\n",
+        [],
+    ),
+    "out of the tests": (
+        "diff --git a/tests/a.py b/lib/a.py\nrename from tests/a.py\nrename to lib/a.py\n",
+        ["tests/a.py"],
+    ),
+    "mode of a runner": (
+        "diff --git a/run.sh b/run.sh\nold mode 100644\nnew mode 100755\n",
+        ["run.sh"],
+    ),
+    "mode of source": ("diff --git a/lib/a b/lib/a\nold mode 100644\nnew mode 100755\n", []),
+    "link of a virtual environment": (
+        linking("env/bin/python", "/usr/bin/python3"),
+        ["env/bin/python"],
+    ),
+    "link into the tests": (linking("lib/l", "../tests/x"), ["lib/l"]),
+    "link out of its folder": (linking("lib/l", ".."), ["lib/l"]),
+    "a link named as a plug-in": (linking("lib/conftest.py", "num.py"), ["lib/conftest.py"]),
+    "a link in the place of a folder": (linking("tests", "lib"), ["tests"]),
+    "commit of a submodule": (
+        (
+            "diff --git a/sub b/sub\nindex 1111111..2222222 160000\n--- a/sub\n+++ b/sub\n"
+            "@@ -1 +1 @@\n-Subproject commit 1\n+Subproject commit 2\n"
+        ),
+        ["sub"],
+    ),
+    "octal name": (
+        'diff --git "a/\\143onftest.py" "b/\\143onftest.py"\nnew file mode 100644\n',
+        ["conftest.py"],
+    ),
+    "binary": (
+        (
+            "diff --git a/lib/zz.so b/lib/zz.so\nnew file mode 100644\nindex 0000000..1111111\n"
+            "GIT binary patch\nliteral 1\nIcmZPo000310RR91\n\nliteral 0\nHcmV?d00001\n\n"
+        ),
+        ["lib/zz.so"],
+    ),
+    "deleted test": (deleting("tests/test_a.py"), ["tests/test_a.py"]),
+    "deleted settings": (deleting("pytest.ini"), ["pytest.ini"]),
+    "a root module moved": (deleting("a.py") + adding("b.py"), []),
+    "a root module renamed": ("diff --git a/a.py b/b.py\nrename from a.py\nrename to b.py\n", []),
+    "a root module remade": (deleting("a.py") + linking("l.py", "/x"), ["l.py"]),
+    "settings deleted, script new": (deleting("setup.py") + adding("b.py"), ["setup.py", "b.py"]),
+    "without the word new": (
+        "diff --git a/zz.py b/zz.py\n--- /dev/null\n+++ b/zz.py\n@@ -0,0 +1 @@\n+x\n",
+        ["zz.py"],
+    ),
+    "a program in the root": (adding("repro.go", line="func main() {}"), ["repro.go"]),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_every_form_of_a_change_is_judged(name):
+    text, want = MOVES[name]
+    judgement = judge_patch(FIX + text, policy())
+    assert judgement.problem is None
+    assert list(judgement.dropped) == want
+    assert judgement.text.startswith(FIX.encode())
+
+
+def test_files_that_the_rows_tests_bring_are_theirs():
+    text = (
+        FIX + touching("checks/half.py") + adding("checks/json.py", "backend/zz.py", "checks/x.py")
+    )
+    judgement = judge_patch(text, policy(tests=["checks/half.py"], workdir="backend"))
+    assert list(judgement.dropped) == ["checks/half.py", "checks/json.py", "backend/zz.py"]
+
+
+def test_a_list_of_paths_refuses_what_is_outside_and_drops_what_is_no_source():
+    strict = policy(allow=["lib"])
+    assert judge_patch(FIX + adding("repro.py"), strict).problem is PatchProblem.POLICY
+    judgement = judge_patch(FIX + adding("lib/test_half.py", "lib/zz.so"), strict)
+    assert judgement.text == FIX.encode()
+    lenient = judge_patch(FIX + adding("repro.py"), policy(allow=["lib"], on_denied="drop"))
+    assert list(lenient.dropped) == ["repro.py"]
+    listed = FIX + adding("signs.py")
+    assert judge_patch(listed, policy(allow=["lib", "signs.py"])).text == listed.encode()
+
+
+def test_a_patch_of_which_all_is_dropped_is_empty():
+    judgement = judge_patch(adding("conftest.py", "repro.py"), policy())
+    assert judgement.problem is PatchProblem.EMPTY_FILTERED
+    assert judgement.message == (
+        "the candidate patch has nothing that is applied, only 'conftest.py' (a tool loads or obeys"
+        " it without being asked), 'repro.py' (it is new in the root or beside the tests)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("patches", "gold", "want"),
+    [
+        ([touching("checks/a.py")], None, {"checks/a.py"}),
+        ([touching("checks/a.py", "lib/num.py")], FIX, {"checks/a.py"}),
+        ([touching("src/lib.rs") + adding("src/a.rs")], None, {"src/a.rs"}),
+        (["--- a/checks/a.py\n+++ b/checks/a.py\n@@ -1 +1 @@\n"], None, {"checks/a.py"}),
+        ([], None, set()),
+    ],
+)
+def test_paths_of_the_rows_tests(patches, gold, want):
+    assert paths_of_tests(patches, gold) == want
+
+
+def test_hostile_names_take_no_time():
+    names = ["." * 4000, "_test" * 800, "a/" * 2000 + "x", "test-" + ".s" * 2000]
+    started = time.process_time()
+    for name in names * 60:
+        policy().decide(name)
+    assert time.process_time() - started < 2

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from securebench.client.inspection.launch_details import attempt_lines, dropped_lines
 from securebench.controller.volume.journal import encode_all, first_link
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.launch_waits import MAX_WAITS_BYTES
@@ -159,6 +160,28 @@ def test_a_launch_that_has_ended_waits_for_nothing(root: Path) -> None:
     tell_waits(root, of_pods(HARNESS, VERIFIER), BEGUN, PRODUCED, CHECKED, VERIFIED)
     (attempt,) = map(json.loads, call(root, "get-launches", UID).stdout.splitlines())
     assert [said_wait(each) for each in attempt["launches"]] == [(None, None, False)] * 2
+
+
+def test_what_of_a_patch_was_not_applied(root: Path) -> None:
+    active(root, BEGUN, PRODUCED, CHECKED, VERIFIED, FINISHED)
+    paths = [f"conftest{number}.py" for number in range(30)]
+    metadata = {
+        "patch_dropped_paths": paths,
+        "patch_dropped_reasons": ["a tool loads it"] * 30,
+        "patch_dropped_paths_total": 40,
+    }
+    folder = root / "runs" / UID / "tasks/0/attempts/1"
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"task_id": "a", "passed": False, "verifier_metadata": metadata})
+    (folder / "record.json").write_text(text)
+
+    (attempt,) = map(json.loads, call(root, "get-launches", UID).stdout.splitlines())
+
+    assert attempt["dropped"] == [f"{path}: a tool loads it" for path in paths[:20]]
+    lines = list(dropped_lines(attempt))
+    assert lines[0] == "  not applied: conftest0.py: a tool loads it"
+    assert lines[20:] == ["  not applied: 20 more paths"]
+    assert lines == list(attempt_lines(attempt, {}, 0.0))[1:22]
 
 
 def test_the_tasks_of_the_frozen_pack(root: Path) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from securebench.core.digests import content_digest
 from securebench.protocol.extraction import Extraction
 from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.model import TaskLimits
@@ -53,11 +54,32 @@ def test_a_passed_patch():
         "candidate_patch_paths": ["src/x", "docs/x"],
         "stripped_candidate_patch_paths": ["docs/x"],
         "applied_candidate_patch_paths": ["src/x"],
+        "applied_candidate_patch_sha256": content_digest(GOOD.encode()),
         "actual_candidate_patch_paths": ["src/x"],
         "candidate_allow_paths_configured": True,
         "containment_profile": "shared_runtime",
         "hidden_test_runtime_secrecy": False,
     }
+
+
+DROPPING = replace(TASK, check=replace(TASK.check, patch=replace(TASK.check.patch, policy={})))
+SCRATCH = "".join(
+    f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n"
+    "@@ -0,0 +1 @@\n+x\n"
+    for path in ("zz-1.0.dist-info/entry_points.txt", "repro.sh")
+)
+
+
+def test_what_was_dropped_is_in_the_record():
+    finish = Finish(KEY, Outcome.SCORED, passed=True)
+    checked = verification(command=REPORT)
+    record = record_of(GOOD + SCRATCH, finish, checked=checked, task=DROPPING)
+    assert record["candidate_patch"] == GOOD + SCRATCH
+    metadata = record["verifier_metadata"]
+    assert metadata["patch_dropped_paths"] == ["zz-1.0.dist-info/entry_points.txt", "repro.sh"]
+    assert metadata["patch_dropped_reasons"] == ["a tool loads or obeys it without being asked"] * 2
+    assert metadata["applied_candidate_patch_paths"] == ["src/x"]
+    assert metadata["applied_candidate_patch_sha256"] == content_digest(GOOD.encode())
 
 
 def test_a_denied_patch_has_no_pod():
