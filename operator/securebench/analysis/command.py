@@ -27,6 +27,7 @@ from securebench.analysis.comparison import (
 )
 from securebench.analysis.export import ExportFormat, as_csv, as_openmetrics, write_parquet
 from securebench.analysis.results import ResultSet, read_results
+from securebench.client.handed_files import means_folder
 from securebench.client.inspection.results import fetch_results
 from securebench.client.output import print_line, print_note, print_notices, print_table
 from securebench.client.output_formats import OutputForm, print_objects
@@ -169,15 +170,13 @@ def loaded_runs(
         found = []
         for number, run in enumerate(runs):
             folder, uid = Path(run), ""
-            if _is_folder(run):
+            if means_folder(run):
                 print_note(f"{run}: the folder {shown_path(folder)}")
             else:
-                print_note(f"{run}: no folder with records, so the run of this name in the cluster")
                 folder = Path(scratch, str(number))
                 uid = _fetch(run, folder, target)
             results = replace(read_results(folder, run.rstrip("/"), table), uid=uid)
-            if results.damaged:
-                print_notices([f"{run}: {results.damaged} damaged lines of {CANDIDATES} left out"])
+            print_notices(f"{run}: {each}" for each in results.flaws.sentences(CANDIDATES))
             found.append(results)
         yield found
 
@@ -256,11 +255,6 @@ _MLFLOW_ENVIRONMENT: Final = {
 }
 """Read by the library; what the user has set stays. By default it reports its use to its vendor,
 and tries for minutes where no server answers."""
-
-
-def _is_folder(run: str) -> bool:
-    """Whether a name means a folder: it is written as a path, or has records in it."""
-    return "/" in run or run in {".", ".."} or Path(run, CANDIDATES).is_file()
 
 
 def _fetch(run: str, folder: Path, target: ClusterTarget) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -31,6 +32,13 @@ FORMULA_STARTS: Final = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001 - spread
 
 Source: OWASP, CSV Injection.
 """
+
+_SEPARATOR_BEFORE_FORMULA: Final = re.compile(
+    rf"""([;,\t|\r\n]["' ]*)(?=[{re.escape("".join(FORMULA_STARTS).strip())}])"""
+)
+"""What a reader that splits at another separator, and takes no heed of quotes, takes for the
+beginning of a cell, where that would be a formula. Spreadsheets of many countries split at a
+semicolon."""
 
 
 class ExportFormat(StrEnum):
@@ -94,7 +102,7 @@ def cell_text(cell: Cell) -> str:
         return "true" if cell else "false"
     if not isinstance(cell, str):
         return str(cell)
-    shown = visible(cell)
+    shown = _SEPARATOR_BEFORE_FORMULA.sub(r"\1'", visible(cell))
     return f"'{shown}" if cell.lstrip(" ").startswith(FORMULA_STARTS) else shown
 
 

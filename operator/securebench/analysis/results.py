@@ -7,15 +7,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from securebench.client.handed_files import handed_content, handed_lines
 from securebench.client.session.run_cost import summary_prices
 from securebench.client.submit.prices import Prices
+from securebench.client.volume.record_mirror import read_records
 from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import as_number, object_at, object_in, text_at
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.comparable import DecisiveDigests, decisive_digests
 from securebench.run.records.failures import failure
-from securebench.run.records.reading import Record, parse_record, record_key
+from securebench.run.records.reading import Record, RecordFlaws, parse_record, record_key
 from securebench.run.records.record_line import SIDES
 from securebench.run.records.record_use import record_use
 from securebench.stats.cost import Cost, Tokens, Use, cost
@@ -103,7 +105,7 @@ class ResultSet:
     Attributes:
         name: How the user called it.
         path: Its ``candidates.jsonl``.
-        damaged: Lines that are no records.
+        flaws: What is wrong with the lines of its records.
         has_ended: Whether its folder has a summary, which is written at the end of a run.
         prices: Prices of models, for the cost.
         launches: Attempts with their launches, as far as the folder has them.
@@ -118,7 +120,7 @@ class ResultSet:
     benchmark_id: str
     entries: tuple[Entry, ...]
     provenance: Provenance
-    damaged: int
+    flaws: RecordFlaws
     has_ended: bool
     prices: Prices
     launches: tuple[Fields, ...]
@@ -165,16 +167,13 @@ def read_results(folder: Path, name: str, prices: Prices | None = None) -> Resul
         InvalidInputError: It has no record.
     """
     path = folder / CANDIDATES
-    entries, damaged = [], 0
+    entries, flaws = [], RecordFlaws()
     digests: dict[str, Counter[str]] = defaultdict(Counter)
     labels: dict[str, Counter[str]] = defaultdict(Counter)
     agents: dict[str, Counter[str]] = defaultdict(Counter)
     decisive: set[DecisiveDigests] = set()
     first: Record = {}
-    for record in _lines(path):
-        if record is None:
-            damaged += 1
-            continue
+    for record in _records(path, flaws):
         first = first or record
         entries.append(_entry(record))
         decisive.add(decisive_digests(record))
@@ -191,7 +190,7 @@ def read_results(folder: Path, name: str, prices: Prices | None = None) -> Resul
         benchmark_id=text_at(first, "benchmark_id"),
         entries=tuple(entries),
         provenance=Provenance(digests, frozenset(decisive), labels, agents),
-        damaged=damaged,
+        flaws=flaws,
         has_ended=(folder / SUMMARY).exists(),
         prices={**summary_prices(summary), **(prices or {})},
         launches=_launches(folder / LAUNCHES),
@@ -206,22 +205,21 @@ def _counts(summary: Fields, key: str) -> dict[str, int]:
 
 def _summary(path: Path) -> Fields:
     try:
-        return decode_object(path.read_bytes())
+        return decode_object(handed_content(path))
     except (FileNotFoundError, ValueError):
         return {}
 
 
 def _launches(path: Path) -> tuple[Fields, ...]:
-    if not path.exists():
-        return ()
-    with path.open("rb") as lines:
-        return tuple(found for line in lines if (found := parse_record(line)) is not None)
-
-
-def _lines(path: Path) -> Iterator[Record | None]:
     try:
-        with path.open("rb") as source:
-            yield from map(parse_record, source)
+        return tuple(found for line in handed_lines(path) if (found := parse_record(line)))
+    except FileNotFoundError:
+        return ()
+
+
+def _records(path: Path, flaws: RecordFlaws) -> Iterator[Record]:
+    try:
+        yield from read_records(path, flaws)
     except (FileNotFoundError, NotADirectoryError):
         raise InvalidInputError(
             f"{path} does not exist: securebench results RUN fetches the records of a run"

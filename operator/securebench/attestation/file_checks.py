@@ -18,6 +18,7 @@ from securebench.attestation.statement import (
     differing,
     summary_fields,
 )
+from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at, text_at
 from securebench.protocol.journal_lines import first_link, whole_line
 from securebench.protocol.messages import decode_object
@@ -82,11 +83,9 @@ def read_files(files: RunFiles, uid: str) -> FileFacts:
     ]
     facts.attempts = list(_attempts(files, facts))
     facts.course = _course(files, facts, facts.uid or uid)
-    starts = files.lines(STARTS)
-    if starts is not None:
-        data = b"".join(starts)
-        facts.digests[STARTS] = hashlib.sha256(data).hexdigest()
-        facts.starts = read_starts(data)
+    starts = b"".join(_read(files, STARTS, facts))
+    if STARTS in facts.digests:
+        facts.starts = read_starts(starts)
     return facts
 
 
@@ -168,14 +167,21 @@ def _course_findings(facts: FileFacts) -> Iterator[Mismatch]:
 
 
 def _read(files: RunFiles, name: str, facts: FileFacts) -> Iterator[bytes]:
-    """Yield the lines of a file, and note its digest; nothing of one that is missing."""
-    lines = files.lines(name)
-    if lines is None:
-        return
+    """Yield the lines of a file, and note its digest; nothing of one that is missing.
+
+    What cannot be read becomes a finding.
+    """
     digest = hashlib.sha256()
-    for line in lines:
-        digest.update(line)
-        yield line
+    try:
+        lines = files.lines(name)
+        if lines is None:
+            return
+        for line in lines:
+            digest.update(line)
+            yield line
+    except InvalidInputError as error:
+        facts.faults.append(Mismatch(name, "", str(error)))
+        return
     facts.digests[name] = digest.hexdigest()
 
 

@@ -48,7 +48,11 @@ class RunFiles(Protocol):
     """The files of a run, wherever they lie."""
 
     def lines(self, name: str) -> Iterable[bytes] | None:
-        """Return the lines of a file with their newlines, or None where there is no such file."""
+        """Return the lines of a file with their newlines, or None where there is no such file.
+
+        Raises:
+            InvalidInputError: Also while they are read: it is no such file.
+        """
         ...
 
 

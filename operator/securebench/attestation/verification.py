@@ -13,6 +13,7 @@ from securebench.attestation.file_checks import FileFacts, file_findings, read_f
 from securebench.attestation.findings import CheckedRun, Mismatch, RunFiles
 from securebench.attestation.start_checks import start_findings, start_notes
 from securebench.attestation.statement import PREDICATE_TYPE, STATEMENT_TYPE, subjects
+from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at, text_at
 from securebench.protocol.volume import JOURNAL, STARTS, STATEMENT
 
@@ -48,13 +49,16 @@ def verify_run(files: RunFiles, trust: Trust) -> CheckedRun:
         files: Files of the run, as ``securebench verify --output-dir`` leaves them.
         trust: What the check may rely on.
     """
-    content = files.lines(STATEMENT)
-    if content is None:
-        problem = "is missing: the run has not ended, or is older than statements"
-        return CheckedRun((Mismatch(STATEMENT, "", problem),), (), {})
     try:
+        content = files.lines(STATEMENT)
+        if content is None:
+            problem = (
+                "is missing: the run has not ended, or the folder has its records alone;"
+                " securebench verify RUN --output-dir FOLDER fetches all files"
+            )
+            return CheckedRun((Mismatch(STATEMENT, "", problem),), (), {})
         opened = open_envelope(b"".join(content), trust.keys)
-    except ValueError as error:
+    except (ValueError, InvalidInputError) as error:
         return CheckedRun((Mismatch(STATEMENT, "", str(error)),), (), {})
     predicate = object_at(opened.statement, "predicate")
     facts = read_files(files, _uid(predicate))

@@ -101,7 +101,7 @@ async def run_trial(
 
 
 def _read_records(path: Path) -> tuple[Record, ...]:
-    return tuple(decode_object(line) for line in path.read_bytes().splitlines())
+    return tuple(map(decode_object, filter(None, path.read_bytes().split(b"\n"))))
 
 
 def _trial_config(pack: Path, kind: TrialKind, output: Path, limit: int | None) -> TesterConfig:

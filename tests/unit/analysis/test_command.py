@@ -179,7 +179,7 @@ def test_a_name_that_is_no_folder_is_a_run_of_the_cluster(monkeypatch, tmp_path,
     (tmp_path / "nightly").mkdir()
     monkeypatch.setattr(command, "fetch_results", fetch)
     assert write_report(["nightly"], tmp_path / "out.html", TARGET) == 0
-    assert "nightly: no folder with records" in capsys.readouterr().err
+    assert "the run of this name in the cluster; the folder is ./nightly" in capsys.readouterr().err
     assert "has not ended" not in (tmp_path / "out.html").read_text()
     assert "<h1>nightly</h1>" in (tmp_path / "out.html").read_text()
     with command.loaded_runs(["nightly"], TARGET) as (results,):

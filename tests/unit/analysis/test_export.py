@@ -65,7 +65,17 @@ def test_a_formula_gets_an_apostrophe(text):
     assert cell_text(text).startswith("'")
 
 
-@pytest.mark.parametrize("cell", ["a=1", "1-2", "", 0, 1.5, None])
+SEPARATORS = [";", "\t", ",", "|", "\n", '";', "; ", ';"', "\t "]
+
+
+@pytest.mark.parametrize("separator", SEPARATORS)
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\uff1d"])
+def test_no_reader_finds_a_formula_behind_its_separator(separator, start):
+    text = cell_text(f"the answer was x{separator}{start}A1")
+    assert f"'{start}A1" in text
+
+
+@pytest.mark.parametrize("cell", ["a=1", "1-2", "a; b", "x;1=2", "", 0, 1.5, None])
 def test_other_cells_stay(cell):
     assert cell_text(cell) == ("" if cell is None else str(cell))
 

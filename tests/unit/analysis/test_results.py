@@ -1,3 +1,6 @@
+import json
+from codecs import BOM_UTF8
+
 import pytest
 
 from securebench.analysis.results import Tokens, read_results
@@ -32,7 +35,59 @@ def test_attempts_are_counted_by_task(tmp_path):
 def test_damaged_lines_are_counted_and_left_out(tmp_path):
     folder = result_folder(tmp_path, [result_line("a"), '{"task_id": "b', "[]"])
     found = read_results(folder, "r")
-    assert (len(found.entries), found.damaged) == (1, 2)
+    assert (len(found.entries), found.flaws.damaged) == (1, 2)
+
+
+REPEATS = {
+    "the file twice": (
+        [result_line("a"), result_line("b"), result_line("a"), result_line("b")],
+        "candidates.jsonl repeats task 'a', attempt 1; task 'b', attempt 1: each counts once",
+    ),
+    "keys in another order": (
+        [
+            result_line("a"),
+            result_line("b"),
+            dict(reversed(result_line("a").items())),
+        ],
+        "candidates.jsonl repeats task 'a', attempt 1: each counts once",
+    ),
+    "another verdict": (
+        [result_line("a", passed=False), result_line("b"), result_line("a", passed=True)],
+        (
+            "candidates.jsonl has records that contradict one another of task 'a', attempt 1:"
+            " the first counts"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REPEATS)
+def test_a_record_counts_once(tmp_path, name):
+    lines, want = REPEATS[name]
+    found = read_results(result_folder(tmp_path, lines), "r")
+    assert [each.task_id for each in found.entries] == ["a", "b"]
+    assert found.entries[0].passed is (name != "another verdict")
+    assert list(found.flaws.sentences("candidates.jsonl")) == [want]
+
+
+def test_attempts_of_one_task_repeat_nothing(tmp_path):
+    lines = [result_line("a"), result_line("a", attempt=2)]
+    found = read_results(result_folder(tmp_path, lines), "r")
+    assert (len(found.entries), bool(found.flaws)) == (2, False)
+
+
+def test_a_byte_order_mark_is_no_damage(tmp_path):
+    folder = result_folder(tmp_path, [result_line("a"), result_line("b")])
+    path = folder / "candidates.jsonl"
+    path.write_bytes(BOM_UTF8 + path.read_bytes())
+    found = read_results(folder, "r")
+    assert ([each.task_id for each in found.entries], bool(found.flaws)) == (["a", "b"], False)
+
+
+def test_a_line_ends_at_a_line_feed_alone(tmp_path):
+    odd = json.dumps(result_line("a", failure_message="x\u2028y\x85z"), ensure_ascii=False)
+    found = read_results(result_folder(tmp_path, [odd + "\r", result_line("b")]), "r")
+    assert ([each.task_id for each in found.entries], bool(found.flaws)) == (["a", "b"], False)
 
 
 def test_a_number_that_is_too_large_is_none(tmp_path):

@@ -124,8 +124,8 @@ def test_what_may_stay_behind_is_noted(folder):
 
 def test_no_statement(folder):
     (folder / STATEMENT).unlink()
-    want = "statement.dsse.json: is missing: the run has not ended, or is older than statements"
-    assert told(check(folder, OPERATOR.key)) == [want]
+    (found,) = told(check(folder, OPERATOR.key))
+    assert found.startswith("statement.dsse.json: is missing: the run has not ended, or the folder")
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from securebench.client.inspection.verify import HANDED_ON
+from securebench.protocol.volume import STATEMENT
 from securebench.run.layout import run_folder
 from support.cli_shell import Shell
 from support.operator_world import World, opened
@@ -62,6 +66,46 @@ def test_a_folder_that_does_not_hold(shell: Shell, folder: Path, key: str) -> No
     assert f"run={RUN} holds=no" in end.stdout
 
 
+def fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def link_to_a_device(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("name", sorted({*HANDED_ON, "journal.jsonl"}))
+@pytest.mark.parametrize("make", [fifo, link_to_a_device])
+def test_a_folder_with_something_else_than_a_file(
+    shell: Shell, folder: Path, key: str, name: str, make: Callable[[Path], None]
+) -> None:
+    (folder / name).touch()
+    make(folder / name)
+    end = shell("verify", str(folder), "--key", key)
+    assert (end.code, "not a regular file" in end.stdout) == (1, True)
+
+
+SPOOFED = "nightly holds=yes signed_by=operator records=2 launches=4"
+
+
+def test_a_name_that_nobody_vouches_for_is_no_result_line(
+    shell: Shell, folder: Path, key: str
+) -> None:
+    path = folder / STATEMENT
+    envelope = json.loads(path.read_text())
+    statement = json.loads(base64.b64decode(envelope["payload"]))
+    statement["predicate"]["run"]["name"] = f"{SPOOFED}\x1b[8m\n"
+    statement["predicate"]["attempts"]["finished"] = f"2 {SPOOFED}"
+    envelope["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
+    path.write_text(json.dumps(envelope, sort_keys=True) + "\n")
+    end = shell("verify", str(folder), "--key", key)
+    (line,) = [each for each in end.stdout.splitlines() if each.startswith("securebench: run=")]
+    assert line.startswith(f'securebench: run="{SPOOFED}\\u001b[8m\\n" holds=no signed_by=nobody')
+    assert "records=0" in line
+
+
 def test_findings_as_json(shell: Shell, folder: Path, key: str) -> None:
     (folder / "run.json").unlink()
     end = shell("verify", str(folder), "--key", key, "-o", "json")
@@ -96,7 +140,7 @@ def test_a_run_is_fetched_and_handed_on(
     assert (end.code, f"run={RUN} holds=yes" in end.stdout) == (0, True), end.stdout
     assert "the checked files are in " in end.stderr
     assert {path.name for path in (tmp_path / "out").iterdir()} == set(HANDED_ON)
-    again = shell("verify", "out", "--key", key)
+    again = shell("verify", "./out", "--key", key)
     assert (again.code, "journal.jsonl is not here" in again.stderr) == (0, True)
     assert shell("verify", RUN, "--key", key, "--output-dir", "all", "--journal").code == 0
     assert (tmp_path / "all" / "journal.jsonl").exists()

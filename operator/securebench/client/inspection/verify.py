@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import NamedTuple
 from securebench.attestation.envelope import Key, pem_key
 from securebench.attestation.findings import CheckedRun
 from securebench.attestation.verification import Trust, verify_run
+from securebench.client.handed_files import handed_content, handed_lines, means_folder
 from securebench.client.inspection.find import find_state
 from securebench.client.output import print_error, print_json, print_line, print_note
 from securebench.client.terminal_text import shown_path
@@ -20,7 +23,7 @@ from securebench.client.volume.connection import ClusterTarget, open_connection
 from securebench.client.volume.output_folder import make_output_folder
 from securebench.client.volume.record_mirror import RecordMirror
 from securebench.core.errors import ConfigError
-from securebench.core.json_values import object_at, text_at
+from securebench.core.json_values import as_number, object_at, text_at
 from securebench.protocol.volume import (
     ATTEMPT_LIST,
     CANDIDATES,
@@ -33,6 +36,11 @@ from securebench.protocol.volume import (
 
 HANDED_ON = (STATEMENT, CANDIDATES, SUMMARY, RUN, ATTEMPT_LIST, STARTS)
 """Files that may be handed on; the journal may quote hidden values."""
+
+_BY_LINE = frozenset({CANDIDATES, ATTEMPT_LIST, JOURNAL})
+"""Files of any length, which are never in memory as a whole."""
+
+_PLAIN_NAME = re.compile(r"[-.0-9A-Za-z]{1,253}")
 
 
 class VerifyOptions(NamedTuple):
@@ -66,7 +74,9 @@ class FolderFiles:
     def lines(self, name: str) -> Iterator[bytes] | None:
         """Return the lines of a file with their newlines, or None where there is no such file."""
         path = self._folder / name
-        return _lines(path) if path.exists() else None
+        if not path.is_symlink() and not path.exists():
+            return None
+        return handed_lines(path) if name in _BY_LINE else iter([handed_content(path)])
 
 
 def verify(subject: str, options: VerifyOptions, target: ClusterTarget) -> int:
@@ -86,7 +96,7 @@ def verify(subject: str, options: VerifyOptions, target: ClusterTarget) -> int:
             " public key with --key, or --unsigned to check the files against each other only"
         )
     trust = Trust(tuple(map(_key, options.keys)), is_signature_needed=not options.is_unsigned)
-    if Path(subject).is_dir():
+    if means_folder(subject):
         return _tell(Path(subject), trust, options)
     with TemporaryDirectory(prefix="securebench-") as folder:
         return asyncio.run(_verify_run(subject, Path(folder), trust, (options, target)))
@@ -131,10 +141,12 @@ def _tell(folder: Path, trust: Trust, options: VerifyOptions) -> int:
 
 def _line(report: CheckedRun, seconds: float) -> str:
     run, attempts = object_at(report.predicate, "run"), object_at(report.predicate, "attempts")
+    name, holds = _quoted(text_at(run, "name") or "unknown"), "no" if report.findings else "yes"
+    finished, launches = (as_number(attempts.get(key)) or 0 for key in ("finished", "launches"))
     return (
-        f"run={text_at(run, 'name') or 'unknown'} holds={'no' if report.findings else 'yes'}"
+        f"run={name} holds={holds}"
         f" signed_by={','.join(each[:12] for each in report.signed_by) or 'nobody'}"
-        f" records={attempts.get('finished', 0)} launches={attempts.get('launches', 0)}"
+        f" records={finished:.0f} launches={launches:.0f}"
         f" seconds={seconds:.2f}"
     )
 
@@ -157,6 +169,6 @@ def _key(path: Path) -> Key:
         raise ConfigError(f"{shown_path(path)} {error.reason}") from None
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        yield from file
+def _quoted(name: str) -> str:
+    """Return a name that nobody has vouched for, so that it cannot be read as further fields."""
+    return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name)

@@ -378,7 +378,7 @@ def _whole(reply: _Reply, what: str) -> bytes:
 
 
 def _attempts(reply: _Reply, what: str) -> tuple[Mapping[str, object], ...]:
-    return tuple(map(decode_object, _whole(reply, what).decode().splitlines()))
+    return tuple(map(decode_object, filter(None, _whole(reply, what).split(b"\n"))))
 
 
 def _number(answer: Mapping[str, object], key: str) -> int:

@@ -14,10 +14,17 @@ from pathlib import Path
 from typing import IO
 
 from securebench.benchmark.files.bundle import CHUNK_BYTES, require_digest
+from securebench.client.handed_files import handed_lines
 from securebench.client.volume.link import OperatorLink
 from securebench.protocol.exec_calls import PrefixMark
 from securebench.protocol.volume import CANDIDATES
-from securebench.run.records.reading import Record, RecordKey, parse_record, record_key
+from securebench.run.records.reading import (
+    Record,
+    RecordFlaws,
+    RecordKey,
+    distinct_records,
+    record_key,
+)
 
 _LINES_BACK = (0, 4, 16, 64, 256, 1024)
 """Ends of the offered prefixes, in lines from the end; parallelism bounds how far records move."""
@@ -111,13 +118,18 @@ class RecordMirror:
                 yield record
 
 
-def read_records(path: Path) -> Iterator[Record]:
-    """Yield the valid records of a file, in file order."""
-    with path.open("rb") as source:
-        for line in source:
-            record = parse_record(line)
-            if record is not None:
-                yield record
+def read_records(path: Path, flaws: RecordFlaws | None = None) -> Iterator[Record]:
+    """Yield the first valid record of each attempt in a file, in file order.
+
+    Args:
+        path: The file, which somebody may have handed over.
+        flaws: Gets what is wrong with it.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        InvalidInputError: It is no file of records.
+    """
+    return distinct_records(handed_lines(path), RecordFlaws() if flaws is None else flaws)
 
 
 def line_marks(path: Path) -> tuple[PrefixMark, ...]:

@@ -84,7 +84,7 @@ def agent_lines(
             from it.
     """
     reader, before = OutputReader(agent), reported or Counter[str]()
-    for line in stdout.splitlines():
+    for line in filter(None, stdout.split("\n")):
         rendered = list(reader.lines(line))
         if line in before:
             before.subtract([line])

@@ -61,7 +61,7 @@ class AgentOutputReporter:
 
     def _live(self, agent: AgentCli, task: str, launch: object, text: str) -> Iterator[TraceLine]:
         reader = self._readers.setdefault(launch, OutputReader(agent))
-        for line in filter(is_event, text.splitlines()):
+        for line in filter(is_event, text.split("\n")):
             self._reported[task][line] += 1
             yield from reader.lines(line)
 

@@ -80,8 +80,8 @@ class RunIndex:
         if not self._path.exists():
             return []
         try:
-            lines = self._path.read_text(encoding="utf-8").splitlines()
-            return [index_entry(decode_object(line)) for line in lines]
+            lines = self._path.read_bytes().split(b"\n")
+            return [index_entry(decode_object(line)) for line in lines if line]
         except (ValueError, TypeError):
             place = f"{self._path.parent.name}/{self._path.name}"
             raise StorageError(f"{place} on the results volume is damaged") from None

@@ -10,7 +10,7 @@ from securebench.core.json_values import object_at, text_at
 from securebench.run.api.outcomes import Outcome
 from securebench.run.records.comparable import DecisiveDigests, decisive_digests
 from securebench.run.records.looks import AttemptVerdicts
-from securebench.run.records.reading import Record, record_key
+from securebench.run.records.reading import Record, RecordFlaws, first_of_each, record_key
 from securebench.run.records.record_use import record_use
 from securebench.stats.cost import Use
 from securebench.stats.verdicts import TaskVerdicts
@@ -77,9 +77,8 @@ def read_results(name: str, records: Iterable[Record | None]) -> CellResults | s
     decisive: set[DecisiveDigests] = set()
     uses: list[Use] = []
     attempts = lost = 0
-    for record in records:
-        if record is None:
-            return f"{name} has a damaged record"
+    flaws = RecordFlaws()
+    for record in first_of_each(records, flaws):
         task, number = record_key(record)
         known, passed = tasks.get(task, TaskVerdicts(0, 0)), record.get("passed")
         has_verdict = isinstance(passed, bool)
@@ -90,6 +89,8 @@ def read_results(name: str, records: Iterable[Record | None]) -> CellResults | s
         attempts, lost = attempts + 1, lost + (record.get("outcome") in _LOST)
         decisive.add(decisive_digests(record))
         uses += [use] if (use := record_use(record)) is not None else []
+    if flaws:
+        return "; ".join(flaws.sentences(name))
     if not attempts:
         return f"{name} has no record"
     return CellResults(
