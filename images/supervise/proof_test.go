@@ -31,7 +31,9 @@ func TestProofOfCompletion(t *testing.T) {
 		"killed":                    {"kill -9 $$", 1, false},
 		"guessed":                   {"head -c 32 /dev/zero >&4", 1, false},
 		"a part":                    {"head -c 31 <&3 >&4", 1, false},
-		"more than the secret":      {"cat <&3 >&4; printf x >&4", 1, false},
+		"a word behind it":          {"cat <&3 >&4; printf values >&4", 0, true},
+		"no word behind it":         {"cat <&3 >&4; printf ' X' >&4", 1, false},
+		"a long word behind it":     {"cat <&3 >&4; printf abcdefghijklmnopq >&4", 1, false},
 		"twice":                     {"cat <&3 > s; cat s s >&4", 1, false},
 		"much":                      {"head -c 200000 /dev/zero >&4 & sleep 0.2", 1, false},
 		"the time limit":            {"cat <&3 >&4; sleep 60", 124, true},
@@ -52,6 +54,23 @@ func TestProofOfCompletion(t *testing.T) {
 				t.Errorf("stderr %q, %+v", f.read("output/stderr"), got.message)
 			}
 		})
+	}
+}
+
+func TestWhatTheVerdictRestsOn(t *testing.T) {
+	for script, want := range map[string]string{
+		"cat <&3 >&4; printf values >&4":          "values",
+		"cat <&3 >&4; printf objects >&4; exit 1": "objects",
+		"cat <&3 >&4":       "",
+		"printf values >&4": "",
+	} {
+		f := newFixture(t)
+		one := proving(script)
+		one["workdir"] = f.path("workspace")
+		f.spec["verdict"] = true
+		if got := f.phases(one).run().message.Grading; got != want {
+			t.Errorf("%s: %q", script, got)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from securebench.agents.allowed_domains import normalize_domains
 from securebench.agents.providers.endpoint import ProviderEndpoint, read_endpoint
+from securebench.benchmark.families.counted_commands import SHELL
 from securebench.benchmark.pack.lane_plan import TASK_FILE
 from securebench.benchmark.pack.paths import PathError, author_path
 from securebench.benchmark.reading.shape import Shape
@@ -26,7 +27,6 @@ from securebench.protocol.extraction import ExtractionMode
 
 NOP: Final = "nop"
 ORACLE: Final = "oracle"
-SHELL = ("sh", "-lc")
 LATEST: Final = "latest"
 """Alias for a CLI version that the administrator chooses."""
 EXTRACTIONS: Final = (ExtractionMode.STDOUT, ExtractionMode.GIT_DIFF)

@@ -138,10 +138,14 @@ def provenance_sentence(provenance: Provenance) -> str:
 
     Source: the labels of a record (records.md).
     """
-    return (
+    conditions = (
         f"Isolation was {_either(provenance, 'isolation', _ISOLATION)}; agents had"
-        f" {_either(provenance, 'network', _NETWORK)}; answers were graded"
-        f" {_either(provenance, 'grading', _GRADING)}."
+        f" {_either(provenance, 'network', _NETWORK)}"
+    )
+    if not provenance.labels.get("grading"):
+        return f"{conditions}."
+    return (
+        f"{conditions}; verdicts rest on {_either(provenance, 'grading', _GRADING, counted=True)}."
     )
 
 
@@ -154,17 +158,21 @@ _NETWORK = {
     Network.EGRESS: "the run's gateway as their only way to the network",
 }
 _GRADING = {
-    Grading.OUT_OF_PROCESS: "by code that the candidate never ran beside",
-    Grading.IN_WORKSPACE: "by a check that works on the candidate's files",
-    Grading.IN_PROCESS: "in one process with the candidate's code, which may have tampered with it",
-    Grading.NONE: "by nobody",
+    Grading.VALUES: "tests that compared plain values",
+    Grading.OBJECTS: "tests that went through objects of the candidate",
+    Grading.IN_PROCESS: "tests in one interpreter with the candidate, which may have changed them",
+    Grading.TESTS: "counted tests, beside which the candidate's code may have run",
+    Grading.EXIT_CODE: "the exit code of a command alone",
 }
+"""Without a label no code ran: a scorer compared texts, or there was nothing to judge."""
 
 
-def _either(provenance: Provenance, label: str, words: Mapping[_Word, str]) -> str:
+def _either(
+    provenance: Provenance, label: str, words: Mapping[_Word, str], *, counted: bool = False
+) -> str:
     values = provenance.labels.get(label) or Counter({"unknown": 1})
     said = {str(value): text for value, text in words.items()}
-    if len(values) == 1:
+    if len(values) == 1 and not counted:
         return said.get(next(iter(values)), "unknown")
     total = values.total()
     return " or ".join(

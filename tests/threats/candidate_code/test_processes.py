@@ -162,7 +162,7 @@ def test_a_040_attack_in_a_repository(arena: Arena) -> None:
     record = arena.record(FORGES)
     assert (record["outcome"], record["passed"]) == ("scored", False)
     assert "the tests ended before they were complete" in record["verifier_stderr"]
-    assert record["labels"]["grading"] == "in-process"
+    assert record["labels"]["grading"] == "tests"
 
 
 @pytest.mark.trials(LOOKS)
@@ -173,7 +173,7 @@ def test_a_040_attack_that_looks_for_the_control(arena: Arena) -> None:
     assert record["passed"] is False or (
         record["labels"]["grading"],
         record["verifier_metadata"]["containment_profile"],
-    ) == ("in-process", "shared_runtime")
+    ) == ("tests", "shared_runtime")
 
 
 @pytest.mark.trials(UNCONTROLLED)

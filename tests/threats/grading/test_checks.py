@@ -111,7 +111,7 @@ def test_a_301_attack(arena: Arena, name: str) -> None:
     record = arena.record(RAISING[name])
 
     assert (record["outcome"], record["passed"]) == ("scored", False)
-    assert record["labels"]["grading"] == "in-process"
+    assert record["labels"]["grading"] == "tests"
 
 
 @pytest.mark.trials(*RAISING_TWINS.values())

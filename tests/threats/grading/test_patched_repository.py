@@ -69,7 +69,7 @@ def test_a_032_attack(arena: Arena) -> None:
     record = arena.record(FORGED)
 
     assert (record["outcome"], record["passed"]) == ("scored", False)
-    assert record["labels"]["grading"] == "in-process"
+    assert record["labels"]["grading"] == "tests"
     (pod,) = arena.pods(FORGED, "verifier")
     ended = {
         each["name"]: each["state"].get("terminated", {}).get("exitCode")

@@ -81,7 +81,6 @@ def test_what_mlflow_has(server, results):
         "version": "1.18.18",
         "isolation": "verified",
         "network": "none",
-        "grading": "out-of-process",
         "runtime": "unknown",
     }
     assert run.data.tags["securebench.run_id"] == "nightly 1"

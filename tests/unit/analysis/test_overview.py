@@ -79,17 +79,21 @@ def test_spread():
 
 TRUST = {
     "one condition": (
-        [{"isolation": "verified", "network": "none", "grading": "out-of-process"}],
-        "proven by a canary before the first task; agents had no network; answers were graded by",
+        [{"isolation": "verified", "network": "none", "grading": "values"}],
+        "the first task; agents had no network; verdicts rest on tests that compared plain values",
     ),
     "mixed": (
         [
-            {"isolation": "declared", "network": "egress", "grading": "none"},
-            {"isolation": "declared", "network": "none", "grading": "none"},
+            {"isolation": "declared", "network": "egress"},
+            {"isolation": "declared", "network": "none"},
         ],
-        "gateway as their only way to the network (1 of 2) or no network (1 of 2)",
+        "gateway as their only way to the network (1 of 2) or no network (1 of 2).",
     ),
-    "old records": ([{}], "Isolation was unknown; agents had unknown;"),
+    "what verdicts rest on": (
+        [*[{"grading": "tests"}] * 2, {"grading": "exit-code"}, {"grading": "objects"}],
+        "have run (2 of 4) or the exit code of a command alone (1 of 4) or tests that went",
+    ),
+    "old records": ([{}], "Isolation was unknown; agents had unknown."),
 }
 
 

@@ -38,6 +38,8 @@ type Message struct {
 	Error           string  `json:"error"`
 	// Unstarted: the command does not exist or cannot be executed; Error says which.
 	Unstarted bool `json:"unstarted,omitempty"`
+	// Grading is what the command's verdict rests on, where its proof says so.
+	Grading string `json:"grading,omitempty"`
 	// MemoryKills are the processes that were killed at the memory limit while the phases ran.
 	MemoryKills int `json:"memory_kills,omitempty"`
 	Usage

@@ -69,6 +69,7 @@ func Describe(phase specs.Phase, end Ending, kept [2]*Capture) outcome.Message {
 		StderrBytes:     kept[1].Total,
 		Error:           end.Fault,
 		Unstarted:       end.refused,
+		Grading:         end.grading,
 	}
 }
 

@@ -36,6 +36,7 @@ type Ending struct {
 	Stopped  bool
 	refused  bool   // the command could not be started
 	Fault    string // why the command could not be started, or did not complete
+	grading  string // what the command says that its verdict rests on
 	duration time.Duration
 }
 
@@ -172,9 +173,12 @@ func RunCommand(phase specs.Phase, environment []string, input *os.File, kept [2
 	if watch.fault != nil {
 		kept[1].Add([]byte(unguarded + watch.fault.Error() + "\n"))
 	}
-	if !result.Stopped && !result.TimedOut && !completion.holds() {
-		result.Fault = phase.Proof
-		kept[1].Add([]byte("securebench: " + phase.Proof + "\n"))
+	if !result.Stopped && !result.TimedOut {
+		var holds bool
+		if result.grading, holds = completion.given(); !holds {
+			result.grading, result.Fault = "", phase.Proof
+			kept[1].Add([]byte("securebench: " + phase.Proof + "\n"))
+		}
 	}
 	if !ended && !result.Stopped {
 		return result, errors.New("processes are left that cannot be ended")

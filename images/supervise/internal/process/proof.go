@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,6 +14,9 @@ import (
 const (
 	// proofBytes is the length of the secret that a command gives back when it has completed.
 	proofBytes = 32
+
+	// gradingBytes is the most that it may say behind the secret: what its verdict rested on.
+	gradingBytes = 16
 
 	// A command finds the secret and the pipe for its answer behind the three usual descriptors.
 	secretDescriptor = firstInherited
@@ -23,7 +27,7 @@ const (
 // loads can end the process, but it has to look for the secret to do it unnoticed.
 type proof struct {
 	secret []byte
-	given  *os.File // with the secret in it
+	source *os.File // with the secret in it
 	answer *os.File
 	theirs *os.File
 }
@@ -35,22 +39,22 @@ func newProof(asked bool) (*proof, error) {
 	}
 	secret := make([]byte, proofBytes)
 	_, _ = rand.Read(secret) // it never fails
-	given, writer, err := os.Pipe()
+	source, writer, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	_, err = writer.Write(secret)
 	_ = writer.Close()
 	if err != nil {
-		_ = given.Close()
+		_ = source.Close()
 		return nil, err
 	}
 	answer, theirs, err := os.Pipe()
 	if err != nil {
-		_ = given.Close()
+		_ = source.Close()
 		return nil, err
 	}
-	return &proof{secret, given, answer, theirs}, nil
+	return &proof{secret, source, answer, theirs}, nil
 }
 
 // files are what the command gets as secretDescriptor and answerDescriptor.
@@ -58,25 +62,31 @@ func (p *proof) files() []uintptr {
 	if p == nil {
 		return nil
 	}
-	return []uintptr{p.given.Fd(), p.theirs.Fd()}
+	return []uintptr{p.source.Fd(), p.theirs.Fd()}
 }
 
 // started gives up the command's ends.
 func (p *proof) started() {
 	if p != nil {
-		_ = p.given.Close()
+		_ = p.source.Close()
 		_ = p.theirs.Close()
 	}
 }
 
-// holds reports whether the answer was the secret and nothing else; no other process is left.
-func (p *proof) holds() bool {
+// given reports whether the answer was the secret, and the word that stood behind it; no other
+// process is left.
+func (p *proof) given() (grading string, holds bool) {
 	if p == nil {
-		return true
+		return "", true
 	}
 	_ = p.answer.SetReadDeadline(time.Now().Add(drainAllowance))
-	answer, err := io.ReadAll(io.LimitReader(p.answer, proofBytes+1))
-	return err == nil && subtle.ConstantTimeCompare(answer, p.secret) == 1
+	answer, err := io.ReadAll(io.LimitReader(p.answer, proofBytes+gradingBytes+1))
+	if err != nil || len(answer) < proofBytes || len(answer) > proofBytes+gradingBytes {
+		return "", false
+	}
+	secret, word := answer[:proofBytes], string(answer[proofBytes:])
+	isWord := strings.Trim(word, "abcdefghijklmnopqrstuvwxyz-") == ""
+	return word, isWord && subtle.ConstantTimeCompare(secret, p.secret) == 1
 }
 
 func (p *proof) close() {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 from collections.abc import Sequence
+from dataclasses import replace
 
 from securebench.controller.ledger.metrics import LaunchesInFlight, count_entry
 from securebench.controller.ledger.prepared_run import PreparedRun
@@ -20,6 +21,7 @@ from securebench.controller.volume.launch_report import lost_usage
 from securebench.controller.volume.texts import read_texts
 from securebench.core.clock import Clock
 from securebench.core.errors import InvariantViolationError, LeaseOverdueError
+from securebench.core.json_values import object_at, text_at
 from securebench.run.plan.keys import AttemptKey, pod_name
 from securebench.run.records.context import record_context
 from securebench.run.records.record import RecordTexts, candidate_record
@@ -169,8 +171,9 @@ class RunLedger:
         for finish in finishes:
             at = self._clock.now()
             usage = self._cut_usage(finish.key)
-            sha256 = self._write_record(finish, at, usage)
-            entries.append(Finished(finish, sha256, at, usage, evidence.get(finish.key)))
+            sha256, grading = self._write_record(finish, at, usage)
+            known = replace(finish, grading=grading)
+            entries.append(Finished(known, sha256, at, usage, evidence.get(finish.key)))
         return entries
 
     def _cut_usage(self, key: AttemptKey) -> Usage:
@@ -180,7 +183,8 @@ class RunLedger:
             return Usage()
         return lost_usage(self._prepared.store, pod_name(plan.identity.uid, live))
 
-    def _write_record(self, finish: Finish, at: float, usage: Usage) -> str:
+    def _write_record(self, finish: Finish, at: float, usage: Usage) -> tuple[str, str]:
+        """Write a record; return its digest and its ``labels.grading``."""
         plan = self._prepared.plan
         known = self.history.attempts[finish.key]
         known = known._replace(finish=finish, usage=known.usage + usage)
@@ -197,7 +201,8 @@ class RunLedger:
         )
         record = candidate_record(plan, plan.tasks[finish.key.task], known, texts, context)
         record |= {} if is_read else {"record_truncated": True}
-        return self._prepared.store.write_record(finish.key, record_line(record, plan.limits))
+        sha256 = self._prepared.store.write_record(finish.key, record_line(record, plan.limits))
+        return sha256, text_at(object_at(record, "labels"), "grading")
 
 
 def platform_name() -> str:

@@ -204,4 +204,7 @@ def write_summary(
 
 def _record_facts(finish: Finish) -> RecordFacts:
     outcome, fields = record_outcome(finish.outcome), verdict_fields(verdict_of(finish))
-    return record_facts({"task_id": finish.key.task, "outcome": outcome, **fields})
+    labels = {"grading": finish.grading}
+    return record_facts(
+        {"task_id": finish.key.task, "outcome": outcome, "labels": labels, **fields}
+    )

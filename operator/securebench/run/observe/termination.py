@@ -60,6 +60,7 @@ def command_report(message: str) -> CommandReport:
         diff=_diff(fields.get("diff")),
         unstarted=fields.get("unstarted") is True,
         memory_kills=_count(fields, "memory_kills"),
+        grading=_text(fields, "grading"),
     )
 
 

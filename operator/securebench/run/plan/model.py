@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from securebench.benchmark.families.counted_commands import is_counted
 from securebench.benchmark.families.verification import PYTEST, CodePlan, PatchPlan
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.protocol.audit_result import PackAudit
@@ -167,6 +168,11 @@ class CheckPlan:
     def is_pytest(self) -> bool:
         """Whether the check is pytest files of the pack, which may import candidate code."""
         return self.source is not None and self.source.kind == PYTEST
+
+    @property
+    def counts_tests(self) -> bool:
+        """Whether our runner counts its tests; else the exit code alone decides."""
+        return self.is_pytest or (self.patch is not None and is_counted(self.command))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from securebench.agents.harness_config import SHELL, CommandHarness, HarnessConfig, ProviderHarness
+from securebench.agents.harness_config import CommandHarness, HarnessConfig, ProviderHarness
 from securebench.agents.harness_task import agent_time_limit, extraction_for, task_prompt
 from securebench.agents.registry import cli_named
 from securebench.benchmark.families.base import Family
+from securebench.benchmark.families.counted_commands import SHELL
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.families.verification import CheckRequest
 from securebench.benchmark.pack.environment import MATERIALIZE, workspace_target

@@ -8,22 +8,26 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from securebench.run.plan.model import RunPlan, TaskPlan, VerifierKind
+from securebench.run.plan.model import RunPlan, TaskPlan
 from securebench.run.state.pod_runtime import Runtime, runtime_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from securebench.run.state.attempts import AttemptHistory
 
 
 class Grading(StrEnum):
-    """How close candidate code gets to the code that decides the verdict."""
+    """What a verdict rests on; no text that a scorer compared has one."""
 
-    OUT_OF_PROCESS = "out-of-process"
-    IN_WORKSPACE = "in-workspace"
+    VALUES = "values"
+    """Tests of code_completion compared plain values alone."""
+    OBJECTS = "objects"
+    """An object of the candidate stood between its tests and a value."""
     IN_PROCESS = "in-process"
-    NONE = "none"
+    """Tests and candidate ran in one interpreter (``tests.isolation: shared``)."""
+    TESTS = "tests"
+    """Our runner counted the tests, beside which candidate code may have run."""
+    EXIT_CODE = "exit-code"
+    """Nothing but the exit code of a command or script."""
 
 
 class IsolationLabel(StrEnum):
@@ -49,12 +53,8 @@ class Credentials(StrEnum):
     EXPOSED = "exposed"
 
 
-_GRADING: Mapping[VerifierKind, Grading] = {
-    VerifierKind.TEXT: Grading.OUT_OF_PROCESS,
-    VerifierKind.CHECK: Grading.IN_WORKSPACE,
-    VerifierKind.CODE: Grading.OUT_OF_PROCESS,
-    VerifierKind.NONE: Grading.NONE,
-}
+_SAID = frozenset({Grading.VALUES, Grading.OBJECTS})
+"""What the runner of ``separate`` tests may say."""
 
 
 def credentials(plan: RunPlan) -> Credentials:
@@ -95,7 +95,7 @@ def record_labels(
     """
     facts = None if history.production is None else history.production.facts
     return {
-        "grading": _grading(task).value,
+        **_grading(task, history),
         "network": network(plan).value,
         **_confidential(plan),
         "credentials": credentials(plan).value,
@@ -109,12 +109,20 @@ def record_labels(
     }
 
 
-def _grading(task: TaskPlan) -> Grading:
-    if task.check is not None and (task.check.patch is not None or task.check.is_pytest):
-        return Grading.IN_PROCESS
-    if task.code is not None and task.code.is_shared:
-        return Grading.IN_PROCESS
-    return _GRADING[task.verifier]
+def _grading(task: TaskPlan, history: AttemptHistory) -> dict[str, object]:
+    """Return what the verdict of a Pod rests on; of ``separate`` tests their runner says it."""
+    verification = history.verification
+    if verification is None:
+        return {}
+    if task.check is not None:
+        found = Grading.TESTS if task.check.counts_tests else Grading.EXIT_CODE
+    elif task.code is not None and task.code.is_shared:
+        found = Grading.IN_PROCESS
+    elif task.code is not None and verification.command.grading in _SAID:
+        found = Grading(verification.command.grading)
+    else:
+        return {}
+    return {"grading": found.value}
 
 
 def record_digests(plan: RunPlan, task: TaskPlan, history: AttemptHistory) -> dict[str, object]:

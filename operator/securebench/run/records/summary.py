@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from securebench.core.json_values import object_at, text_at
 from securebench.run.records.producer_metadata import usage_fields
 from securebench.stats.intervals import Interval, PassAtK, pass_at_each_k, pass_rate
 from securebench.stats.verdicts import AttemptVerdict, verdict_counts, verdicts_by_task
@@ -37,6 +38,7 @@ class RecordFacts(NamedTuple):
     passed: bool | None
     score: float | None
     outcome: str | None
+    grading: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class RunSummary:
         lost_launches: Number of this run's launches that the cluster or the provider lost, by
             reason.
         noisy_launches: Number of this run's launches that met a limit, by how.
+        grading: Number of records by what their verdict rested on, where they say it.
     """
 
     run_id: str
@@ -70,6 +73,7 @@ class RunSummary:
     usage: Usage | None = None
     lost_launches: Mapping[str, int] = field(default_factory=dict)
     noisy_launches: Mapping[str, int] = field(default_factory=dict)
+    grading: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self, output_dir: str, output_path: str) -> dict[str, object]:
         """Return the content of ``summary.json``; both paths are absolute."""
@@ -83,6 +87,7 @@ class RunSummary:
             "score_sum": self.score_sum,
             "verification_status": self.verification_status,
             "outcomes": dict(self.outcomes),
+            **({"grading": dict(self.grading)} if self.grading else {}),
             **({} if self.pass_rate is None else {"pass_rate": interval_fields(self.pass_rate)}),
             **(
                 {"pass_at_k": list(map(_pass_at_k_fields, self.pass_at_k))}
@@ -105,6 +110,7 @@ def record_facts(record: Mapping[str, object]) -> RecordFacts:
         passed=passed if isinstance(passed, bool) else None,
         score=float(score) if has_score else None,  # type: ignore[arg-type]
         outcome=outcome if isinstance(outcome, str) else None,
+        grading=text_at(object_at(record, "labels"), "grading"),
     )
 
 
@@ -133,6 +139,7 @@ def run_summary(
     verdicts = verdict_counts(verdicts_by_task(attempts).values())
     verified = sum(item.verification_status in VERIFIED for item in facts)
     outcomes = Counter(item.outcome or NO_OUTCOME for item in facts)
+    grading = Counter(item.grading for item in facts if item.grading)
     return RunSummary(
         run_id=run_id,
         total=len(facts),
@@ -141,6 +148,7 @@ def run_summary(
         score_sum=float(sum(item.score or 0.0 for item in facts)),
         verification_status=_status(len(facts), verified),
         outcomes=dict(sorted(outcomes.items())),
+        grading=dict(sorted(grading.items())),
         pass_rate=pass_rate(verdicts),
         pass_at_k=pass_at_each_k(verdicts),
         usage=usage,

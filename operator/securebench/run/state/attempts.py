@@ -54,6 +54,7 @@ class CommandReport:
         commit: Commit of the image's repository, or empty.
         unstarted: Whether the command does not exist or cannot be executed; ``error`` says which.
         memory_kills: Processes killed at the memory limit; also 0 if the container cannot tell.
+        grading: What the verdict rests on, if the command proved its end and said so.
         diff: Report on the diff of the image's repository, if one was made.
     """
 
@@ -66,6 +67,7 @@ class CommandReport:
     diff: DiffReport | None = None
     unstarted: bool = False
     memory_kills: int = 0
+    grading: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +247,7 @@ class Finish:
         message: failure_message or empty.
         passed: The verdict, or None.
         metadata: Verifier metadata if the operator itself reached the verdict, else empty.
+        grading: ``labels.grading`` of its record; empty for a record without it.
     """
 
     key: AttemptKey
@@ -254,6 +257,7 @@ class Finish:
     message: str = ""
     passed: bool | None = None
     metadata: Mapping[str, object] = field(default_factory=dict)
+    grading: str = ""
 
 
 @dataclass(frozen=True, slots=True)

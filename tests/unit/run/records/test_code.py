@@ -36,24 +36,26 @@ CASES = {
     ),
 }
 
+SHARED = {"containment_profile": "shared_runtime", "hidden_test_runtime_secrecy": False}
 WAYS = {
-    "separate": ("out-of-process", {}),
-    "shared": (
-        "in-process",
-        {"containment_profile": "shared_runtime", "hidden_test_runtime_secrecy": False},
-    ),
+    "nothing said": ("separate", "", {}, {}),
+    "values": ("separate", "values", {"grading": "values"}, {}),
+    "objects": ("separate", "objects", {"grading": "objects"}, {}),
+    "no word of a runner": ("separate", "tests", {}, {}),
+    "shared": ("shared", "", {"grading": "in-process"}, SHARED),
+    "shared, whatever it says": ("shared", "values", {"grading": "in-process"}, SHARED),
 }
 
 
-@pytest.mark.parametrize("isolation", WAYS)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", CASES)
-def test_metadata(name, isolation):
+def test_metadata(name, way):
     command, passed, want = CASES[name]
-    grading, profile = WAYS[isolation]
+    isolation, said, grading, profile = WAYS[way]
     task = code_task(index=0, code=CodePlan(12.5, isolation, ()))
     resources = (*task.task.resources, Resource("own", Lane.EVALUATION_INPUTS, "text", isolation))
     task = replace(task, task=replace(task.task, resources=ResourceBundle(resources)))
-    checked = verification(passed=passed)
+    checked, command = verification(passed=passed), replace(command, grading=said)
     history = history_of(
         production=production(),
         verification=replace(checked, command=command),
@@ -73,6 +75,6 @@ def test_metadata(name, isolation):
         **FILES,
     }
     assert metadata == known | profile | want
-    assert made["labels"]["grading"] == grading
+    assert {name: value for name, value in made["labels"].items() if name == "grading"} == grading
     assert made["candidate_text"] == "def area(side): ..."
     assert "area(2) == 4" not in str(made["verifier_stderr"])

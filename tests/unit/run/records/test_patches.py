@@ -35,7 +35,7 @@ def test_a_passed_patch():
     finish = Finish(KEY, Outcome.SCORED, passed=True)
     record = record_of(GOOD + DOCS, finish, checked=verification(command=REPORT))
     assert record["candidate_patch"] == GOOD + DOCS
-    assert record["labels"]["grading"] == "in-process"
+    assert record["labels"]["grading"] == "exit-code"
     assert record["verifier_stdout"] == "before <redacted> after"
     metadata = record["verifier_metadata"]
     assert metadata.pop("image_id")

@@ -358,7 +358,7 @@ class TestOther:
 
         assert made["outcome"] is None
         assert made["verification_status"] == "pending"
-        assert made["labels"]["grading"] == "none"
+        assert "grading" not in made["labels"]
         assert made["producer_stdout"] == "hello"
 
     def test_an_unfinished_attempt_has_no_record(self) -> None:
@@ -372,7 +372,6 @@ GVISOR, ORDINARY = "4.19.0-gvisor", "6.1.0-30-amd64"
 class TestLabels:
     def test_of_a_text_task(self) -> None:
         assert record(history())["labels"] == {
-            "grading": "out-of-process",
             "network": "none",
             "credentials": "none",
             "isolation": "verified",
@@ -408,7 +407,7 @@ class TestLabels:
         )
         made = record(checked()._replace(production=production), terminal_task())
 
-        assert made["labels"]["grading"] == "in-workspace"
+        assert made["labels"]["grading"] == "exit-code"
         assert made["labels"]["user_namespace"] is False
 
     @pytest.mark.parametrize(

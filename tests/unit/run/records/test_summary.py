@@ -55,6 +55,11 @@ class TestSummary:
         assert body["noisy_launches"] == {"cpu_throttled": 1, "near_memory_limit": 2}
         assert "noisy_launches" not in run_summary("r", []).to_json("", "")
 
+    def test_what_verdicts_rest_on_is_counted_where_records_say_it(self) -> None:
+        graded = [self.PASSED._replace(grading=word) for word in ("values", "tests", "values", "")]
+
+        assert run_summary("r", graded).to_json("", "")["grading"] == {"tests": 1, "values": 2}
+
     def test_several_attempts(self) -> None:
         again = [self.PASSED, self.PASSED, self.FAILED, self.FAILED._replace(passed=True)]
         found = run_summary("r", again).to_json("/out", "/out/candidates.jsonl")

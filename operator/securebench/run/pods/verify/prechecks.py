@@ -10,7 +10,7 @@ import shlex
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from securebench.agents.harness_config import SHELL
+from securebench.benchmark.families.counted_commands import PYTHON_NAME, SHELL
 from securebench.benchmark.pack.paths import EVALUATION_ROOT
 from securebench.protocol.supervise import Phase
 from securebench.run import layout
@@ -42,7 +42,6 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 FILE_NAME = re.compile(r"[A-Za-z0-9_.+/-]+")
 INTERPRETER = re.compile(r"(?:.*/)?(python[0-9.]*|sh|bash|dash)")
-PYTHON_NAME = re.compile(r"(?:/[A-Za-z0-9_./-]*/)?python[0-9.]*")
 WITH_VALUE = frozenset({"-W", "-X", "-o"})
 IMPORT = "from securebench.grading.checks.pytest_report import "
 
