@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -91,6 +92,8 @@ func newTrustedGit(program string, spec specs.Repository, kept [2]*process.Captu
 			"PATH=" + process.SearchPath, "LC_ALL=C", "HOME=" + scratch, "XDG_CONFIG_HOME=" + scratch,
 			"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_CONFIG_GLOBAL=" + settings,
 			"GIT_ATTR_NOSYSTEM=1", "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "GIT_PAGER=cat",
+			// A partial clone would fetch what it lacks by a program of its settings.
+			"GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none",
 		},
 	}
 	return git, git.writeSettings()
@@ -146,10 +149,17 @@ func cutLast(text string) (string, string, bool) {
 
 // adopt makes an empty git directory of our own for the work tree; its object format is the
 // repository's, because binary patches name their contents by hash.
-func (g *trustedGit) adopt(root, commit string) error {
-	g.objectFormat = commitFormat(commit)
-	g.environment = append(g.environment, "GIT_DIR="+g.folder(), "GIT_WORK_TREE="+root)
+func (g *trustedGit) adopt(root, objectFormat string) error {
+	g.objectFormat = objectFormat
+	g.environment = append(g.environment, "GIT_DIR="+g.folder())
+	g.setWorktree(root)
 	return g.makeFolder()
+}
+
+func (g *trustedGit) setWorktree(root string) {
+	const name = "GIT_WORK_TREE="
+	g.environment = slices.DeleteFunc(g.environment, func(each string) bool { return strings.HasPrefix(each, name) })
+	g.environment = append(g.environment, name+root)
 }
 
 func commitFormat(commit string) string {

@@ -230,7 +230,7 @@ func (r *Checkout) readCommit() error {
 		text := fmt.Sprintf("HEAD is %s, not %s", commit, wanted)
 		return &StepError{code: outcome.CodePhase + StepBase, phase: "base_commit", text: text, end: process.Ending{ExitCode: 1}}
 	}
-	return r.git.adopt(root, commit)
+	return r.git.adopt(root, commitFormat(commit))
 }
 
 // tryTests applies the author's patches to the repository without the candidate: when that
