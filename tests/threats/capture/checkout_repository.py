@@ -111,6 +111,7 @@ def grade(
     lists: Mapping[str, object] | None = None,
     test_patch: str | None = None,
     command: str = CHECK_LINE,
+    seconds: int = 30,
 ) -> Graded:
     """Judge a candidate patch as the operator does and apply it as the check does.
 
@@ -120,6 +121,7 @@ def grade(
         lists: The task's ``candidate_policy``.
         test_patch: The hidden one.
         command: The checks, for a shell.
+        seconds: Their time limit.
     """
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -135,7 +137,7 @@ def grade(
             "name": "checks",
             "command": ["sh", "-c", command],
             "workdir": str(root),
-            "timeout_seconds": 30,
+            "timeout_seconds": seconds,
             "env": {},
         }
         streams = {"folder": str(folder / "output"), "head_bytes": 1 << 20, "tail_bytes": 0}
