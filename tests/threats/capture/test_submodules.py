@@ -177,3 +177,18 @@ def test_a_436_twin_by_many_repositories(root: Path) -> None:
     for number in range(150):
         git(root, "init", "-q", f"src/r{number}")
     assert len(list(root.glob("src/*/.git"))) == 150
+
+
+def test_a_name_that_is_no_text_does_not_cost_the_fix(root: Path, tmp_path: Path) -> None:
+    fresh = tmp_path / "fresh"
+    shutil.copytree(root, fresh / "repo", symlinks=True)
+
+    worked = work(
+        root, f"{FIX}printf x > \"$(printf 'docs/caf\\351')\"; echo 'diff --git' > docs/a"
+    )
+
+    assert worked.ended.report["diff"]["stderr"] == (
+        "not part of the patch, 1 files whose names are not UTF-8 text"
+    )
+    assert grade(fresh / "repo", worked.diff).code == 0
+    assert (fresh / "repo/docs/a").exists()

@@ -56,15 +56,20 @@ const maxInner = 100
 
 // notCarried is what the patch lacks.
 type notCarried struct {
-	count int // of inner repositories
-	names []string
+	count   int // of inner repositories
+	names   []string
+	unnamed int // files whose names are not UTF-8
 }
 
 func (n *notCarried) String() string {
-	if len(n.names) == 0 {
-		return ""
+	text := ""
+	if n.unnamed > 0 {
+		text = fmt.Sprintf("not part of the patch, %d files whose names are not UTF-8 text\n", n.unnamed)
 	}
-	return "not part of the patch, repositories inside of the repository: " + strings.Join(n.names, ", ")
+	if len(n.names) > 0 {
+		text += "not part of the patch, repositories inside of the repository: " + strings.Join(n.names, ", ")
+	}
+	return text
 }
 
 // Record remembers the files as they are, those that the commit has and those that no rule
@@ -370,7 +375,9 @@ func (w *Worktree) between(tree string) ([]byte, error) {
 		}
 		// Files in another encoding are binary for a patch, which is UTF-8 text.
 		if utf8.ValidString(text) {
-			return quoteNames([]byte(text)), nil
+			text, lost := quoteNames([]byte(text))
+			w.whole.unnamed += lost
+			return text, nil
 		}
 	}
 	return nil, errors.New("the diff is not UTF-8")
@@ -456,10 +463,12 @@ func (w *Worktree) stderr(err error) string {
 var hunkHeader = regexp.MustCompile(`^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@`)
 
 // quoteNames writes names with a blank in quotes, as our patches have them; git quotes all others
-// that need it. Hunks are counted, so that no line of a file is taken for a header.
-func quoteNames(text []byte) []byte {
+// that need it. Hunks are counted, so that no line of a file is taken for a header. A name that is not
+// UTF-8 cannot stand in a patch: its section is left out and counted.
+func quoteNames(text []byte) ([]byte, int) {
 	var result bytes.Buffer
-	oldLeft, newLeft := 0, 0
+	oldLeft, newLeft, lost := 0, 0, 0
+	isKept := true
 	for _, raw := range bytes.SplitAfter(text, []byte("\n")) {
 		line := string(raw)
 		if oldLeft > 0 || newLeft > 0 {
@@ -475,11 +484,30 @@ func quoteNames(text []byte) []byte {
 		} else if found := hunkHeader.FindStringSubmatch(line); found != nil {
 			oldLeft, newLeft = hunkCount(found[1]), hunkCount(found[2])
 		} else {
+			if strings.HasPrefix(line, diffHeader) {
+				if isKept = hasTextNames(line); !isKept {
+					lost++
+				}
+			}
 			line = quoteHeader(line)
 		}
-		result.WriteString(line)
+		if isKept {
+			result.WriteString(line)
+		}
 	}
-	return result.Bytes()
+	return result.Bytes(), lost
+}
+
+const diffHeader = "diff --git "
+
+// hasTextNames tells whether the names of a header are UTF-8. Nothing is renamed, so they are equal.
+func hasTextNames(line string) bool {
+	quoted, err := strconv.QuotedPrefix(strings.TrimPrefix(line, diffHeader))
+	if err != nil {
+		return true
+	}
+	name, err := strconv.Unquote(quoted)
+	return err != nil || utf8.ValidString(name)
 }
 
 func hunkCount(text string) int {
@@ -491,15 +519,14 @@ func hunkCount(text string) int {
 }
 
 func quoteHeader(line string) string {
-	const header = "diff --git "
 	body := strings.TrimSuffix(line, "\n")
 	switch {
-	case strings.HasPrefix(body, header+"a/"):
+	case strings.HasPrefix(body, diffHeader+"a/"):
 		// Nothing is renamed, so both names are equal: "a/NAME b/NAME".
-		names := body[len(header):]
+		names := body[len(diffHeader):]
 		half := (len(names) - 1) / 2
 		if strings.Contains(names[:half], " ") {
-			return fmt.Sprintf("%s\"%s\" \"%s\"\n", header, names[:half], names[half+1:])
+			return fmt.Sprintf("%s\"%s\" \"%s\"\n", diffHeader, names[:half], names[half+1:])
 		}
 	case strings.HasPrefix(body, "--- a/"), strings.HasPrefix(body, "+++ b/"):
 		if name := strings.TrimSuffix(body[4:], "\t"); strings.Contains(name, " ") {

@@ -154,9 +154,15 @@ def patch_plan(task: TaskView) -> PatchPlan:
         has_setup="setup_patch" in tests,
         has_test="test_patch" in tests,
         has_control="control" in tests,
-        test_paths=test_paths((text for _, text in _patches(task)), gold_patch(task, None)),
+        test_paths=_test_paths(task),
         folder=_folder(task),
     )
+
+
+def _test_paths(task: TaskView) -> frozenset[str]:
+    """Return what only the hidden tests change; a setup patch may change source."""
+    texts = map(_text_of, map(_tests(task).get, ("test_patch", "control")))
+    return test_paths((text for text in texts if text is not None), gold_patch(task, None))
 
 
 def _folder(task: TaskView) -> str:

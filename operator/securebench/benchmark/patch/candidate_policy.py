@@ -207,13 +207,15 @@ class CandidatePolicy:
         Returns:
             The paths that the patch deletes or moves, and for files of the root their endings.
         """
-        gone = {
-            each.old_path
-            for each in sections
-            if (each.is_deletion or each.old_path != each.new_path)
-            and not each.is_copy
-            and self.decide(each.old_path, is_new=False) is PathDecision.ALLOWED
-        }
+        gone: set[str] = set()
+        made: set[str] = set()
+        for each in sections:
+            is_gone = each.is_deletion or (each.old_path != each.new_path and not each.is_copy)
+            if is_gone and each.old_path not in made:
+                gone.add(each.old_path)
+            if each.is_addition:
+                made.add(each.new_path)
+        gone = {path for path in gone if self.decide(path, is_new=False) is PathDecision.ALLOWED}
         endings = {_ending(path) for path in gone if "/" not in path} - {""}
         return frozenset(gone | endings)
 

@@ -40,11 +40,12 @@ class Ecosystem:
 
 
 TEST_TOOLS = (
-    "_hypothesis_* _pytest anyio attr attrs colorama coverage exceptiongroup execnet hypothesis"
-    " importlib_metadata iniconfig mock nose nose2 packaging pluggy py pygments pytest pytest_*"
-    " sortedcontainers tomli typing_extensions unittest xdist"
+    "_hypothesis_* _pytest anyio attr attrs behave colorama coverage ddt django exceptiongroup"
+    " execnet freezegun hypothesis importlib_metadata iniconfig mock nose nose2 nox numpy packaging"
+    " parameterized pluggy py pygments pytest pytest_* responses six sortedcontainers sybil"
+    " testfixtures testtools tomli tox trio twisted typing_extensions unittest xdist"
 )
-"""Modules that tests in Python load first, outside of the standard library."""
+"""Modules that tests in Python load or run by, outside of the standard library."""
 ROOT_TOOLS = (
     "_pytest exceptiongroup iniconfig packaging pluggy py pytest sitecustomize tomli unittest"
     " usercustomize"
@@ -113,6 +114,7 @@ ECOSYSTEMS = {
         " configure.ac gnumakefile justfile makefile makefile.am makefile.in makefile.inc"
         " meson.build meson.options meson_options.txt module.bazel sconscript"
         " sconstruct taskfile.* workspace workspace.bazel wscript xmake.lua",
+        new_tests="test.c* test_*.c test_*.cc test_*.cpp",
     ),
     "jvm": Ecosystem(
         files="*.gradle *.gradle.kts *.sbt build.mill build.sc build.xml gradle.properties gradlew*"

@@ -1,4 +1,5 @@
 from dataclasses import FrozenInstanceError
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,7 +9,7 @@ from securebench.benchmark.families.registry import (
     FAMILIES,
     eval_visibility_for,
 )
-from securebench.benchmark.families.repo_patch import candidate_policy
+from securebench.benchmark.families.repo_patch import candidate_policy, patch_plan
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.reading.rows import row_problems, verifier_configuration_problem
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
@@ -375,3 +376,34 @@ POLICIES = {
 def test_candidate_policy(case):
     tests, separate, want = POLICIES[case]
     assert candidate_policy(tests, separate) == want
+
+
+def bundle(**tests):
+    lane = Lane.EVALUATION_INPUTS
+    return ResourceBundle((Resource("tests", lane, "json", {"source": "command", **tests}),))
+
+
+def touching(path):
+    return f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-a\n+b\n"
+
+
+@pytest.mark.parametrize(
+    ("workdir", "folder"),
+    [(None, ""), ("/testbed", ""), ("/testbed/backend", "backend"), ("backend/", "backend"),
+     ("/elsewhere", ""), (".", "")],
+)  # fmt: skip
+def test_what_a_patch_plan_knows_of_the_rows_tests(workdir, folder):
+    given = {"workdir": workdir} if workdir else {}
+    patches = {
+        "setup_patch": touching("lib/num.py"),
+        "test_patch": {"source": "inline", "patch": touching("checks/half.py")},
+        "control": touching("checks/control.py"),
+    }
+    task = SimpleNamespace(
+        resources=bundle(**given, **patches), environment={"workdir": "/testbed"}
+    )
+    plan = patch_plan(task)
+    assert plan.test_paths == {"checks/half.py", "checks/control.py"}
+    assert plan.folder == folder
+    judgement = plan.judged(touching("lib/num.py") + touching("checks/half.py"))
+    assert judgement.text == touching("lib/num.py").encode()

@@ -569,6 +569,14 @@ MOVES = {
         "diff --git a/zz.py b/zz.py\n--- /dev/null\n+++ b/zz.py\n@@ -0,0 +1 @@\n+x\n",
         ["zz.py"],
     ),
+    "made, deleted and made again": (
+        adding("argparse.py") + deleting("argparse.py") + adding("argparse.py"),
+        ["argparse.py"],
+    ),
+    "made and deleted for its ending": (
+        adding("x.py") + deleting("x.py") + adding("b.py"),
+        ["x.py", "b.py"],
+    ),
     "a program in the root": (adding("repro.go", line="func main() {}"), ["repro.go"]),
 }
 
