@@ -46,6 +46,7 @@ class Project:
         command: The tests.
         attacks: By name, files with which the tests pass without the fix.
         tool: Program that it needs.
+        stock: Folder below the home with what the tool cannot load without a network.
         scratch: Files that honest work leaves beside the fix.
     """
 
@@ -54,11 +55,43 @@ class Project:
     command: str
     attacks: Mapping[str, Mapping[str, str]]
     tool: str = "sh"
+    stock: str = "."
     scratch: Mapping[str, str] = field(
         default_factory=lambda: {"repro.sh": "exit 1\n", "notes.md": "It halves.\n"}
     )
 
 
+MAVEN = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>num</groupId><artifactId>num</artifactId><version>1</version>
+  <properties>
+    <maven.compiler.source>11</maven.compiler.source>
+    <maven.compiler.target>11</maven.compiler.target>
+    <skipTests>{skip}</skipTests>
+  </properties>
+  <dependencies>
+    <dependency>
+      <groupId>junit</groupId><artifactId>junit</artifactId><version>4.13.2</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+NUM = """\
+package num;
+
+public class Num {{
+  public static double half(int n) {{ return {body}; }}
+}}
+"""
+NUM_TEST = """\
+package num;
+
+public class NumTest {
+  @org.junit.Test
+  public void halves() { org.junit.Assert.assertEquals(1.5, Num.half(3), 0.0); }
+}
+"""
 PYTHON = {
     "lib/__init__.py": "",
     "lib/num.py": "def half(n):\n    return n // 2\n",
@@ -193,9 +226,76 @@ PROJECTS = {
         scratch={"build.rs": "fn main() { panic!() }\n", "tests/repro.rs": "broken\n"},
     ),
 }
+JS_FILES = {
+    "package.json": '{"name": "num"}\n',
+    "lib/num.js": "module.exports = (n) => Math.floor(n / 2);\n",
+    "test/num.test.js": "const half = require('../lib/num');\n"
+    "it('halves', () => require('node:assert').equal(half(3), 1.5));\n",
+}
+JS_FIX = ("lib/num.js", "module.exports = (n) => n / 2;\n")
+JS_SCRATCH = {"repro.js": "process.exit(1);\n", "lib/num.test.js": "throw 1;\n", "notes.md": "x\n"}
+NO_TESTS = "{passWithNoTests: true, testMatch: ['**/none'], include: ['none']}"
+PROJECTS |= {
+    "mocha": Project(
+        JS_FILES,
+        JS_FIX,
+        "mocha",
+        {
+            "settings": {".mocharc.json": '{"dryRun": true, "dry-run": true}\n'},
+            "settings inside": {"package.json": '{"mocha": {"dry-run": true}}\n'},
+            "options": {".mocharc.cjs": "process.exit(0)\n"},
+        },
+        tool="mocha",
+        scratch=JS_SCRATCH,
+    ),
+    "jest": Project(
+        JS_FILES,
+        JS_FIX,
+        "jest",
+        {
+            "settings": {"jest.config.js": f"module.exports = {NO_TESTS};\n"},
+            "settings inside": {
+                "package.json": '{"jest": {"passWithNoTests": true, "testMatch": ["**/none"]}}\n'
+            },
+        },
+        tool="jest",
+        scratch=JS_SCRATCH,
+    ),
+    "vitest": Project(
+        JS_FILES,
+        JS_FIX,
+        "vitest run --globals",
+        {
+            "settings": {"vitest.config.mjs": f"export default {{test: {NO_TESTS}}};\n"},
+            "settings of vite": {"vite.config.mjs": f"export default {{test: {NO_TESTS}}};\n"},
+        },
+        tool="vitest",
+        scratch=JS_SCRATCH,
+    ),
+    "maven": Project(
+        {
+            "pom.xml": MAVEN.format(skip="false"),
+            "src/main/java/num/Num.java": NUM.format(body="n / 2"),
+            "src/test/java/num/NumTest.java": NUM_TEST,
+        },
+        ("src/main/java/num/Num.java", NUM.format(body="n / 2.0")),
+        "mvn -q -o test",
+        {
+            "settings": {"pom.xml": MAVEN.format(skip="true")},
+            "options": {".mvn/maven.config": "-DskipTests\n"},
+        },
+        tool="mvn",
+        stock=".m2/repository/org/apache/maven/surefire/surefire-junit4",
+        scratch={"Repro.java": "broken\n", "src/test/java/num/ReproTest.java": "broken\n"},
+    ),
+}
 COLD_SECONDS = 300
 """Seconds of a compiler that has nothing in its cache."""
-HERE = [name for name, project in PROJECTS.items() if shutil.which(project.tool)]
+HERE = [
+    name
+    for name, project in PROJECTS.items()
+    if shutil.which(project.tool) and (Path.home() / project.stock).exists()
+]
 ATTACKS = [(name, attack) for name in HERE for attack in PROJECTS[name].attacks]
 
 
