@@ -67,7 +67,7 @@ CANDIDATE_POLICY: Schema = object_of(
         _ON_DENIED: described(
             {"enum": [DROP, REFUSE]},
             "What becomes of denied changes: they are left out and named in the record, or the"
-            " candidate fails. Without it: `refuse` outside of `allow_paths`, else `drop`.",
+            " candidate fails. Without it: `refuse` with `allow_paths`, else `drop`.",
             REFUSE,
         )
     }

@@ -73,8 +73,8 @@ class CandidatePolicy:
         allow: When not empty, every path has to match.
         allow_sensitive: Paths that are no source and allowed all the same.
         preserved: Sections that touch these are left out of the patch.
-        on_denied: ``drop``, ``refuse``, or empty: refuse what ``allow_paths`` does not list, drop
-            the rest.
+        on_denied: ``drop``, ``refuse``, or empty: refuse with ``allow_paths``, but drop what work
+            inside of them leaves; without ``allow_paths`` drop.
         test_paths: Paths that the row's own patches bring.
         workdir: Folder in the repository where the tests start; empty for the root.
     """
@@ -114,9 +114,9 @@ class CandidatePolicy:
         decisions = frozenset(decisions)
         if PathDecision.HARD_DENIED in decisions:
             return False
-        return (
-            self.on_denied == DROP if self.on_denied else PathDecision.NOT_LISTED not in decisions
-        )
+        if self.on_denied or not self.allow:
+            return self.on_denied != REFUSE
+        return decisions <= _BY_PRODUCTS
 
     def decide(self, path: str, *, is_new: bool = True) -> PathDecision:
         """Decide about one path.
@@ -146,12 +146,12 @@ class CandidatePolicy:
         folded = _folded(path)
         components = folded.split("/")
         name = components[-1]
-        if path in self.test_paths or tests.match(name):
-            return PathDecision.TEST
         if _COMPILED.match(name):
             return PathDecision.COMPILED
         if any(map(_TEST_FOLDERS.match, components)):
             return PathDecision.TEST_FOLDER
+        if tests.match(name) or (path in self.test_paths and not self.allow):
+            return PathDecision.TEST
         is_loaded = (
             files.match(name)
             or any(map(parts.match, components))
@@ -281,6 +281,8 @@ def _ending(path: str) -> str:
     return posixpath.splitext(path)[1].lower()
 
 
+_BY_PRODUCTS = frozenset({PathDecision.COMPILED, PathDecision.SHADOW, PathDecision.TEST})
+"""What even rows with ``allow_paths`` drop: tests and compiled files beside source."""
 _OF_READING = frozenset({PathDecision.HARD_DENIED, PathDecision.NOT_LISTED})
 """Decisions that hold for a path that a section only copies from."""
 

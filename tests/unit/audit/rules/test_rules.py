@@ -49,7 +49,7 @@ POLICIES = {
         [
             (
                 "failed",
-                f"{REFUSED}the candidate patch has nothing that is applied, only 'tests/a.py'",
+                f"{TOUCHES}'tests/a.py'; tests/a.py: it lies in a folder of tests",
             )
         ],
     ),

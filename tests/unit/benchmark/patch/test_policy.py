@@ -603,6 +603,9 @@ def test_a_list_of_paths_refuses_what_is_outside_and_drops_what_is_no_source():
     assert judge_patch(FIX + adding("repro.py"), strict).problem is PatchProblem.POLICY
     judgement = judge_patch(FIX + adding("lib/test_half.py", "lib/zz.so"), strict)
     assert judgement.text == FIX.encode()
+    assert judge_patch(FIX + adding("lib/tests/x.py"), strict).problem is PatchProblem.POLICY
+    assert judge_patch(FIX + adding("lib/setup.py"), strict).problem is PatchProblem.POLICY
+    assert judge_patch(FIX + linking("lib/l", "/x"), strict).problem is PatchProblem.POLICY
     lenient = judge_patch(FIX + adding("repro.py"), policy(allow=["lib"], on_denied="drop"))
     assert list(lenient.dropped) == ["repro.py"]
     listed = FIX + adding("signs.py")
