@@ -192,3 +192,11 @@ def test_a_name_that_is_no_text_does_not_cost_the_fix(root: Path, tmp_path: Path
     )
     assert grade(fresh / "repo", worked.diff).code == 0
     assert (fresh / "repo/docs/a").exists()
+
+
+def test_a_deep_folder_does_not_cost_the_fix(root: Path) -> None:
+    deep = "/".join(["d"] * 700)
+
+    worked = work(root, f"{FIX}mkdir -p docs/{deep}; echo x > docs/{deep}/x")
+
+    assert "+fixed" in worked.diff

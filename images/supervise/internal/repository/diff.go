@@ -234,9 +234,9 @@ func (w *Worktree) findInner(known map[string]bool) ([]string, error) {
 
 func (w *Worktree) search(folder *os.File, prefix string, depth int, known map[string]bool, found *[]string) error {
 	if depth > untrusted.MaxDepth {
-		return untrusted.ErrTooDeep
+		return nil
 	}
-	return untrusted.EachEntry(folder, func(name string, status unix.Stat_t) error {
+	err := untrusted.EachEntry(folder, func(name string, status unix.Stat_t) error {
 		if untrusted.KindOf(status) != unix.S_IFDIR || name == gitName {
 			return nil
 		}
@@ -257,6 +257,11 @@ func (w *Worktree) search(folder *os.File, prefix string, depth int, known map[s
 		}
 		return w.search(child, place, depth+1, known, found)
 	})
+	if errors.Is(err, unix.EACCES) {
+		// What this user cannot enter, git cannot read either.
+		return nil
+	}
+	return err
 }
 
 const gitName = ".git"
