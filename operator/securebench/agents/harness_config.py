@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from securebench.agents.allowed_domains import normalize_domains
 from securebench.agents.providers.endpoint import ProviderEndpoint, read_endpoint
+from securebench.agents.providers.model_names import model_problem
 from securebench.benchmark.families.counted_commands import SHELL
 from securebench.benchmark.pack.lane_plan import TASK_FILE
 from securebench.benchmark.pack.paths import PathError, author_path
@@ -257,9 +258,14 @@ def provider_fields(config: Mapping[str, Any], api: str) -> dict[str, Any]:
         api: Default of ``provider.api``.
 
     Raises:
-        ConfigErrors: The provider's URL or certificates are wrong.
+        ConfigErrors: The provider's URL or certificates are wrong, or the model uses tools of its
+            provider and ``allow_external_tools`` is not set.
     """
     budget, given = config.get("budget", {}), config.get("provider")
+    model, is_open = config.get("model", ""), config.get("allow_external_tools", False)
+    problem = "" if is_open else model_problem(model, model)
+    if problem:
+        raise ConfigErrors([config_error("model", f"{model!r}: {problem}")])
     try:
         endpoint = None if given is None else read_endpoint(given, api)
     except ConfigError as error:
@@ -269,7 +275,7 @@ def provider_fields(config: Mapping[str, Any], api: str) -> dict[str, Any]:
         "endpoint": endpoint,
         "max_requests": budget.get("requests"),
         "max_tokens": budget.get("tokens"),
-        "allow_external_tools": config.get("allow_external_tools", False),
+        "allow_external_tools": is_open,
         **host,
     }
 

@@ -69,6 +69,7 @@ class ProviderConfig:
         is_inside: Whether it is inside the cluster, at an address that need not be public.
         ca: Certificates in PEM form that are trusted instead of all others, or empty.
         run_tokens: Budget of all launches of the run, input and output together, or None.
+        model: The model that the tester names, or empty.
     """
 
     name: str
@@ -83,6 +84,7 @@ class ProviderConfig:
     is_inside: bool = False
     ca: str = ""
     run_tokens: int | None = None
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)

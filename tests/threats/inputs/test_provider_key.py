@@ -364,10 +364,7 @@ async def test_a_181_attack_by_content_elsewhere(tmp_path: Path, case: str) -> N
 
 @BOTH
 async def test_a_181_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    def weakened(name: str) -> ProviderRules:
-        return replace(provider_named(name), strip_hosted_tools=lambda body, _: body)
-
-    monkeypatch.setattr(provider_route, "provider_named", weakened)
+    _without_lists(monkeypatch)
     async with relayed(name, [answer(*events(name))], tmp_path) as relay:
         assert (await relay.ask(question(name, tools=[HOSTED["search"]]))).status == 200
         assert relay.script.asked[0].json["tools"] == [HOSTED["search"]]
@@ -387,6 +384,120 @@ async def test_a_181_honest_with_tools_that_a_tester_allows(tmp_path: Path, name
     async with relayed(name, script, tmp_path, allow_external_tools=True) as relay:
         assert (await relay.ask(body)).status == 200
         assert relay.script.asked[0].json["tools"] == [HOSTED["search"]]
+
+
+# fields beside known ones, and what the provider stores
+
+
+BESIDE: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "a schema elsewhere": (
+        "openai_chat",
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"$ref": PLACE}}}]},
+    ),
+    "a prediction": (
+        "openai_chat",
+        {
+            "prediction": {
+                "type": "content",
+                "content": [{"type": "text", "text": "x", "image_url": {"url": PLACE}}],
+            }
+        },
+    ),
+    "a message's documents": (
+        "openai_chat",
+        {"messages": [{"role": "user", "content": "x", "documents": [{"url": PLACE}]}]},
+    ),
+    "a stored item": ("openai", {"input": [{"type": "item_reference", "id": PLACE}]}),
+    "stored thoughts": ("openai", {"input": [{"type": "reasoning", "id": PLACE, "summary": []}]}),
+    "an item's documents": (
+        "openai",
+        {"input": [{"role": "user", "content": "x", "documents": PLACE}]},
+    ),
+    "a block's source": (
+        "anthropic",
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [{"type": "text", "text": "x", "file": {"url": PLACE}}],
+                }
+            ]
+        },
+    ),
+    "a tool's server": (
+        "anthropic",
+        {"tools": [{"name": "a", "input_schema": {}, "server_url": PLACE}]},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BESIDE)
+async def test_a_455_attack(tmp_path: Path, case: str) -> None:
+    name, fields = BESIDE[case]
+    async with relayed(name, [answer(*events(name))], tmp_path) as relay:
+        await relay.ask(question(name, **fields))
+
+        assert "evil.example" not in json.dumps([asked.json for asked in relay.script.asked])
+        assert (await relay.log())[0]["stripped"] != []
+
+
+@pytest.mark.parametrize("case", BESIDE)
+async def test_a_455_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    _without_lists(monkeypatch)
+    name, fields = BESIDE[case]
+    async with relayed(name, [answer(*events(name))], tmp_path) as relay:
+        await relay.ask(question(name, **fields))
+
+        assert "evil.example" in json.dumps([asked.json for asked in relay.script.asked])
+
+
+def _without_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    def weakened(name: str) -> ProviderRules:
+        return replace(provider_named(name), strip_hosted_tools=lambda body, _: body)
+
+    monkeypatch.setattr(provider_route, "provider_named", weakened)
+
+
+async def test_a_455_honest(tmp_path: Path) -> None:
+    schema = {"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    fields = {
+        "tools": [tool],
+        "prediction": {"type": "content", "content": [{"type": "text", "text": "see " + PLACE}]},
+    }
+    async with relayed("openai_chat", [answer(*events("openai_chat"))], tmp_path) as relay:
+        body = question("openai_chat", **fields)
+        assert (await relay.ask(body)).status == 200
+        assert relay.script.asked[0].json == body
+        assert relay.report.stripped_tools == ()
+
+
+# the name of a model switches on tools of the provider
+
+
+@pytest.mark.parametrize("model", ["x:online", "x:online:nitro", "x:nitro:online", "x:unheard-of"])
+@BOTH
+async def test_a_456_attack(tmp_path: Path, name: str, model: str) -> None:
+    async with relayed(name, [answer(*events(name))], tmp_path) as relay:
+        assert (await relay.ask(question(name, model=model))).status == 400
+        assert relay.script.dialled == []
+        assert relay.report.stripped_tools == ("model",)
+
+
+@BOTH
+async def test_a_456_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    _without_lists(monkeypatch)
+    async with relayed(name, [answer(*events(name))], tmp_path) as relay:
+        assert (await relay.ask(question(name, model="x:online:nitro"))).status == 200
+        assert relay.script.asked[0].json["model"] == "x:online:nitro"
+
+
+@pytest.mark.parametrize("model", ["nousresearch/hermes-4-405b", "llama3.1:8b", "x/y:free"])
+@BOTH
+async def test_a_456_honest(tmp_path: Path, name: str, model: str) -> None:
+    async with relayed(name, [answer(*events(name))], tmp_path) as relay:
+        assert (await relay.ask(question(name, model=model))).status == 200
+        assert relay.report.models == (model,)
 
 
 # Of no case: another model than the tester's (decision 0015)

@@ -254,3 +254,15 @@ def test_the_default_extraction_leaves_digests_as_they_were():
     assert said.filled_config() == plain.filled_config()
     assert "extraction" not in plain.filled_config()
     assert other.filled_config() == {**plain.filled_config(), "extraction": "git_diff"}
+
+
+@pytest.mark.parametrize("kind", ["codex", "command"])
+def test_a_model_that_uses_tools_of_its_provider_needs_the_setting(kind):
+    config = {"model": "x:online", "provider": {"url": "https://models.example.org/v1"}}
+    config |= {"command": "x"} if kind == "command" else {}
+    with pytest.raises(ConfigErrors, match="allow_external_tools") as caught:
+        harness_config(kind, config)
+    (error,) = caught.value.errors
+    assert error.facts["key"] == ("harness", "config", "model")
+    assert harness_config(kind, config | {"allow_external_tools": True}).model == "x:online"
+    assert harness_config(kind, config | {"model": "x:whatever"}).model == "x:whatever"

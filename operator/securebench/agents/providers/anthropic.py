@@ -12,11 +12,28 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.agents.providers.answers import Meter, TokenUsage, count_at
 from securebench.agents.providers.bodies import (
+    CACHE_CONTROL,
     BodyFindings,
+    Fields,
     JsonObject,
-    objects,
-    permitted_fields,
-    plain,
+    Rule,
+    Tools,
+    any_model,
+    anything,
+    closed_model,
+    each,
+    inline,
+    json_schema,
+    objects_of,
+    plain_fields,
+    plain_or,
+    plain_value,
+    refused,
+    sent_body,
+    shape,
+    text_or_list,
+    typed,
+    words,
 )
 from securebench.agents.providers.provider import ProviderRules, RequestRefusal
 from securebench.core.json_values import object_at
@@ -25,49 +42,131 @@ from securebench.core.reasons import PROVIDER_AUTH, PROVIDER_QUOTA, PROVIDER_UNA
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_FIELDS: Final = frozenset(
-    {
-        "cache_control",
-        "context_management",
-        "max_tokens",
-        "messages",
-        "metadata",
-        "model",
-        "output_config",
-        "output_format",
-        "stop_sequences",
-        "stream",
-        "system",
-        "temperature",
-        "thinking",
-        "tool_choice",
-        "tools",
-        "top_k",
-        "top_p",
-    }
+_SOURCE: Final = "a source of type {} is not relayed: send the content"
+_BLOCK: Final = "content of type {} is not relayed in this run"
+_CITATION: Final = plain_fields(
+    *("cited_text", "document_index", "document_title", "encrypted_index", "end_block_index"),
+    *("end_char_index", "end_page_number", "search_result_index", "source", "start_block_index"),
+    *("start_char_index", "start_page_number", "title", "type", "url"),
 )
-_HOSTED: Final = frozenset({"mcp_servers"})
-"""Fields that configure tools run by the provider."""
-_REFUSED: Final = MappingProxyType({"container": "the provider would run code in it"})
-_BLOCKS: Final = frozenset(
-    {
-        "compaction",
-        "document",
-        "image",
-        "redacted_thinking",
-        "search_result",
-        "text",
-        "thinking",
-        "tool_reference",
-        "tool_result",
-        "tool_use",
-    }
-)
-_SOURCES: Final = frozenset({"base64", "content", "text"})
-_CHOICES: Final = frozenset({"any", "auto", "none"})
-_CUSTOM: Final = "custom"
 _DEPTH: Final = 8
 """Maximum nesting of content; a result with a document with an image has three levels."""
+
+
+def _too_deep(_value: object, _name: str, findings: BodyFindings) -> object:
+    findings.malformed("content")
+
+
+def _content(inner: Rule) -> Rule:
+    """Return the rule of content whose blocks have such content."""
+    source = plain_or(
+        typed(
+            {
+                "base64": {"data": inline("data"), "media_type": plain_value},
+                "content": {"content": inner},
+                "text": {"data": plain_value, "media_type": plain_value},
+            },
+            _SOURCE,
+        )
+    )
+    kinds: Mapping[str, Fields] = {
+        "compaction": {"content": inner, "encrypted_content": plain_value},
+        "document": {
+            "citations": plain_fields("enabled"),
+            "context": plain_value,
+            "source": source,
+            "title": plain_value,
+        },
+        "image": {"source": source},
+        "redacted_thinking": {"data": plain_value},
+        "search_result": {
+            "citations": plain_fields("enabled"),
+            "content": inner,
+            "source": plain_value,
+            "title": plain_value,
+        },
+        "text": {"citations": each(_CITATION), "text": plain_value},
+        "thinking": {"signature": plain_value, "thinking": plain_value},
+        "tool_reference": {"tool_name": plain_value},
+        "tool_result": {
+            "content": inner,
+            "is_error": plain_value,
+            "tool_use_id": plain_value,
+        },
+        "tool_use": {
+            "caller": plain_fields("type"),
+            "id": plain_value,
+            "input": anything,
+            "name": plain_value,
+        },
+    }
+    common: Fields = {"cache_control": CACHE_CONTROL}
+    return text_or_list(
+        typed({kind: {**common, **fields} for kind, fields in kinds.items()}, _BLOCK)
+    )
+
+
+_CONTENT: Rule = _too_deep
+for _ in range(_DEPTH):
+    _CONTENT = _content(_CONTENT)
+
+
+_CUSTOM: Final = "custom"
+_FORMAT: Final = shape(name=plain_value, schema=json_schema, type=plain_value)
+_AMOUNT: Final = plain_or(plain_fields("type", "value"))
+_ALWAYS: Final[Fields] = {
+    "container": refused("the provider would run code in it"),
+    "model": any_model,
+}
+"""Fields whose rules hold also where tools of the provider are allowed."""
+_CLOSED: Final[Fields] = {
+    **dict.fromkeys(("max_tokens", "stream", "temperature", "top_k", "top_p"), plain_value),
+    **_ALWAYS,
+    "cache_control": CACHE_CONTROL,
+    "context_management": shape(
+        edits=each(
+            shape(
+                clear_at_least=_AMOUNT,
+                clear_tool_inputs=plain_or(each(plain_value)),
+                exclude_tools=each(plain_value),
+                instructions=plain_value,
+                keep=_AMOUNT,
+                pause_after_compaction=plain_value,
+                trigger=_AMOUNT,
+                type=plain_value,
+            )
+        )
+    ),
+    "messages": objects_of(shape(content=_CONTENT, role=plain_value)),
+    "metadata": plain_fields("user_id"),
+    "model": closed_model,
+    "output_config": shape(
+        effort=plain_value, format=_FORMAT, task_budget=plain_fields("remaining", "total", "type")
+    ),
+    "output_format": _FORMAT,
+    "stop_sequences": each(plain_value),
+    "system": _CONTENT,
+    "thinking": plain_fields("budget_tokens", "display", "type"),
+    "tool_choice": anything,
+    "tools": Tools(
+        {
+            _CUSTOM: {
+                **dict.fromkeys(
+                    ("defer_loading", "description", "eager_input_streaming", "name", "strict"),
+                    plain_value,
+                ),
+                "allowed_callers": words("direct"),
+                "cache_control": CACHE_CONTROL,
+                "input_examples": anything,
+                "input_schema": json_schema,
+            }
+        },
+        untyped=_CUSTOM,
+    ),
+}
+_OPEN: Final[Fields] = {**dict.fromkeys((*_CLOSED, "mcp_servers"), anything), **_ALWAYS}
+_CHOICE: Final = plain_fields("disable_parallel_tool_use", "name", "type")
+_CHOICES: Final = frozenset({"any", "auto", "none"})
 _WORDS: Final = ("text", "thinking", "partial_json")
 _QUOTA: Final = frozenset({"rate_limit_error", "billing_error"})
 _AUTH: Final = frozenset({"authentication_error", "permission_error"})
@@ -80,7 +179,7 @@ def allow_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
     Raises:
         RefusedBodyError: See ``bodies.relayed_body``.
     """
-    return permitted_fields(body, _FIELDS | _HOSTED, _REFUSED, findings)
+    return sent_body(body, _OPEN, findings)
 
 
 def strip_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
@@ -89,58 +188,15 @@ def strip_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
     Raises:
         RefusedBodyError: See ``bodies.relayed_body``.
     """
-    kept = permitted_fields(body, _FIELDS, _REFUSED, findings)
-    _check_content(kept.get("system"), findings)
-    for message in objects(kept.get("messages"), "the field messages", findings):
-        _check_content(message.get("content"), findings)
-    if kept.get("tools") is not None:
-        kept["tools"] = _tools(kept["tools"], findings)
-    findings.check_tools()
-    _check_choice(kept.get("tool_choice"), findings)
-    return kept
-
-
-def _tools(value: object, findings: BodyFindings) -> list[JsonObject]:
-    kept = []
-    for tool in objects(value, "the field tools", findings):
-        findings.given += 1
-        if tool.get("type", _CUSTOM) == _CUSTOM:
-            findings.kept += 1
-            findings.kept_names.add(str(tool.get("name")))
-            kept.append(tool)
-        else:
-            findings.kinds.add(plain(tool["type"]))
-    return kept
-
-
-def _check_content(value: object, findings: BodyFindings, depth: int = 0) -> None:
-    if value is None or isinstance(value, str):
-        return
-    if depth == _DEPTH:
-        findings.malformed("content")
-    for block in objects(value, "content", findings):
-        kind = block.get("type")
-        if not isinstance(kind, str) or kind not in _BLOCKS:
-            findings.refuse(f"content of type {plain(kind)} is not relayed in this run", kind)
-        _check_source(block.get("source"), findings, depth)
-        _check_content(block.get("content"), findings, depth + 1)
-
-
-def _check_source(source: object, findings: BodyFindings, depth: int) -> None:
-    """Check the source of an image or document; that of a search result is only a label."""
-    if source is None or isinstance(source, str):
-        return
-    if not isinstance(source, dict):
-        findings.malformed("a source")
-    kind = source.get("type")
-    if not isinstance(kind, str) or kind not in _SOURCES:
-        findings.refuse(f"a source of type {plain(kind)} is not relayed: send the content", kind)
-    _check_content(source.get("content"), findings, depth + 1)
+    kept = sent_body(body, _CLOSED, findings, "messages")
+    choice = kept.get("tool_choice")
+    if choice is None:
+        return kept
+    _check_choice(choice, findings)
+    return {**kept, "tool_choice": _CHOICE(choice, "tool_choice", findings)}
 
 
 def _check_choice(choice: object, findings: BodyFindings) -> None:
-    if choice is None:
-        return
     if not isinstance(choice, dict):
         findings.malformed("the field tool_choice")
     kind = choice.get("type")

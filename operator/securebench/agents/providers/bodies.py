@@ -1,8 +1,9 @@
-"""Filter request bodies by an allow-list per provider, so that only the model itself answers.
+"""Filter request bodies by an allow-list per API, so that only the model itself answers.
 
-The body is parsed strictly and serialised again, so that the provider sees exactly what was
-checked. Tools hosted by the provider are stripped; anything that would make it fetch data is
-refused.
+Each API lists its fields as data: name and rule, at every depth. One function applies the lists. A
+field that no list has is stripped and counted; tools hosted by the provider are stripped; anything
+that would make it fetch or read stored data is refused. The body is parsed strictly and serialised
+again, so that the provider sees exactly what was checked.
 
 Source: providers 3.5 and 4.3; contract 11.4; A-181.
 """
@@ -11,10 +12,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
+from securebench.agents.providers.model_names import model_problem
 from securebench.core.errors import SecureBenchError
 from securebench.protocol.messages import decode_object
 
@@ -35,6 +37,8 @@ _MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]{0,127}")
 """Open models have the names of their repositories and tags."""
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_=\s-]*")
 """Without a colon or a dot, so no URL and no name of a host or a file."""
+_REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+_META_SCHEMA: Final = re.compile(r"https?://json-schema\.org/[A-Za-z0-9/.-]{0,64}#?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +76,14 @@ class BodyFindings:
     """Findings while a body is filtered.
 
     Attributes:
+        model: The model that the tester names, or empty.
         kinds: Kinds of what was stripped.
         given: Number of tools in the request.
         kept: Number of tools that were kept.
         kept_names: Names of the tools that were kept.
     """
 
+    model: str = ""
     kinds: set[str] = field(default_factory=set)
     given: int = 0
     kept: int = 0
@@ -119,12 +125,13 @@ Close = Callable[[JsonObject, BodyFindings], JsonObject]
 """Filters a body, or raises RefusedBodyError."""
 
 
-def relayed_body(raw: bytes, close: Close) -> RelayedBody:
+def relayed_body(raw: bytes, close: Close, model: str = "") -> RelayedBody:
     """Filter the body of a request.
 
     Args:
         raw: The request's body.
         close: The provider's filter, with or without hosted tools.
+        model: The model that the tester names, or empty.
 
     Raises:
         RefusedBodyError: It is not a plain JSON object, or asks for something that is not allowed
@@ -138,7 +145,7 @@ def relayed_body(raw: bytes, close: Close) -> RelayedBody:
         raise RefusedBodyError(f"the body of the request is no plain JSON: {error}") from error
     if _is_deep(body):
         raise RefusedBodyError(f"the body of the request has more than {NESTING} levels")
-    findings = BodyFindings()
+    findings = BodyFindings(model)
     kept = close(body, findings)
     data = json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode()
     return RelayedBody(
@@ -154,32 +161,300 @@ def plain(kind: object, pattern: re.Pattern[str] = _KIND) -> str:
     return kind if isinstance(kind, str) and pattern.fullmatch(kind) else UNNAMED
 
 
-def permitted_fields(
-    body: JsonObject, known: Collection[str], refused: Mapping[str, str], findings: BodyFindings
-) -> JsonObject:
-    """Keep the allowed fields; others that have a value are noted as stripped.
+Rule = Callable[[object, str, BodyFindings], object]
+"""Returns what is sent of a value: all of it, a part, or GONE. Takes value, field and findings."""
+
+Fields = Mapping[str, Rule]
+"""Allow-list of an object: the known fields, each with its rule."""
+
+
+def sent_fields(given: JsonObject, fields: Fields, findings: BodyFindings) -> JsonObject:
+    """Return the known fields of an object; others that have a value are noted as stripped."""
+    left = {
+        name: value if value is None else fields[name](value, name, findings)
+        for name, value in given.items()
+        if name in fields
+    }
+    for name in given.keys() - fields.keys():
+        _strip(given[name], name, findings)
+    return {name: value for name, value in left.items() if value is not GONE}
+
+
+def anything(value: object, _name: str, _findings: BodyFindings) -> object:
+    """Send a value as it is: data that only the model reads."""
+    return value
+
+
+def plain_value(value: object, name: str, findings: BodyFindings) -> object:
+    """Send a text, number or truth value; strip everything else."""
+    return value if not isinstance(value, dict | list) else _strip(value, name, findings)
+
+
+def shape(**fields: Rule) -> Rule:
+    """Return the rule of an object with these fields; everything else is stripped."""
+
+    def rule(value: object, name: str, findings: BodyFindings) -> object:
+        if not isinstance(value, dict):
+            return _strip(value, name, findings)
+        return sent_fields(value, fields, findings)
+
+    return rule
+
+
+def plain_fields(*names: str) -> Rule:
+    """Return the rule of an object whose fields have plain values."""
+    return shape(**dict.fromkeys(names, plain_value))
+
+
+def plain_map(value: object, name: str, findings: BodyFindings) -> object:
+    """Send an object with fields of any names and plain values; everything else is stripped."""
+    if not isinstance(value, dict):
+        return _strip(value, name, findings)
+    return sent_fields(value, dict.fromkeys(value, plain_value), findings)
+
+
+def exactly(told: str, kind: str, **fields: Rule) -> Rule:
+    """Return the rule of an object that has no other fields; everything else is refused."""
+    known = shape(**fields)
+
+    def rule(value: object, name: str, findings: BodyFindings) -> object:
+        if not isinstance(value, dict) or not set(value) <= set(fields):
+            findings.refuse(told, kind)
+        return known(value, name, findings)
+
+    return rule
+
+
+def each(rule: Rule) -> Rule:
+    """Return the rule of a list; everything else is stripped."""
+
+    def of_list(value: object, name: str, findings: BodyFindings) -> object:
+        if not isinstance(value, list):
+            return _strip(value, name, findings)
+        left = (rule(one, name, findings) for one in value)
+        return [one for one in left if one is not GONE]
+
+    return of_list
+
+
+def objects_of(rule: Rule) -> Rule:
+    """Return the rule of a list of objects; everything else is refused."""
+
+    def of_list(value: object, name: str, findings: BodyFindings) -> object:
+        return [rule(one, name, findings) for one in objects(value, f"the field {name}", findings)]
+
+    return of_list
+
+
+def either(plain_rule: Rule, nested: Rule) -> Rule:
+    """Return the rule of a plain value, or else an object or a list."""
+
+    def rule(value: object, name: str, findings: BodyFindings) -> object:
+        is_nested = isinstance(value, dict | list)
+        return (nested if is_nested else plain_rule)(value, name, findings)
+
+    return rule
+
+
+def plain_or(nested: Rule) -> Rule:
+    """Return the rule of any plain value, or else an object or a list."""
+    return either(plain_value, nested)
+
+
+def typed(
+    kinds: Mapping[str, Fields], told: str, untyped: Callable[[JsonObject], str] = lambda _: ""
+) -> Rule:
+    """Return the rule of an object that its ``type`` distinguishes.
 
     Args:
-        body: Body of the request.
-        known: Names of allowed fields.
-        refused: Fields that cause a refusal, with their effect.
-        findings: Updated in place.
+        kinds: Fields by type; other types are refused.
+        told: Message about another type, with a place for it.
+        untyped: Returns the type of an object without one, or empty.
+    """
+
+    def rule(value: object, name: str, findings: BodyFindings) -> object:
+        if not isinstance(value, dict):
+            findings.malformed(f"the field {name}")
+        kind = value.get("type")
+        kind = untyped(value) if kind is None else kind
+        fields = kinds.get(kind) if isinstance(kind, str) else None
+        if fields is None:
+            findings.refuse(told.format(plain(kind)), kind)
+        return sent_fields(value, {"type": plain_value, **fields}, findings)
+
+    return rule
+
+
+def text_or_list(rule: Rule) -> Rule:
+    """Return the rule of a text, or a list of objects; everything else is refused."""
+
+    def of_either(value: object, name: str, findings: BodyFindings) -> object:
+        if isinstance(value, str):
+            return value
+        if not isinstance(value, list):
+            findings.malformed(f"the field {name}")
+        return [rule(one, name, findings) for one in value]
+
+    return of_either
+
+
+def words(*allowed: str) -> Rule:
+    """Return the rule of a list of words; others are stripped."""
+
+    def rule(value: object, name: str, findings: BodyFindings) -> object:
+        given = value if isinstance(value, list) else [value]
+        kept = [word for word in given if isinstance(word, str) and word in allowed]
+        if len(kept) < len(given):
+            findings.kinds.add(plain(name))
+        return kept if kept or not given else GONE
+
+    return rule
+
+
+def refused(effect: str) -> Rule:
+    """Return the rule of a field that causes a refusal where it is set."""
+
+    def rule(value: object, name: str, findings: BodyFindings) -> object:
+        if value not in _UNSET:
+            findings.refuse(f"the field {name} is not relayed: {effect}", name)
+        return GONE
+
+    return rule
+
+
+def never_stored(value: object, name: str, findings: BodyFindings) -> object:
+    """Send false, so that the provider stores no answer."""
+    if value:
+        findings.kinds.add(name)
+    return False
+
+
+def inline(kind: str) -> Rule:
+    """Return the rule of content as base64 or a ``data:`` URL; everything else is refused.
+
+    Servers fetch what they take for a URL.
+    """
+
+    def rule(value: object, _name: str, findings: BodyFindings) -> object:
+        is_base64 = isinstance(value, str) and _BASE64.fullmatch(value) is not None
+        if not is_base64 and not _is_data_url(value):
+            findings.refuse(f"{kind} is not relayed: send base64 or a data: URL", kind)
+        return value
+
+    return rule
+
+
+def data_url(kind: str) -> Rule:
+    """Return the rule of a ``data:`` URL; everything else is refused."""
+
+    def rule(value: object, _name: str, findings: BodyFindings) -> object:
+        if not _is_data_url(value):
+            findings.refuse(f"{kind} is not relayed: send a data: URL", kind)
+        return value
+
+    return rule
+
+
+AUDIO: Final = exactly(
+    "input_audio is relayed with data and format only",
+    "input_audio",
+    data=inline("input_audio"),
+    format=plain_value,
+)
+CACHE_CONTROL: Final = plain_fields("scope", "ttl", "type")
+
+
+def json_schema(value: object, name: str, findings: BodyFindings) -> object:
+    """Send a JSON Schema whose references stay inside it; others are refused."""
+    if isinstance(value, list):
+        for one in value:
+            json_schema(one, name, findings)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            _check_reference(key, inner, findings)
+            json_schema(inner, name, findings)
+    return value
+
+
+def _check_reference(key: str, value: object, findings: BodyFindings) -> None:
+    # The value of a property of this name is a schema: an object or a truth value.
+    if value is None or isinstance(value, dict | bool):
+        return
+    is_text = isinstance(value, str)
+    if key in _REFERENCES and not (is_text and str(value).startswith("#")):
+        findings.refuse(f"{key} is relayed with a place in its own schema only", key)
+    if key == "$schema" and not (is_text and _META_SCHEMA.fullmatch(str(value))):
+        findings.refuse("$schema is relayed for the drafts of json-schema.org only", key)
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The rule of a list of tools: the agent's are kept, the provider's are stripped.
+
+    Attributes:
+        kinds: Fields of the agent's tools by type; one with a field ``tools`` is a group.
+        untyped: Type of a tool without one, or empty.
+    """
+
+    kinds: Mapping[str, Fields]
+    untyped: str = ""
+
+    def __call__(self, value: object, _name: str, findings: BodyFindings) -> object:
+        """Return the agent's tools."""
+        if not isinstance(value, list):
+            findings.malformed("a list of tools")
+        kept = (self._tool(tool, findings) for tool in value)
+        return [tool for tool in kept if tool is not None]
+
+    def _tool(self, given: object, findings: BodyFindings) -> JsonObject | None:
+        tool: JsonObject = given if isinstance(given, dict) else {"type": None}
+        kind = tool.get("type", self.untyped)
+        fields = self.kinds.get(kind) if isinstance(kind, str) else None
+        if fields is not None and "tools" in fields:
+            group = sent_fields(tool, {"type": plain_value, **fields}, findings)
+            return group if group.get("tools") else None
+        findings.given += 1
+        # A search among tools is the provider's unless the request says that the client runs it.
+        is_hosted = kind == "tool_search" and tool.get("execution") != "client"
+        if fields is None or is_hosted:
+            findings.kinds.add(plain(kind))
+            return None
+        findings.kept += 1
+        findings.kept_names.add(str(tool.get("name")))
+        return sent_fields(tool, {"type": plain_value, **fields}, findings)
+
+
+def sent_body(
+    body: JsonObject, fields: Fields, findings: BodyFindings, *required: str
+) -> JsonObject:
+    """Return the known fields of a body, which needs a model and the required ones.
 
     Raises:
-        RefusedBodyError: A refused field is set, or the model searches by itself or is not a
-            string.
+        RefusedBodyError: See ``relayed_body``.
     """
-    _refuse_fields(body, refused, findings)
-    _check_model(body, findings)
-    return known_fields(body, known, findings)
+    for name in ("model", *required):
+        if body.get(name) is None:
+            findings.malformed(f"the field {name}")
+    kept = sent_fields(body, fields, findings)
+    findings.check_tools()
+    return kept
 
 
-def known_fields(given: JsonObject, known: Collection[str], findings: BodyFindings) -> JsonObject:
-    """Keep the allowed fields of an object; others that have a value are noted as stripped."""
-    findings.kinds |= {
-        plain(name) for name, value in given.items() if name not in known and value not in _UNSET
-    }
-    return {name: value for name, value in given.items() if name in known}
+def any_model(value: object, name: str, findings: BodyFindings) -> object:
+    """Require a text."""
+    return value if isinstance(value, str) else findings.malformed(f"the field {name}")
+
+
+def closed_model(value: object, name: str, findings: BodyFindings) -> object:
+    """Refuse the name of a model that uses tools of its provider by itself.
+
+    Raises:
+        RefusedBodyError: It does, or has an ending that is not known.
+    """
+    problem = model_problem(str(any_model(value, name, findings)), findings.model)
+    if problem:
+        findings.refuse(problem, "model")
+    return value
 
 
 def objects(value: object, what: str, findings: BodyFindings) -> list[JsonObject]:
@@ -193,56 +468,16 @@ def objects(value: object, what: str, findings: BodyFindings) -> list[JsonObject
     return [each if isinstance(each, dict) else findings.malformed(what) for each in value]
 
 
-def check_inline(data: object, name: str, findings: BodyFindings) -> None:
-    """Refuse content that is not in the request itself: servers fetch what they take for a URL.
-
-    Args:
-        data: A data: URL, base64, or None.
-        name: Field that the content belongs to.
-        findings: Of the request.
-
-    Raises:
-        RefusedBodyError: It is something else.
-    """
-    if data is None:
-        return
-    is_base64 = isinstance(data, str) and _BASE64.fullmatch(data) is not None
-    if not is_base64 and not is_data_url(data):
-        findings.refuse(f"{name} is not relayed: send base64 or a data: URL", name)
-
-
-def check_audio(part: JsonObject, findings: BodyFindings) -> None:
-    """Refuse speech that the provider would fetch.
-
-    Raises:
-        RefusedBodyError: It is not base64 in the field ``data``.
-    """
-    audio = part.get("input_audio")
-    if audio is None:
-        return
-    if not isinstance(audio, dict) or not set(audio) <= {"data", "format"}:
-        findings.refuse("input_audio is relayed with data and format only", "input_audio")
-    check_inline(audio.get("data"), "input_audio", findings)
-
-
-def is_data_url(value: object) -> bool:
+def _is_data_url(value: object) -> bool:
     """Return whether a value is a URL that holds its content itself."""
     return isinstance(value, str) and value[:5].lower() == "data:"
 
 
-def _refuse_fields(body: JsonObject, refused: Mapping[str, str], findings: BodyFindings) -> None:
-    for name, effect in refused.items():
-        if body.get(name) not in _UNSET:
-            findings.refuse(f"the field {name} is not relayed: {effect}", name)
-
-
-def _check_model(body: JsonObject, findings: BodyFindings) -> None:
-    """Refuse models that fetch data by themselves: search and deep-research models."""
-    model = body.get("model")
-    if not isinstance(model, str):
-        findings.malformed("the field model")
-    if "search" in model.lower():
-        findings.refuse("models that search by themselves are not allowed in this run", "model")
+def _strip(value: object, name: str, findings: BodyFindings) -> object:
+    """Strip a field that no list has; one without a value is not counted."""
+    if value not in _UNSET:
+        findings.kinds.add(plain(name))
+    return GONE
 
 
 def _is_deep(body: JsonObject) -> bool:
@@ -260,3 +495,5 @@ def _inner(value: object) -> Iterable[object]:
 
 
 _UNSET: Final[tuple[object, ...]] = (None, False, [], {})
+GONE: Final = object()
+"""Left of a value that is not sent."""

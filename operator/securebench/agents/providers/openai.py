@@ -12,15 +12,31 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.agents.providers.answers import Meter, TokenUsage, count_at
 from securebench.agents.providers.bodies import (
+    AUDIO,
+    CACHE_CONTROL,
     BodyFindings,
+    Fields,
     JsonObject,
-    check_audio,
-    check_inline,
-    is_data_url,
-    known_fields,
+    Tools,
+    any_model,
+    anything,
+    closed_model,
+    data_url,
+    each,
+    inline,
+    json_schema,
+    never_stored,
     objects,
-    permitted_fields,
-    plain,
+    plain_fields,
+    plain_map,
+    plain_or,
+    plain_value,
+    refused,
+    sent_body,
+    shape,
+    text_or_list,
+    typed,
+    words,
 )
 from securebench.agents.providers.error_codes import failure_of_error
 from securebench.agents.providers.provider import ProviderRules, RequestRefusal
@@ -29,105 +45,206 @@ from securebench.core.json_values import object_at
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_FIELDS: Final = frozenset(
-    {
-        "client_metadata",
-        "include",
-        "input",
-        "instructions",
-        "max_output_tokens",
-        "max_tool_calls",
-        "metadata",
-        "model",
-        "parallel_tool_calls",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "reasoning",
-        "safety_identifier",
-        "store",
-        "stream",
-        "stream_options",
-        "temperature",
-        "text",
-        "tool_choice",
-        "tools",
-        "top_logprobs",
-        "top_p",
-        "truncation",
-        "user",
-    }
+_STORED: Final = refused("the provider would read what is stored there")
+_ANNOTATION: Final = plain_fields("end_index", "start_index", "title", "type", "url")
+_ADDRESS: Final = refused("send the content itself")
+_PART: Final[Fields] = {
+    "annotations": each(_ANNOTATION),
+    "audio_url": data_url("audio_url"),
+    "cache_control": CACHE_CONTROL,
+    "detail": plain_value,
+    "encrypted_content": plain_value,
+    "file_data": inline("file_data"),
+    "file_id": _ADDRESS,
+    "file_url": _ADDRESS,
+    "filename": plain_value,
+    "image_url": data_url("image_url"),
+    "input_audio": AUDIO,
+    "logprobs": anything,
+    "refusal": plain_value,
+    "signature": plain_value,
+    "text": plain_value,
+}
+"""Of every part: some servers go by the fields of a part rather than by its type."""
+_PARTS: Final = text_or_list(
+    typed(
+        dict.fromkeys(
+            (
+                "encrypted_content",
+                "input_audio",
+                "input_file",
+                "input_image",
+                "input_text",
+                "output_text",
+                "reasoning_text",
+                "refusal",
+                "summary_text",
+                "text",
+            ),
+            _PART,
+        ),
+        "content of type {} is not relayed in this run",
+    )
 )
-_REFUSED: Final = MappingProxyType(
-    {
-        "background": "the answer would come outside this request",
-        "conversation": "the provider would read what is stored there",
-        "previous_response_id": "the provider would read what is stored there",
-        "prompt": "the provider would read what is stored there",
-    }
-)
-_ITEMS: Final = frozenset(
-    {
-        "additional_tools",
-        "agent_message",
-        "compaction",
-        "compaction_summary",
-        "compaction_trigger",
-        "context_compaction",
-        "custom_tool_call",
-        "custom_tool_call_output",
-        "function_call",
-        "function_call_output",
-        "image_generation_call",
-        "local_shell_call",
-        "local_shell_call_output",
-        "message",
-        "reasoning",
-        "tool_search_call",
-        "tool_search_output",
-        "web_search_call",
-    }
-)
-"""Allowed items of ``input``; calls of hosted tools in the history are harmless."""
-_PLACES: Final = frozenset({"content", "output", "summary"})
-"""Fields of an item with text or a list of parts."""
-_PARTS: Final = frozenset(
-    {
-        "encrypted_content",
-        "input_audio",
-        "input_file",
-        "input_image",
-        "input_text",
-        "output_text",
-        "reasoning_text",
-        "refusal",
-        "summary_text",
-        "text",
-    }
-)
-_PART_FIELDS: Final = frozenset(
-    {
-        "annotations",
-        "audio_url",
-        "cache_control",
-        "detail",
-        "encrypted_content",
-        "file_data",
-        "filename",
-        "image_url",
-        "input_audio",
-        "logprobs",
-        "refusal",
-        "signature",
-        "text",
-        "type",
-    }
-)
-"""Some servers go by the fields of a part rather than by its type."""
-_LOCAL_TOOLS: Final = frozenset({"custom", "function"})
-_CLIENT: Final = "client"
-_CHOICES: Final = frozenset({"auto", "none", "required"})
+_TOOL: Final[Fields] = dict.fromkeys(("defer_loading", "description", "name"), plain_value)
+_FUNCTION: Final[Fields] = {
+    **_TOOL,
+    "output_schema": json_schema,
+    "parameters": json_schema,
+    "strict": plain_value,
+}
+_LOCAL_TOOLS: Final[Mapping[str, Fields]] = {
+    "custom": {**_TOOL, "format": plain_fields("definition", "syntax", "type")},
+    "function": _FUNCTION,
+    "tool_search": {**_FUNCTION, "execution": plain_value},
+}
 _NAMESPACE_DEPTH: Final = 4
 """Maximum nesting of namespaces; codex uses one level."""
+_TOOLS = Tools(_LOCAL_TOOLS)
+for _ in range(_NAMESPACE_DEPTH):
+    _TOOLS = Tools({**_LOCAL_TOOLS, "namespace": {**_TOOL, "tools": _TOOLS}})
+_CALL: Final[Fields] = {
+    **dict.fromkeys(
+        ("call_id", "created_by", "execution", "id", "name", "namespace", "status"), plain_value
+    ),
+    "caller": plain_fields("type"),
+    "internal_chat_message_metadata_passthrough": plain_fields("turn_id"),
+}
+_OUTPUT: Final[Fields] = {**_CALL, "output": _PARTS}
+_SEALED: Final[Fields] = {**_CALL, "encrypted_content": plain_value}
+_ITEMS: Final[Mapping[str, Fields]] = {
+    "additional_tools": {**_CALL, "role": plain_value, "tools": _TOOLS},
+    "agent_message": {
+        **_CALL,
+        "author": plain_value,
+        "content": _PARTS,
+        "recipient": plain_value,
+    },
+    "compaction": _SEALED,
+    "compaction_summary": _SEALED,
+    "compaction_trigger": {},
+    "context_compaction": _SEALED,
+    "custom_tool_call": {**_CALL, "input": plain_value},
+    "custom_tool_call_output": _OUTPUT,
+    "function_call": {**_CALL, "arguments": plain_value, "encrypted_function_args": plain_value},
+    "function_call_output": _OUTPUT,
+    "image_generation_call": {
+        **_CALL,
+        "result": inline("result"),
+        "revised_prompt": plain_value,
+    },
+    "local_shell_call": {
+        **_CALL,
+        "action": shape(
+            command=plain_or(each(plain_value)),
+            env=anything,
+            timeout_ms=plain_value,
+            type=plain_value,
+            user=plain_value,
+            working_directory=plain_value,
+        ),
+    },
+    "local_shell_call_output": _OUTPUT,
+    "message": {
+        **_CALL,
+        "content": _PARTS,
+        "end_turn": plain_value,
+        "phase": plain_value,
+        "role": plain_value,
+    },
+    "reasoning": {**_SEALED, "content": _PARTS, "summary": _PARTS},
+    "tool_search_call": {**_CALL, "arguments": anything},
+    "tool_search_output": {**_CALL, "tools": _TOOLS},
+    "web_search_call": {
+        "action": shape(
+            **dict.fromkeys(("pattern", "query", "type", "url"), plain_value),
+            queries=each(plain_value),
+        ),
+        "status": plain_value,
+    },
+}
+"""Allowed items of ``input``; calls of hosted tools in the history are harmless."""
+_HOLDS: Final = (
+    *("arguments", "call_id", "content", "encrypted_content", "input", "output", "result"),
+    "tools",
+)
+"""Fields with the content of an item. Without any, its id would name what the provider stores."""
+_typed_item = typed(
+    _ITEMS,
+    "input of type {} is not relayed in this run",
+    lambda item: "message" if "role" in item else "",
+)
+
+
+def _item(value: object, name: str, findings: BodyFindings) -> object:
+    item = _typed_item(value, name, findings)
+    if isinstance(item, dict) and item.get("id") and not any(map(item.get, _HOLDS)):
+        findings.kinds.add("id")
+        del item["id"]
+    return item
+
+
+def _free_item(value: object, _name: str, findings: BodyFindings) -> object:
+    """Refuse a stored item also where tools of the provider are allowed."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    if isinstance(value, dict) and (kind == "item_reference" or not set(value) - {"id", "type"}):
+        findings.refuse("input by its id is not relayed: send the content itself", "item_reference")
+    return value
+
+
+_ALWAYS: Final[Fields] = {
+    "background": refused("the answer would come outside this request"),
+    "conversation": _STORED,
+    "model": any_model,
+    "previous_response_id": _STORED,
+    "prompt": _STORED,
+    "store": never_stored,
+}
+"""Fields whose rules hold also where tools of the provider are allowed."""
+_CLOSED: Final[Fields] = {
+    **dict.fromkeys(
+        (
+            "instructions",
+            "max_output_tokens",
+            "max_tool_calls",
+            "parallel_tool_calls",
+            "prompt_cache_key",
+            "prompt_cache_retention",
+            "safety_identifier",
+            "stream",
+            "temperature",
+            "top_logprobs",
+            "top_p",
+            "truncation",
+            "user",
+        ),
+        plain_value,
+    ),
+    **_ALWAYS,
+    "client_metadata": plain_map,
+    "include": words(
+        "message.output_text.logprobs", "output.encrypted_content", "reasoning.encrypted_content"
+    ),
+    "input": text_or_list(_item),
+    "model": closed_model,
+    "reasoning": plain_fields("context", "effort", "generate_summary", "mode", "summary"),
+    "stream_options": plain_fields("include_obfuscation", "include_usage"),
+    "text": shape(
+        format=shape(
+            **dict.fromkeys(("description", "name", "strict", "type"), plain_value),
+            schema=json_schema,
+        ),
+        verbosity=plain_value,
+    ),
+    "tool_choice": anything,
+    "tools": _TOOLS,
+}
+_OPEN: Final[Fields] = {
+    **dict.fromkeys((*_CLOSED, "metadata"), anything),
+    **_ALWAYS,
+    "input": text_or_list(_free_item),
+}
+_CHOICES: Final = frozenset({"auto", "none", "required"})
 
 
 def allow_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
@@ -136,11 +253,7 @@ def allow_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
     Raises:
         RefusedBodyError: See ``bodies.relayed_body``.
     """
-    kept = permitted_fields(body, _FIELDS, _REFUSED, findings)
-    if kept.get("store"):
-        findings.kinds.add("store")
-        kept["store"] = False
-    return kept
+    return sent_body(body, _OPEN, findings)
 
 
 def strip_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
@@ -149,97 +262,40 @@ def strip_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
     Raises:
         RefusedBodyError: See ``bodies.relayed_body``.
     """
-    kept = allow_hosted_tools(body, findings)
-    if kept.get("tools") is not None:
-        kept["tools"] = _tools(kept["tools"], findings)
-    if kept.get("input") is not None and not isinstance(kept["input"], str):
-        items = objects(kept["input"], "the field input", findings)
-        kept["input"] = [_item(item, findings) for item in items]
-    findings.check_tools()
-    _check_choice(kept.get("tool_choice"), findings)
-    return kept
+    return with_local_choice(sent_body(body, _CLOSED, findings), findings)
 
 
-def _tools(value: object, findings: BodyFindings, depth: int = 0) -> list[object]:
-    if not isinstance(value, list):
-        findings.malformed("a list of tools")
-    kept = []
-    for tool in value:
-        local = _tool(tool, findings, depth)
-        if local is not None:
-            kept.append(local)
-    return kept
+_NAME: Final = plain_fields("name")
+_NAMED: Final[Fields] = {"custom": _NAME, "function": _NAME, "name": plain_value}
+_CHOICE: Final[Fields] = {
+    **_NAMED,
+    "mode": plain_value,
+    "tools": each(shape(**_NAMED, type=plain_value)),
+    "type": plain_value,
+}
 
 
-def _tool(tool: object, findings: BodyFindings, depth: int) -> object:
-    """Return a tool if the agent's CLI runs it, else None."""
-    kind = tool.get("type") if isinstance(tool, dict) else None
-    if isinstance(tool, dict) and kind == "namespace" and depth < _NAMESPACE_DEPTH:
-        inner = _tools(tool.get("tools"), findings, depth + 1)
-        return {**tool, "tools": inner} if inner else None
-    findings.given += 1
-    is_local = kind in _LOCAL_TOOLS if isinstance(kind, str) else False
-    if isinstance(tool, dict) and kind == "tool_search":
-        is_local = tool.get("execution") == _CLIENT
-    if not is_local:
-        findings.kinds.add(plain(kind))
-        return None
-    findings.kept += 1
-    return tool
+def with_local_choice(kept: JsonObject, findings: BodyFindings) -> JsonObject:
+    """Return a body of OpenAI's APIs whose ``tool_choice`` names tools of the agent only.
 
-
-def _item(item: JsonObject, findings: BodyFindings) -> JsonObject:
-    kind = item.get("type")
-    if kind is None and "role" in item:
-        kind = "message"
-    if not isinstance(kind, str) or kind not in _ITEMS:
-        findings.refuse(f"input of type {plain(kind)} is not relayed in this run", kind)
-    kept = {
-        name: _parts(value, findings) if name in _PLACES else value for name, value in item.items()
-    }
-    if "tools" in item:
-        kept["tools"] = _tools(item["tools"], findings)
-    return kept
-
-
-def _parts(value: object, findings: BodyFindings) -> object:
-    if value is None or isinstance(value, str):
-        return value
-    return [_part(part, findings) for part in objects(value, "content", findings)]
-
-
-def _part(part: JsonObject, findings: BodyFindings) -> JsonObject:
-    kind = part.get("type")
-    if not isinstance(kind, str) or kind not in _PARTS:
-        findings.refuse(f"content of type {plain(kind)} is not relayed in this run", kind)
-    for name in ("file_id", "file_url"):
-        if part.get(name) is not None:
-            findings.refuse(f"{name} is not relayed: send the content itself", name)
-    for name in ("audio_url", "image_url"):
-        if part.get(name) is not None and not is_data_url(part[name]):
-            findings.refuse(f"{name} is not relayed: send a data: URL", name)
-    check_inline(part.get("file_data"), "file_data", findings)
-    check_audio(part, findings)
-    return known_fields(part, _PART_FIELDS, findings)
-
-
-def _check_choice(choice: object, findings: BodyFindings) -> None:
+    Raises:
+        RefusedBodyError: It names others.
+    """
+    choice = kept.get("tool_choice")
     if choice is None or (isinstance(choice, str) and choice in _CHOICES):
-        return
-    if not isinstance(choice, dict):
-        findings.refuse("the tool_choice names a tool that is not allowed in this run", choice)
-    kind = choice.get("type")
-    if kind == "allowed_tools":
-        for each in objects(choice.get("tools"), "the field tool_choice", findings):
-            _check_named(each, findings)
-        return
-    _check_named(choice, findings)
-
-
-def _check_named(choice: JsonObject, findings: BodyFindings) -> None:
-    kind = choice.get("type")
-    if not isinstance(kind, str) or kind not in _LOCAL_TOOLS:
-        findings.refuse("the tool_choice names a tool that is not allowed in this run", kind)
+        return kept
+    named = [choice]
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        # Chat Completions has the list one level deeper.
+        allowed = choice.get("allowed_tools", choice)
+        tools = allowed.get("tools") if isinstance(allowed, dict) else None
+        named = list(objects(tools, "the field tool_choice", findings))
+    for one in named:
+        kind = one.get("type") if isinstance(one, dict) else one
+        if not isinstance(one, dict) or kind not in ("custom", "function"):
+            findings.refuse("the tool_choice names a tool that is not allowed in this run", kind)
+    rule = shape(**_CHOICE, allowed_tools=shape(**_CHOICE))
+    return {**kept, "tool_choice": rule(choice, "tool_choice", findings)}
 
 
 class OpenAIMeter(Meter):

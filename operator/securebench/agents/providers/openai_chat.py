@@ -6,7 +6,6 @@ Source: providers 10.
 from __future__ import annotations
 
 import re
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from securebench.agents.providers.answers import (
@@ -15,80 +14,190 @@ from securebench.agents.providers.answers import (
     count_at,
 )
 from securebench.agents.providers.bodies import (
+    AUDIO,
+    CACHE_CONTROL,
     BodyFindings,
+    Fields,
     JsonObject,
-    check_audio,
-    check_inline,
-    is_data_url,
-    known_fields,
-    objects,
-    permitted_fields,
-    plain,
+    Rule,
+    Tools,
+    any_model,
+    anything,
+    closed_model,
+    data_url,
+    each,
+    either,
+    exactly,
+    inline,
+    json_schema,
+    never_stored,
+    objects_of,
+    plain_fields,
+    plain_map,
+    plain_or,
+    plain_value,
+    refused,
+    sent_body,
+    shape,
+    text_or_list,
+    typed,
 )
 from securebench.agents.providers.error_codes import failure_of_error
-from securebench.agents.providers.openai import OPENAI
+from securebench.agents.providers.openai import OPENAI, with_local_choice
 from securebench.agents.providers.provider import ProviderRules
 from securebench.core.json_values import object_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_FIELDS: Final = frozenset(
-    {
-        "chat_template_kwargs",
-        "frequency_penalty",
-        "function_call",
-        "functions",
-        "logit_bias",
-        "logprobs",
-        "max_completion_tokens",
-        "max_tokens",
-        "messages",
-        "metadata",
-        "min_p",
-        "min_tokens",
-        "model",
-        "n",
-        "parallel_tool_calls",
-        "prediction",
-        "presence_penalty",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "reasoning",
-        "reasoning_effort",
-        "repetition_penalty",
-        "response_format",
-        "safety_identifier",
-        "seed",
-        "stop",
-        "stop_token_ids",
-        "store",
-        "stream",
-        "stream_options",
-        "temperature",
-        "thinking",
-        "tool_choice",
-        "tools",
-        "top_k",
-        "top_logprobs",
-        "top_p",
-        "user",
-        "verbosity",
-    }
+_IMAGE: Final = data_url("image_url")
+_TEXTS: Final = plain_or(each(plain_fields("text", "type")))
+_PART: Final[Fields] = {
+    **dict.fromkeys(("closed", "reasoning", "refusal", "signature", "text"), plain_value),
+    "annotations": each(
+        shape(
+            **dict.fromkeys(("end_index", "start_index", "title", "type", "url"), plain_value),
+            url_citation=plain_fields("content", "end_index", "start_index", "title", "url"),
+        )
+    ),
+    "cache_control": CACHE_CONTROL,
+    "file": exactly(
+        "files by their id are not relayed: send file_data",
+        "file_id",
+        file_data=inline("file_data"),
+        filename=plain_value,
+    ),
+    "image_url": either(_IMAGE, shape(detail=plain_value, format=plain_value, url=_IMAGE)),
+    "input_audio": AUDIO,
+    "thinking": _TEXTS,
+}
+"""Of every part: some servers go by the fields of a part rather than by its type."""
+_PARTS: Final = text_or_list(
+    typed(
+        dict.fromkeys(
+            ("file", "image_url", "input_audio", "reasoning", "refusal", "text", "thinking"), _PART
+        ),
+        "content of type {} is not relayed in this run",
+    )
 )
+_SIGNATURES: Final = plain_fields("thought", "thought_signature")
+_CALLED: Final = shape(
+    **dict.fromkeys(("arguments", "name"), plain_value),
+    provider_specific_fields=_SIGNATURES,
+)
+_CALL: Final = shape(
+    **dict.fromkeys(("id", "index", "type"), plain_value),
+    custom=plain_fields("input", "name"),
+    extra_content=shape(google=_SIGNATURES),
+    function=_CALLED,
+    provider_specific_fields=_SIGNATURES,
+)
+_THOUGHTS: Final = each(
+    plain_fields(
+        *("data", "format", "id", "index", "signature", "summary", "text", "thinking", "type")
+    )
+)
+_MESSAGE: Final = shape(
+    **dict.fromkeys(
+        (
+            *("name", "partial", "prefix", "reasoning", "reasoning_content", "refusal", "role"),
+            *("reasoning_text", "tool_call_id"),
+        ),
+        plain_value,
+    ),
+    annotations=_PART["annotations"],
+    audio=refused("audio by its id is not relayed, send the text"),
+    cache_control=CACHE_CONTROL,
+    content=_PARTS,
+    extra_content=shape(google=_SIGNATURES),
+    function_call=_CALLED,
+    provider_specific_fields=plain_fields(
+        *("reasoning", "reasoning_content", "refusal", "thought_signature")
+    ),
+    reasoning_details=_THOUGHTS,
+    thinking_blocks=_THOUGHTS,
+    tool_calls=each(_CALL),
+)
+_FUNCTION: Final = shape(
+    **dict.fromkeys(("description", "name", "strict"), plain_value), parameters=json_schema
+)
+_LOCAL_TOOLS: Final[Mapping[str, Fields]] = {
+    "custom": {
+        "custom": shape(
+            **dict.fromkeys(("description", "name"), plain_value),
+            format=shape(
+                **dict.fromkeys(("definition", "syntax", "type"), plain_value),
+                grammar=plain_fields("definition", "syntax"),
+            ),
+        )
+    },
+    "function": {
+        "cache_control": CACHE_CONTROL,
+        "function": _FUNCTION,
+        "strict": plain_value,
+    },
+}
+
+
+def _one_answer(value: object, name: str, findings: BodyFindings) -> object:
+    if value != 1 or isinstance(value, bool):
+        findings.refuse("the field n is relayed as 1 only: ask again for another answer", name)
+    return value
+
+
+_ALWAYS: Final[Fields] = {
+    "audio": refused("spoken answers are not relayed"),
+    "model": any_model,
+    "n": _one_answer,
+    "store": never_stored,
+}
+"""Fields whose rules hold also where tools of the provider are allowed."""
+_CLOSED: Final[Fields] = {
+    **dict.fromkeys(
+        (
+            *("frequency_penalty", "logprobs", "max_completion_tokens", "max_tokens", "min_p"),
+            *("min_tokens", "parallel_tool_calls", "presence_penalty", "prompt_cache_key"),
+            *("prompt_cache_retention", "reasoning_effort", "repetition_penalty"),
+            *("safety_identifier", "seed", "stream", "temperature", "top_k", "top_logprobs"),
+            *("top_p", "user", "verbosity"),
+        ),
+        plain_value,
+    ),
+    **_ALWAYS,
+    "chat_template_kwargs": plain_fields(
+        *("clear_thinking", "enable_reasoning", "enable_thinking", "model_identity"),
+        *("preserve_thinking", "reasoning_effort", "thinking", "thinking_budget"),
+        "thinking_mode",
+    ),
+    "function_call": plain_or(plain_fields("name")),
+    "functions": each(_FUNCTION),
+    "logit_bias": plain_map,
+    "messages": objects_of(_MESSAGE),
+    "model": closed_model,
+    "prediction": shape(content=_TEXTS, type=plain_value),
+    "reasoning": plain_fields("effort", "enabled", "exclude", "max_tokens", "summary"),
+    "response_format": shape(
+        json_schema=shape(
+            **dict.fromkeys(("description", "name", "strict"), plain_value), schema=json_schema
+        ),
+        schema=json_schema,
+        type=plain_value,
+    ),
+    "stop": plain_or(each(plain_value)),
+    "stop_token_ids": each(plain_value),
+    "stream_options": anything,
+    "thinking": plain_or(plain_fields("budget_tokens", "clear_thinking", "display", "type")),
+    "tool_choice": anything,
+    "tools": Tools(_LOCAL_TOOLS),
+}
 """The documented fields, and those by which open servers steer sampling and thinking."""
-_HOSTED: Final = frozenset({"web_search_options"})
-"""Fields that make the provider search."""
-_REFUSED: Final = MappingProxyType({"audio": "spoken answers are not relayed"})
-_PARTS: Final = frozenset(
-    {"file", "image_url", "input_audio", "reasoning", "refusal", "text", "thinking"}
+_OPEN: Final[Fields] = {
+    **dict.fromkeys((*_CLOSED, "metadata", "web_search_options"), anything),
+    **_ALWAYS,
+}
+_STREAM_OPTIONS: Final[Rule] = plain_fields(
+    "continuous_usage_stats", "include_obfuscation", "include_usage"
 )
-_PART_FIELDS: Final = _PARTS | {"annotations", "cache_control", "closed", "signature", "type"}
-"""Some servers go by the fields of a part rather than by its type."""
-_LOCAL_TOOLS: Final = frozenset({"custom", "function"})
-_CHOICES: Final = frozenset({"auto", "none", "required"})
-_ONLINE: Final = ":online"
-"""Ending by which routers of models add a web search."""
 _DELTAS: Final = ("content", "reasoning", "reasoning_content", "refusal")
 
 
@@ -98,7 +207,7 @@ def allow_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
     Raises:
         RefusedBodyError: See ``bodies.relayed_body``.
     """
-    return _permitted(body, _FIELDS | _HOSTED, findings)
+    return _metered(sent_body(body, _OPEN, findings), findings)
 
 
 def strip_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
@@ -107,91 +216,22 @@ def strip_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
     Raises:
         RefusedBodyError: See ``bodies.relayed_body``.
     """
-    kept = _permitted(body, _FIELDS, findings)
-    if str(kept.get("model")).lower().endswith(_ONLINE):
-        findings.refuse("models that search by themselves are not allowed in this run", "model")
-    messages = objects(kept.get("messages"), "the field messages", findings)
-    kept["messages"] = [_message(message, findings) for message in messages]
-    if kept.get("tools") is not None:
-        kept["tools"] = _tools(kept["tools"], findings)
-    findings.check_tools()
-    _check_choice(kept.get("tool_choice"), findings)
-    return kept
-
-
-def _permitted(body: JsonObject, known: frozenset[str], findings: BodyFindings) -> JsonObject:
-    kept = permitted_fields(body, known, _REFUSED, findings)
-    if kept.get("n") not in (None, 1):
-        findings.refuse("the field n is relayed as 1 only: ask again for another answer", "n")
-    return _metered(kept, findings)
+    kept = sent_body(body, _CLOSED, findings, "messages")
+    return _metered(with_local_choice(kept, findings), findings)
 
 
 def _metered(kept: JsonObject, findings: BodyFindings) -> JsonObject:
     """Make the provider report the usage of a stream, which it does only where it is asked to."""
-    if kept.get("store"):
-        findings.kinds.add("store")
-        kept["store"] = False
     options = kept.get("stream_options")
     if not kept.get("stream"):
         return {name: value for name, value in kept.items() if name != "stream_options"}
     if options is not None and not isinstance(options, dict):
         findings.malformed("the field stream_options")
-    return {**kept, "stream_options": {**(options or {}), "include_usage": True}}
-
-
-def _tools(value: object, findings: BodyFindings) -> list[JsonObject]:
-    kept = []
-    for tool in objects(value, "the field tools", findings):
-        findings.given += 1
-        kind = tool.get("type")
-        if isinstance(kind, str) and kind in _LOCAL_TOOLS:
-            findings.kept += 1
-            kept.append(tool)
-        else:
-            findings.kinds.add(plain(kind))
-    return kept
-
-
-def _message(message: JsonObject, findings: BodyFindings) -> JsonObject:
-    """Filter a message; refuse what the provider would fetch: files, images, earlier speech."""
-    if message.get("audio") is not None:
-        findings.refuse("audio by its id is not relayed: send the text", "audio")
-    content = message.get("content")
-    if content is None or isinstance(content, str):
-        return message
-    parts = [_part(part, findings) for part in objects(content, "content", findings)]
-    return {**message, "content": parts}
-
-
-def _part(part: JsonObject, findings: BodyFindings) -> JsonObject:
-    kind = part.get("type")
-    if not isinstance(kind, str) or kind not in _PARTS:
-        findings.refuse(f"content of type {plain(kind)} is not relayed in this run", kind)
-    image, file = part.get("image_url"), part.get("file")
-    place = image.get("url") if isinstance(image, dict) else image
-    if "image_url" in part and not is_data_url(place):
-        findings.refuse("image_url is not relayed: send a data: URL", "image_url")
-    if file is not None:
-        if not isinstance(file, dict) or not set(file) <= {"file_data", "filename"}:
-            findings.refuse("files by their id are not relayed: send file_data", "file_id")
-        check_inline(file.get("file_data"), "file_data", findings)
-    check_audio(part, findings)
-    return known_fields(part, _PART_FIELDS, findings)
-
-
-def _check_choice(choice: object, findings: BodyFindings) -> None:
-    if choice is None or (isinstance(choice, str) and choice in _CHOICES):
-        return
-    if not isinstance(choice, dict):
-        findings.refuse("the tool_choice names a tool that is not allowed in this run", choice)
-    named = [choice]
-    if choice.get("type") == "allowed_tools":
-        allowed = object_at(choice, "allowed_tools")
-        named = objects(allowed.get("tools"), "the field tool_choice", findings)
-    for each in named:
-        kind = each.get("type")
-        if not isinstance(kind, str) or kind not in _LOCAL_TOOLS:
-            findings.refuse("the tool_choice names a tool that is not allowed in this run", kind)
+    given = _STREAM_OPTIONS(options or {}, "stream_options", findings)
+    return {
+        **kept,
+        "stream_options": {**(given if isinstance(given, dict) else {}), "include_usage": True},
+    }
 
 
 class ChatMeter(Meter):

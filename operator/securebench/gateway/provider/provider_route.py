@@ -210,7 +210,8 @@ class Request:
         is_open = self._config.allow_external_tools
         close = provider.allow_hosted_tools if is_open else provider.strip_hosted_tools
         try:
-            return await self._gateway.bodies.process(len(raw), relayed_body, raw, close)
+            named = self._config.model
+            return await self._gateway.bodies.process(len(raw), relayed_body, raw, close, named)
         except RefusedBodyError as error:
             raise RefusedCallError(RequestRefusal.BAD_REQUEST, error.reason, error.kinds) from error
 

@@ -90,6 +90,7 @@ def _provider_plan(
         max_requests=harness.max_requests,
         max_tokens=harness.max_tokens,
         run_tokens=None if spec.budget is None else spec.budget.tokens,
+        model=harness.model,
     )
     return vendor if endpoint is None else _elsewhere(vendor, endpoint, listed)
 

@@ -47,6 +47,7 @@ class ProviderPlan:
         inside: Present if it is inside the cluster.
         title: What messages call it; empty: its name.
         run_tokens: Budget of all launches together, or None.
+        model: The model that the tester names, or empty.
     """
 
     name: str
@@ -63,6 +64,7 @@ class ProviderPlan:
     inside: ClusterProvider | None = None
     title: str = ""
     run_tokens: int | None = None
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)

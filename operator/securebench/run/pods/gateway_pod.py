@@ -158,6 +158,7 @@ def _provider(provider: ProviderPlan | None) -> ProviderConfig | None:
         is_inside=provider.inside is not None,
         ca=provider.ca,
         run_tokens=provider.run_tokens,
+        model=provider.model,
     )
 
 

@@ -148,7 +148,7 @@ OPENAI_REFUSED = {
     "earlier answer": (asked(previous_response_id="resp_1"), ("previous_response_id",)),
     "conversation": (asked(conversation={"id": "c"}), ("conversation",)),
     "stored prompt": (asked(prompt={"id": "p"}), ("prompt",)),
-    "search model": (asked(model="gpt-5-Search-api"), ("model",)),
+    "search model": (asked(model="GPT-5-search-api"), ("model",)),
     "research model": (asked(model="o4-mini-deep-research"), ("model",)),
     "no model": ({"input": "hi"}, ()),
     "item by id": (asked(input=[{"type": "item_reference", "id": "x"}]), ("item_reference",)),
@@ -324,7 +324,7 @@ ANTHROPIC_REFUSED = {
     "too deep": (blocks(nested(20)), ()),
     "no messages": ({"model": "claude"}, ()),
     "tools of no form": (message(tools={"type": "custom"}), ()),
-    "research model": (message(model="claude-research"), ("model",)),
+    "search model of a router": (message(model="openai/gpt-4o-search-preview"), ("model",)),
 }
 
 
@@ -356,6 +356,11 @@ OPENED = {
     "an answer that is stored": (openai.allow_hosted_tools, asked(store=True), asked(store=False)),
     "another tier": (openai.allow_hosted_tools, asked(service_tier="flex"), asked()),
     "another speed": (anthropic.allow_hosted_tools, message(speed="fast"), message()),
+    "a model that searches": (
+        openai.allow_hosted_tools,
+        asked(model="o4-mini-deep-research"),
+        None,
+    ),
     "an unknown field": (openai.allow_hosted_tools, asked(mcp_servers=[1]), asked()),
 }
 
@@ -372,7 +377,10 @@ NEVER_OPENED = {
     "conversation": (openai.allow_hosted_tools, asked(conversation={"id": "c"})),
     "stored prompt": (openai.allow_hosted_tools, asked(prompt={"id": "p"})),
     "no model": (openai.allow_hosted_tools, {"input": "hi"}),
-    "search model": (openai.allow_hosted_tools, asked(model="o4-mini-deep-research")),
+    "stored item": (
+        openai.allow_hosted_tools,
+        asked(input=[{"type": "item_reference", "id": "x"}]),
+    ),
     "container": (anthropic.allow_hosted_tools, message(container="c")),
     "model of no form": (anthropic.allow_hosted_tools, message(model=["claude"])),
 }

@@ -186,7 +186,7 @@ async def test_models_that_were_asked_are_named(name, tmp_path):
     async with relayed(name, script, tmp_path) as relay:
         for model in ("z-1", "b-2[1m]", "z-1", "a.3"):
             await relay.ask(question(name, model=model))
-        await relay.ask(question(name, model="deep-search"))
+        await relay.ask(question(name, model="gpt-4o-search-preview"))
         await relay.ask(question(name, model=1))
         assert relay.report.models == ("a.3", "unnamed", "z-1")
         assert [asked.json["model"] for asked in relay.script.asked] == [

@@ -93,7 +93,13 @@ def test_a_provider():
     assert plan.egress == EgressPlan(
         (),
         ProviderPlan(
-            "openai", "api.openai.com", "key", "OPENAI_API_KEY", max_requests=5, max_tokens=900
+            "openai",
+            "api.openai.com",
+            "key",
+            "OPENAI_API_KEY",
+            max_requests=5,
+            max_tokens=900,
+            model="m-1",
         ),
     )
 
@@ -110,7 +116,12 @@ def test_the_other_provider_with_domains_and_external_tools():
     assert plan.egress is not None
     assert plan.egress.domains == ("example.org",)
     assert plan.egress.provider == ProviderPlan(
-        "anthropic", "api.anthropic.com", "key", "ANTHROPIC_API_KEY", allow_external_tools=True
+        "anthropic",
+        "api.anthropic.com",
+        "key",
+        "ANTHROPIC_API_KEY",
+        allow_external_tools=True,
+        model="m-1",
     )
 
 

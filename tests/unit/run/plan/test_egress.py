@@ -51,7 +51,12 @@ def test_a_command_with_a_provider_by_its_url() -> None:
     want_file = "/etc/securebench/provider/key"
     provider = told(plan)
     assert provider == ProviderConfig(
-        "openai_chat", "models.example.org", provider.key_file, max_tokens=9, base="/v1"
+        "openai_chat",
+        "models.example.org",
+        provider.key_file,
+        max_tokens=9,
+        base="/v1",
+        model="m/x",
     )
     assert provider.key_file.endswith("/key"), want_file
     assert plan.harness.environment == {
