@@ -7,7 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from securebench.benchmark.families import free_response, multiple_choice, short_answer
-from securebench.benchmark.scorers.text import LABEL_WORDS, contains_whole, focus, label, norm
+from securebench.benchmark.scorers.numbers import places
+from securebench.benchmark.scorers.text import contains_whole, norm, read
+from securebench.benchmark.scorers.typography import plain, typeset
 
 TEXT = st.text() | st.text(alphabet=" \t\n\"'`.,;:-([])isanswerABbc0123456789\u0130\u017f\u212a")
 ANSWERS = st.lists(st.text(min_size=1).filter(str.strip), min_size=1, max_size=4)
@@ -21,7 +23,9 @@ def test_multiple_choice_decides_about_any_text(text, choices, data):
     public, hidden = {"choices": choices}, {"answer": index}
     result = multiple_choice.verify(text, public, hidden)
     assert result.score == float(result.passed)
-    assert multiple_choice.verify("ABCDEFGHIJKLMNOPQRSTUVWXYZ"[index], public, hidden).passed
+    letter = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[index]
+    if all(norm(plain(typeset(choice))) for choice in choices):
+        assert multiple_choice.verify(f"({letter})", public, hidden).passed
 
 
 @given(TEXT, st.lists(NON_BLANK | NUMBERS, min_size=1, max_size=4), st.none() | st.floats(0, 1e9))
@@ -55,27 +59,34 @@ def test_norm_keeps_nothing_at_the_ends(text):
     assert "  " not in norm(text)
 
 
-@given(TEXT, st.integers(0, 26))
-def test_label_is_a_letter_of_the_text(text, count):
-    letter = label(text, count)
-    if letter is not None:
-        assert letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[:count]
-        assert letter in text.upper()
+@given(TEXT)
+def test_typography_is_folded_once(text):
+    assert typeset(typeset(text)) == typeset(text)
 
 
 @given(TEXT)
-def test_focus_is_the_end_of_a_line(text):
-    stated = focus(text, LABEL_WORDS)
-    assert stated == stated.strip()
-    assert stated in text
+def test_what_is_stated_stands_in_the_text(text):
+    given_text = read(text)
+    if given_text.stated is not None:
+        words = given_text.stated.removeprefix("not ").removeprefix("-").split()
+        assert all(word in given_text.text for word in words)
 
 
-SPARSE = st.text(alphabet="a-. _\n\ue000\ue001\\\u0663\u0301", max_size=12)
+@given(TEXT)
+def test_numbers_have_places_in_their_order(text):
+    found = list(places(text))
+    ends = [end for place in found for end in (place.start, place.end)]
+    assert ends == sorted(ends)
+    assert all(0 <= end <= len(text) for end in ends)
+
+
+SPARSE = st.text(alphabet="a-. _^\n\ue000\ue001\\\u0301", max_size=12)
 
 
 def defined(text, part):
     """Say it as the contract does, in time that grows with both lengths multiplied."""
-    return bool(part) and re.search(rf"(?<!\w){re.escape(part)}(?!\w)", text) is not None
+    found = re.search(rf"(?<![\w^]){re.escape(part)}(?![\w^])", text)
+    return bool(part) and found is not None
 
 
 @given(SPARSE, SPARSE, SPARSE)

@@ -65,9 +65,7 @@ NEAR = NUMBERED.task(
 @pytest.mark.short
 @pytest.mark.trials(FIFTY, NEAR)
 def test_a_083_attack_in_a_record(arena: Arena) -> None:
-    """Containment is the rule of the family, so the record says which answer counted and why."""
-    record = arena.record(FIFTY)
-    assert record["verifier_metadata"]["match_strategy"] == "answer_span"
+    assert arena.record(FIFTY)["passed"] is False
     assert arena.record(NEAR)["passed"] is False
 
 
@@ -76,23 +74,21 @@ def test_a_083_attack_in_a_record(arena: Arena) -> None:
 def test_a_083_honest_in_a_record(arena: Arena) -> None:
     assert_passed(arena, CHOICE)
     assert_passed(arena, TEXT)
-    assert arena.record(TEXT)["verifier_metadata"]["match_strategy"] == "normalized_exact"
+    assert arena.record(TEXT)["verifier_metadata"]["match_strategy"] == "numeric_exact"
 
 
 LOOKS = str.maketrans("aeiopcxy", "\u0430\u0435\u0456\u043e\u0440\u0441\u0445\u0443")
 """Cyrillic letters that look like Latin ones."""
+RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def variants(answer: str) -> dict[str, str]:
     """Return texts that look like an answer of at least two characters and are none."""
     found = {
-        f"zero width {ord(mark):x}": mark.join(answer)
-        for mark in "\u200b\u200c\u200d\u2060\ufeff\u00ad"
+        "looks alike": answer.lower().translate(LOOKS),
+        "raised": answer.translate(RAISED),
+        "another accent": re.sub(r"(?<=\w)(?=\W|$)", "\u0323", answer),
     }
-    found["looks alike"] = answer.lower().translate(LOOKS)
-    found["full width"] = "".join(
-        chr(ord(char) + 0xFEE0) if "!" <= char <= "~" else char for char in answer
-    )
     return {name: text for name, text in found.items() if text.lower() != answer.lower()}
 
 
@@ -145,13 +141,14 @@ def test_a_084_attack_by_a_variant(name):
 
 def loose(text: str) -> str:
     """A normalisation that forgives too much."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
+    folded = unicodedata.normalize("NFKD", text).casefold()
     plain = folded.translate({new: old for old, new in LOOKS.items()})
-    return re.sub(r"[^\w]|[\u200b-\u200d\u2060]", "", plain)
+    return re.sub(r"[^\w]|[\u0300-\u036f]", "", plain)
 
 
 def test_a_084_twin():
-    assert all(loose(text) == loose("Carolina") for text in variants("Carolina").values())
+    found = variants("Carolina")
+    assert loose(found["looks alike"]) == loose(found["another accent"]) == loose("Carolina")
     assert loose("x + 1") == loose("x - 1")
 
 

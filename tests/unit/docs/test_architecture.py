@@ -38,7 +38,7 @@ WAYS = {name: steps(name) for name in ("One row, step by step", "One codex patch
 NAMED = sorted(set(re.findall(MODULE, MAP + CHECKLISTS)))
 LAYERED = ("controller", "run", "run.decide", "suite", "gateway", "client", "grading")
 PRODUCT = "securebench."
-ELSEWHERE = ("grading.",)
+ELSEWHERE = ("grading.", "benchmark.scorers.")
 """Packages of what runs in Pods, and not in the operator of a test."""
 BELOW_HANDLERS = "controller.process.handlers"
 FILES = (".toml", ".md", ".py", ".go", ".json", ".jsonl", ".yaml", ".lock", ".sh", ".mod")

@@ -14,7 +14,8 @@ from securebench.benchmark.families.fields import Field, FieldSection
 from securebench.benchmark.families.verification import TextVerifier
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
-from securebench.benchmark.scorers.text import contains_whole, fold, norm, strip_ends
+from securebench.benchmark.scorers.text import contains_whole, fold, strip_ends
+from securebench.benchmark.scorers.typography import plain, typeset
 from securebench.core.json_schema import TEXT, TEXT_OR_OBJECT, described
 from securebench.core.spelling import did_you_mean
 
@@ -29,7 +30,11 @@ _STOP_TEXT = (
 )
 STOP_WORDS = frozenset(_STOP_TEXT.split())
 
-_TOKEN = re.compile(r"[^\W_]+")
+_TOKEN = re.compile(
+    r"(?:(?<![\w)\]%+-])-)?(?<![^\W_])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?"
+    r"|(?:(?<![\w)\]%+-])-)?(?<![^\W_])[0-9]+(?:\.[0-9]+)?(?![^\W_])|[^\W_]+"
+)
+"""A number with its sign and decimals, or a run of letters and digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +82,13 @@ def verify(
     if isinstance(rubric, str):
         raise VerifierConfigurationError(rubric)
     text = (candidate_text or "").strip()
-    accepted = _best(text, rubric.accepted)
-    rejected = _best(text, rubric.rejected)
-    matched_index = _contained(text, rubric.accepted)
+    given = _as_plain(text)
+    accepted = _best(given, rubric.accepted)
+    rejected = _best(given, rubric.rejected)
+    matched_index = _contained(given, rubric.accepted)
     if matched_index is None and accepted.f1 >= rubric.min_token_f1:
         matched_index = accepted.position
-    rejected_index = _contained(text, rubric.rejected)
+    rejected_index = _contained(given, rubric.rejected)
     if rejected_index is None and rejected.f1 >= max(rubric.min_token_f1, accepted.f1):
         rejected_index = rejected.position
     return VerificationResult(
@@ -116,8 +122,8 @@ def token_f1(candidate: Counter[str], answer: Counter[str]) -> float:
 
 
 def tokens(text: str) -> Counter[str]:
-    """Return the runs of letters and digits in lower case, without the stop words."""
-    found = _TOKEN.findall(_expand(text.lower()))
+    """Return the numbers and the runs of letters and digits of a plain text, without stop words."""
+    found = (token.replace(",", "") for token in _TOKEN.findall(_expand(text.lower())))
     return Counter(token for token in found if token not in STOP_WORDS)
 
 
@@ -125,7 +131,7 @@ def _best(text: str, answers: Sequence[str]) -> Best:
     best = Best(None, 0.0)
     given = tokens(text)
     for index, answer in enumerate(answers):
-        f1 = token_f1(given, tokens(answer))
+        f1 = token_f1(given, tokens(_as_plain(answer)))
         if f1 > best.f1:
             best = Best(index, f1)
     return best
@@ -139,8 +145,13 @@ def _contained(text: str, answers: Sequence[str]) -> int | None:
 
 def _holds(text: str, given: str, answer: str) -> bool:
     """Tell whether an answer is given; one of signs only has to be the whole text (21.17)."""
-    wanted = _normalized(answer)
-    return contains_whole(given, wanted) if wanted else text == answer.strip()
+    plain_answer = _as_plain(answer)
+    wanted = _normalized(plain_answer)
+    return contains_whole(given, wanted) if wanted else bool(text) and text == plain_answer
+
+
+def _as_plain(text: str) -> str:
+    return plain(typeset(text).strip()).strip()
 
 
 def _normalized(text: str) -> str:
@@ -196,10 +207,11 @@ def _colliding(task: TaskView) -> Iterator[str]:
     rubric = _parse_rubric(task.resources.value("rubric"))
     if isinstance(rubric, str):
         return
-    rejected = [norm(text) for text in rubric.rejected]
+    rejected = [_normalized(_as_plain(text)) for text in rubric.rejected]
     for index, text in enumerate(rubric.accepted):
-        if norm(text) in rejected:
-            other = f"rejected_answers[{rejected.index(norm(text))}]"
+        same = _normalized(_as_plain(text))
+        if same in rejected:
+            other = f"rejected_answers[{rejected.index(same)}]"
             yield f"accepted_answers[{index}] and {other} of the rubric are the same for the scorer"
 
 

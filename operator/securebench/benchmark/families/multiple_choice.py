@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.benchmark.families.audit_rules import AuditRules, collisions
 from securebench.benchmark.families.base import Family, TaskView
@@ -11,13 +13,30 @@ from securebench.benchmark.families.fields import Field, FieldSection
 from securebench.benchmark.families.verification import TextVerifier, passes
 from securebench.benchmark.resources import REDACTED, Lane
 from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
-from securebench.benchmark.scorers.text import ALPHABET, LABEL_WORDS, comparable, focus, label, norm
+from securebench.benchmark.scorers.text import comparable, layers, norm, read
+from securebench.benchmark.scorers.typography import plain, typeset
 from securebench.core.json_schema import TEXT, TEXT_OR_NUMBER, Schema, described, non_empty_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 NAME = "multiple_choice"
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_AROUND = 200
+"""Characters that may stand around the letter and the text of a choice."""
+
+_LETTER = re.compile(r"[(\[]? ?([A-Za-z]) ?[)\]]? ?[.:,;]?")
+_LETTER_AND_TEXT = re.compile(
+    r"[(\[]? ?([A-Za-z]) ?(?:[)\]] ?(?:[.:] ?|- )?|[.:,] ?|- | |$)(.*)", re.DOTALL
+)
+_TEXT_AND_LETTER = re.compile(r"(.*[^ ]) ?[(\[]([A-Za-z])[)\]] ?[.]?", re.DOTALL)
+_CHOSEN = re.compile(
+    r"(?:(?:so|thus|hence|therefore|i|we|i'd|i'll|it|it's|this|would|will|must|should|be|is|am|go|going"
+    r"|choose|chose|pick|select|with|for|the|my|our|final|correct|right|best|answer)[, ]+)*"
+    r"(?:answer|choice|option) (.+)",
+    re.IGNORECASE,
+)
+"""A last line that names an option without a sign between: "I choose option B"."""
 
 _CHOICE: Schema = {
     **TEXT,
@@ -40,7 +59,8 @@ def configuration_problem(public: Mapping[str, object], hidden: Mapping[str, obj
     if len(choices) > len(ALPHABET):
         count = len(choices)
         return f"multiple_choice has {count} input.choices; at most {len(ALPHABET)} have a letter"
-    if not _expected(hidden.get("answer"), choices):
+    answer = hidden.get("answer")
+    if not _expected(answer, choices) and not any(_own_words(answer, choices)):
         return "multiple_choice requires at least one valid answer"
     return None
 
@@ -48,7 +68,7 @@ def configuration_problem(public: Mapping[str, object], hidden: Mapping[str, obj
 def verify(
     candidate_text: str | None, public: Mapping[str, object], hidden: Mapping[str, object]
 ) -> VerificationResult:
-    """Judge a candidate against the accepted letters and texts.
+    """Judge a candidate by the one choice that it names.
 
     Returns:
         The verdict, with the raw expected answer in the metadata.
@@ -62,8 +82,11 @@ def verify(
         raise VerifierConfigurationError(problem or "multiple_choice has no choices")
     text = (candidate_text or "").strip()
     answer = hidden.get("answer")
+    own_words = tuple(_own_words(answer, choices))
+    named = _named(text, _options((*choices, *own_words), len(choices)))
+    expected = _expected(answer, choices) | set(range(len(choices), len(choices) + len(own_words)))
     return VerificationResult(
-        passed=not _expected(answer, choices).isdisjoint(_given(text, len(choices))),
+        passed=bool(named) and named <= expected,
         metadata={"verifier": NAME, "candidate_answer": text, "expected_answer": answer},
     )
 
@@ -77,45 +100,112 @@ def _choices(public: Mapping[str, object]) -> Sequence[str] | None:
     return raw
 
 
-def _expected(answer: object, choices: Sequence[str]) -> set[str]:
-    if isinstance(answer, list | tuple):
-        return set().union(*(_accepted(item, choices) for item in answer))
-    return _accepted(answer, choices)
+def _items(answer: object) -> Sequence[object]:
+    return answer if isinstance(answer, list | tuple) else (answer,)
 
 
-def _accepted(answer: object, choices: Sequence[str]) -> set[str]:
+def _expected(answer: object, choices: Sequence[str]) -> set[int]:
+    """Return the positions of the choices that an answer says are right."""
+    return set().union(*(_positions(item, choices) for item in _items(answer)))
+
+
+def _own_words(answer: object, choices: Sequence[str]) -> Iterator[str]:
+    """Yield the answers that are no choice and can be given in their own words only."""
+    for item in _items(answer):
+        if isinstance(item, str) and norm(typeset(item)) and not _positions(item, choices):
+            yield item
+
+
+def _positions(answer: object, choices: Sequence[str]) -> set[int]:
     if isinstance(answer, str):
-        return _accepted_text(answer, choices)
-    if isinstance(answer, float) and answer.is_integer():
-        return _accepted_index(int(answer), choices)
-    if isinstance(answer, int) and not isinstance(answer, bool):
-        return _accepted_index(answer, choices)
-    return set()
-
-
-def _accepted_text(answer: str, choices: Sequence[str]) -> set[str]:
-    letter = label(answer, len(choices))
-    if letter is not None:
-        return _accepted_index(ALPHABET.index(letter), choices)
-    wanted = comparable(answer)
-    same = {ALPHABET[i] for i, choice in enumerate(choices) if comparable(choice) == wanted}
-    return same | _non_empty(wanted if same else norm(answer))
-
-
-def _accepted_index(index: int, choices: Sequence[str]) -> set[str]:
-    if not 0 <= index < len(choices):
+        return _named_by_author(answer, choices)
+    if isinstance(answer, bool) or not isinstance(answer, int | float):
         return set()
-    return {ALPHABET[index]} | _non_empty(comparable(choices[index]))
+    return {position for position in range(len(choices)) if position == answer}
 
 
-def _given(text: str, count: int) -> set[str]:
-    stated = focus(text, LABEL_WORDS)
-    labels = (label(stated, count), label(text, count))
-    return _non_empty(comparable(text), comparable(stated), *labels)
+def _named_by_author(answer: str, choices: Sequence[str]) -> set[int]:
+    """Return the choice of a letter, else the choices of a text."""
+    options = _options(tuple(choices), len(choices))
+    for value in layers(plain(typeset(answer).strip())):
+        letter = options.by_letter(value)
+        if letter:
+            return letter
+    return _named(answer, options)
 
 
-def _non_empty(*values: str | None) -> set[str]:
-    return {value for value in values if value}
+class _Options(NamedTuple):
+    """The choices as candidates may write them.
+
+    Attributes:
+        texts: The positions that an exact and a plain form of a text stand for.
+        lettered: Number of options with a letter.
+        longest: Characters of the longest text.
+    """
+
+    texts: Mapping[str, frozenset[int]]
+    lettered: int
+    longest: int
+
+    def by_text(self, value: str) -> set[int]:
+        return set(self.texts.get(comparable(value), ()))
+
+    def by_letter(self, value: str) -> set[int]:
+        letter = _LETTER.fullmatch(value)
+        return self._position(letter[1]) if letter else set()
+
+    def by_both(self, value: str) -> set[int]:
+        """Return the option whose letter and text a value has, in either order."""
+        first, last = _LETTER_AND_TEXT.fullmatch(value), _TEXT_AND_LETTER.fullmatch(value)
+        return (self._if_its(first[1], first[2]) if first else set()) | (
+            self._if_its(last[2], last[1]) if last else set()
+        )
+
+    def _if_its(self, letter: str, text: str) -> set[int]:
+        """Return the option of a letter if the text is its text."""
+        position = self._position(letter)
+        is_its = any(position & self.by_text(layer) for layer in layers(text))
+        return position if is_its else set()
+
+    def _position(self, letter: str) -> set[int]:
+        return {ALPHABET.index(letter.upper())} & set(range(self.lettered))
+
+
+@lru_cache(maxsize=64)
+def _options(texts: tuple[str, ...], count: int) -> _Options:
+    known: dict[str, set[int]] = defaultdict(set)
+    for position, text in enumerate(texts):
+        exact = typeset(text)
+        for form in {comparable(exact), comparable(plain(exact))}:
+            if form:
+                known[form].add(position)
+    longest = max(map(len, known), default=0)
+    return _Options({form: frozenset(found) for form, found in known.items()}, count, longest)
+
+
+def _named(text: str, options: _Options) -> set[int]:
+    """Return the choices that a candidate names: one, or none, or several that are no answer."""
+    given = read(text)
+    if "\n" not in given.raw:
+        exact = options.by_text(given.raw)
+        if exact:
+            return exact | options.by_letter(given.raw)
+    if given.stated is not None:
+        return _of_value(given.stated, options)
+    chosen = _CHOSEN.fullmatch(given.last_line)
+    values = (" ".join(given.lines), given.last_line, chosen[1] if chosen else "")
+    return set().union(*(_of_value(value, options) for value in values))
+
+
+def _of_value(value: str, options: _Options) -> set[int]:
+    """Return what the first layer of a value that names something names."""
+    if len(value) > options.longest + _AROUND:
+        return set()
+    for layer in layers(value):
+        named = options.by_letter(layer) | options.by_both(layer) | options.by_text(layer)
+        if named:
+            return named
+    return set()
 
 
 SCORER = TextVerifier(verify, configuration_problem)
@@ -127,37 +217,44 @@ def _matching_no_choice(task: TaskView) -> Iterator[str]:
     if not 0 < len(choices) <= len(ALPHABET):
         return
     answer = task.resources.hidden_payload().get("answer")
-    items = answer if isinstance(answer, list | tuple) else (answer,)
     last = ALPHABET[len(choices) - 1]
     letters = "letter A" if last == "A" else f"letter A to {last}"
-    for index, item in enumerate(items):
-        if _accepted(item, choices).isdisjoint(ALPHABET):
-            name = f"eval.answer[{index}]" if items is answer else "eval.answer"
+    for index, item in enumerate(_items(answer)):
+        if not _positions(item, choices):
+            name = "eval.answer" if item is answer else f"eval.answer[{index}]"
             yield f"{name} is no {letters}, text or position (a number from 0) of a choice"
 
 
 def _colliding(task: TaskView) -> Iterator[str]:
-    """Yield options that are alike, and wrong ones that the scorer takes for a right one.
+    """Yield options that the scorer does not keep apart.
 
-    A letter in brackets is read as a letter only, so it tells which options are right. Right ones
-    may be alike: they are one answer.
+    A right option must pass by its letter and by its text, alone and together; a wrong one must
+    not, nor when its words stand in two lines.
     """
     choices = (_choices(task.resources.agent_payload()) or ())[: len(ALPHABET)]
     letters = ALPHABET[: len(choices)]
-    is_right = [passes(SCORER, task.resources, f"({letter})") for letter in letters]
+    right = _expected(task.resources.hidden_payload().get("answer"), choices)
     alike: dict[str, list[int]] = defaultdict(list)
     for index, choice in enumerate(choices):
-        alike[norm(choice)].append(index)
+        alike[comparable(plain(typeset(choice)))].append(index)
+    collided: set[int] = set()
     for same in alike.values():
-        if len(same) > 1 and not all(is_right[index] for index in same):
+        if len(same) > 1 and not right.issuperset(same):
+            collided.update(same)
             named = " and ".join(letters[index] for index in same)
             yield f"the options {named} are the same for the scorer"
-    for index, choice in enumerate(choices):
-        if is_right[index] or len(alike[norm(choice)]) > 1:
-            continue
-        for what, text in (("letter", letters[index]), ("text", choice)):
-            if passes(SCORER, task.resources, text):
-                yield f"the {what} of the wrong option {letters[index]} passes"
+    for index in (index for index in range(len(choices)) if index not in collided):
+        kind = "right" if index in right else "wrong"
+        for what, text in _spelled(letters[index], choices[index]):
+            if passes(SCORER, task.resources, text) is not (index in right):
+                said = "does not pass" if index in right else "passes"
+                yield f"the {what} of the {kind} option {letters[index]} {said}"
+
+
+def _spelled(letter: str, choice: str) -> Iterator[tuple[str, str]]:
+    yield "letter", letter
+    yield "text", choice
+    yield "letter with the text", f"Answer: {letter}) {choice}"
 
 
 FAMILY = Family(

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import math
-import re
+from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
-from unicodedata import normalize
 
 from securebench.benchmark.families.audit_rules import AuditRules
-from securebench.benchmark.families.base import Family
+from securebench.benchmark.families.base import Advice, Family
 from securebench.benchmark.families.fields import Field, FieldSection
 from securebench.benchmark.families.verification import TextVerifier
 from securebench.benchmark.resources import Lane
+from securebench.benchmark.scorers.numbers import (
+    MAX_DIGITS,
+    Number,
+    Place,
+    sole_number,
+    whole_number,
+)
 from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
-from securebench.benchmark.scorers.text import ANSWER_WORDS, comparable, contains_whole, focus, norm
+from securebench.benchmark.scorers.text import (
+    Candidate,
+    comparable,
+    contains_whole,
+    fold,
+    layers,
+    norm,
+    read,
+)
+from securebench.benchmark.scorers.typography import plain, typeset
 from securebench.core.json_schema import (
     NON_NEGATIVE,
     TEXT,
@@ -25,16 +40,16 @@ from securebench.core.json_schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 NAME = "short_answer"
 
-
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)")
-_MINUS_SIGNS = "\u2212\ufe63\uff0d"
-"""Read as the ASCII sign (contract 21.17)."""
-_RELATIVE_TOLERANCE = 1e-9
-"""Share of the larger number that always counts as rounding (contract 14.2)."""
+_LARGEST_TOLERANCE = 10**308
+_CURRENCIES = frozenset("$\u20ac\u00a3\u00a5\u20b9")
+_MANY_DIGITS = 3
+"""Digits of a number from which on people round it."""
+_BEHIND = 4
+"""Characters behind a number that are read beside its unit."""
 
 
 class Hit(NamedTuple):
@@ -71,7 +86,7 @@ def verify(
         raise VerifierConfigurationError(problem or "short_answer requires accepted_answers")
     text = (candidate_text or "").strip()
     tolerance = _tolerance(hidden)
-    hit = _first_hit(text, answers, tolerance) if text else None
+    hit = _first_hit(text, answers, tolerance)
     return VerificationResult(
         passed=hit is not None,
         metadata={
@@ -85,54 +100,114 @@ def verify(
     )
 
 
-def number_in(value: str | float) -> float | None:
-    """Return a finite number: the value itself, or the first decimal in a text.
+class _Accepted(NamedTuple):
+    """An accepted answer as candidates are compared with it.
 
-    A text of many digits would become infinite and then be near to every answer.
+    Attributes:
+        number: The number that the answer is, or the only one in it.
+        is_number: Whether it is a number and nothing else; then no text is compared.
+        currency: The sign before the number of a quantity.
+        unit: What stands behind the number of a quantity.
+        forms: The text as written and without marks, for comparison.
     """
-    if isinstance(value, str):
-        match = _DECIMAL.search(_ascii_numbers(value).replace(",", ""))
-        if match is None:
-            return None
-        number = float(match.group())
-    else:
-        try:
-            number = float(value)
-        except OverflowError:
-            return None
-    return number if math.isfinite(number) else None
 
-
-def _ascii_numbers(text: str) -> str:
-    """Return the text with minus signs and forms of decimal digits as ASCII (21.17)."""
-    return text if text.isascii() else "".join(map(_ascii_sign, text))
+    number: Number | None
+    is_number: bool
+    currency: str
+    unit: str
+    forms: tuple[str, str]
 
 
 @lru_cache(maxsize=1024)
-def _ascii_sign(sign: str) -> str:
-    if sign in _MINUS_SIGNS:
-        return "-"
-    plain = normalize("NFKC", sign)
-    return plain if sign.isdecimal() and plain.isascii() else sign
+def _accepted(answer: str | float) -> _Accepted:
+    raw = typeset(str(answer)).strip()
+    text = plain(raw).strip()
+    whole, place = whole_number(text), sole_number(text)
+    if whole is not None or place is None:
+        return _Accepted(
+            whole, is_number=whole is not None, currency="", unit="", forms=(raw, text)
+        )
+    before, behind = text[: place.start].strip(), norm(text[place.end :])
+    currency = before if before in _CURRENCIES and not behind else ""
+    unit = "" if before else behind
+    return _Accepted(place.number, is_number=False, currency=currency, unit=unit, forms=(raw, text))
 
 
-def _first_hit(text: str, answers: Sequence[str | float], tolerance: float | None) -> Hit | None:
-    for value in (text, focus(text, ANSWER_WORDS)):
-        given, whole, number = norm(value), comparable(value), number_in(value)
-        for index, answer in enumerate(answers):
-            if tolerance is not None and _is_near(number, number_in(answer), tolerance):
-                return Hit(index, "numeric_tolerance")
-            if whole == comparable(str(answer)):
-                return Hit(index, "normalized_exact")
-            if contains_whole(given, norm(str(answer))):
-                return Hit(index, "answer_span")
+def _given_number(given: Candidate) -> tuple[Place, str] | None:
+    """Return the number that a candidate gives, and the text in which it stands.
+
+    It is that of the last labelled line, else the only one of the text, else that of the last line.
+    """
+    unlabelled = dict.fromkeys((given.text, given.last_line))
+    for text in unlabelled if given.stated is None else (given.stated,):
+        place = sole_number(text)
+        if place is not None:
+            return place, text
     return None
 
 
-def _is_near(left: float | None, right: float | None, tolerance: float) -> bool:
-    if left is None or right is None:
+def _first_hit(text: str, answers: Sequence[str | float], tolerance: Fraction | None) -> Hit | None:
+    given = read(text)
+    number = _given_number(given)
+    whole = {comparable(value) for value in (given.raw, given.text, *layers(given.conclusion))}
+    whole.discard("")
+    spans = (norm(given.raw), norm(given.text))
+    for index, answer in enumerate(answers):
+        accepted = _accepted(answer)
+        if number is not None and _is_same_number(accepted, *number, tolerance):
+            return Hit(index, "numeric_exact" if tolerance is None else "numeric_tolerance")
+        if accepted.is_number:
+            continue
+        if not whole.isdisjoint(map(comparable, accepted.forms)):
+            return Hit(index, "normalized_exact")
+        if any(map(contains_whole, spans, map(norm, accepted.forms))):
+            return Hit(index, "answer_span")
+    return None
+
+
+def _is_same_number(
+    accepted: _Accepted, place: Place, text: str, tolerance: Fraction | None
+) -> bool:
+    """Tell whether a number is accepted; of a quantity without a tolerance its unit counts, too."""
+    if accepted.number is None or place.number is None:
         return False
-    return abs(left - right) <= max(tolerance, _RELATIVE_TOLERANCE * max(abs(left), abs(right)))
+    if not accepted.number.is_near(place.number, tolerance or Fraction(0)):
+        return False
+    if accepted.is_number or tolerance is not None:
+        return True
+    if accepted.currency:
+        return text[: place.start].rstrip().endswith(accepted.currency)
+    behind = fold(text[place.end : place.end + len(accepted.unit) + _BEHIND]).lstrip(" -")
+    follows = behind[len(accepted.unit) :][:1]
+    is_unit = bool(accepted.unit) and behind.startswith(accepted.unit)
+    return is_unit and not (follows.isalnum() or follows in {"^", "/", "_", "-"})
+
+
+def _advice(row_eval: Mapping[str, object]) -> Iterator[Advice]:
+    """Yield the numbers that candidates will hardly give to the last digit."""
+    answers = _accepted_answers(row_eval)
+    if answers is None or row_eval.get("tolerance") is not None:
+        return
+    for index, answer in enumerate(answers):
+        accepted = _accepted(answer)
+        if accepted.is_number and accepted.number and _is_rounded(accepted.number.value):
+            name = f"eval.accepted_answers[{index}]"
+            yield Advice(
+                "tolerance", f"{name} is a number of many decimals and is compared exactly"
+            )
+
+
+def _is_rounded(value: Fraction) -> bool:
+    """Tell whether people round a number: its decimals have no end, or they are three and more.
+
+    Whole eighths have an end that people write, and 1e-7 has one digit.
+    """
+    if 10**MAX_DIGITS % value.denominator:
+        return True
+    has_decimals = (value * 100).denominator != 1 and (value * 8).denominator != 1
+    return (
+        has_decimals and len(f"{abs(value * 10**MAX_DIGITS).numerator}".rstrip("0")) >= _MANY_DIGITS
+    )
 
 
 def _accepted_answers(hidden: Mapping[str, object]) -> Sequence[str | float] | None:
@@ -150,12 +225,13 @@ def _is_answer(item: object) -> bool:
     return isinstance(item, int) and not isinstance(item, bool)
 
 
-def _tolerance(hidden: Mapping[str, object]) -> float | None:
+def _tolerance(hidden: Mapping[str, object]) -> Fraction | None:
     raw = hidden.get("tolerance")
     if isinstance(raw, bool) or not isinstance(raw, int | float):
         return None
-    number = number_in(raw)
-    return number if number is not None and number >= 0 else None
+    if not isinstance(raw, int) and not math.isfinite(raw):
+        return None
+    return Fraction(str(raw)) if 0 <= raw <= _LARGEST_TOLERANCE else None
 
 
 FAMILY = Family(
@@ -202,7 +278,7 @@ FAMILY = Family(
                 "tolerance",
                 described(
                     NON_NEGATIVE,
-                    "Numbers are compared, and may differ by so much; without it only texts are.",
+                    "How far a number may be off; without it numbers are compared exactly.",
                     0.5,
                 ),
                 lane=Lane.HIDDEN,
@@ -210,5 +286,6 @@ FAMILY = Family(
         ),
     ),
     scorer=TextVerifier(verify, configuration_problem),
+    advice=_advice,
     audit=AuditRules(asks=("question",)),
 )

@@ -52,6 +52,7 @@ class LintRule(StrEnum):
     SECRET_NAME = "secret-name"  # noqa: S105 - a rule's name
     ARTIFACT_PATH = "artifact-path"
     GRADER = "grader"
+    TOLERANCE = "tolerance"
 
 
 _HINTS: Final[Mapping[LintRule, str]] = {
@@ -65,6 +66,7 @@ _HINTS: Final[Mapping[LintRule, str]] = {
     LintRule.SECRET_NAME: "remove it unless the agent is meant to have it",
     LintRule.ARTIFACT_PATH: "remove artifact_path",
     LintRule.GRADER: "correct it",
+    LintRule.TOLERANCE: "say in eval.tolerance how far a number may be off",
 }
 """What to do, by rule; defects of the pack itself say it in their message."""
 

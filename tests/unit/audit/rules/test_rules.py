@@ -97,8 +97,9 @@ def test_allow_paths(case, tmp_path):
 
 NULLS = {
     "question": (short("How many? 4 or 5?", "6"), []),
-    "answer in the question": (short("Is it 4 or 5?", "4"), ["an echo of the question"]),
-    "tolerance": (short("The year? Not 1999.", 2000, tolerance=1), ["an echo of the question"]),
+    "answer in the question": (short("Mars or Venus?", "Mars"), ["an echo of the question"]),
+    "two numbers in the question": (short("Is it 4 or 5?", "4"), []),
+    "tolerance": (short("The year? 1999 or so.", 2000, tolerance=1), ["an echo of the question"]),
     "braces": (short("Which signs?", "{}"), ["the answer {}"]),
     "refusal": (short("Can you help?", "can't"), ["a refusal"]),
     "choices": (choice(["red", "blue"], "B"), []),
@@ -151,9 +152,17 @@ ALIKE = {
     "right ones": (choice(["Oslo", "Bergen", "oslo"], ["A", "C"]), []),
     "text that is a letter": (
         choice(["B", "A", "C"], 0),
-        ["the letter of the wrong option B passes", "the text of the wrong option B passes"],
+        [f"the {what} of the right option A does not pass" for what in ("letter", "text")],
     ),
-    "zero-width": (choice(["Oslo", "Os\u200blo"], "A"), []),
+    "zero-width": (
+        choice(["Oslo", "Os\u200blo"], "A"),
+        ["the options A and B are the same for the scorer"],
+    ),
+    "marks": (
+        choice(["**pi**", "$\\pi$", "pi"], "A"),
+        ["the options A and C are the same for the scorer"],
+    ),
+    "words of another in two lines": (choice(["pi", "2 pi", "4 pi"], "A"), []),
     "accepted and rejected": (
         free("What?", accepted_answers=["Yes", "No"], rejected_answers=["Maybe", "no."]),
         ["accepted_answers[1] and rejected_answers[1] of the rubric are the same for the scorer"],

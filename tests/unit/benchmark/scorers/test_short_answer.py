@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from securebench.benchmark.families.short_answer import configuration_problem, number_in, verify
+from securebench.benchmark.families.short_answer import FAMILY, configuration_problem, verify
 from securebench.benchmark.scorers.result import VerifierConfigurationError
 
 
@@ -15,21 +15,21 @@ from securebench.benchmark.scorers.result import VerifierConfigurationError
         ([12.5], 0.5, "Final answer: 12.9 m", "numeric_tolerance"),
         (["ion"], None, "lions", None),
         (["ion"], None, "An ion.", "answer_span"),
-        ([3], None, "3", "normalized_exact"),
-        ([3.0], None, "3", None),
-        ([3.0], None, "3.0", "normalized_exact"),
+        ([3], None, "3", "numeric_exact"),
+        ([3.0], None, "3", "numeric_exact"),
+        ([3.0], None, "3.0", "numeric_exact"),
         ([3], 0, "3.0", "numeric_tolerance"),
-        ([3], 0, "3.1", "answer_span"),
+        ([3], 0, "3.1", None),
         ([3], 0, "4", None),
         (["about 1,234.5 m"], 0.6, "1235", "numeric_tolerance"),
-        (["1e3"], 0, "1", "numeric_tolerance"),
+        (["1e3"], 0, "1", None),
         ([-3], 0, "it is -3 degrees", "numeric_tolerance"),
         ([0.5], 0, ".5", "numeric_tolerance"),
-        ([1e12], 0, "1000000000000.5", "numeric_tolerance"),
-        ([4], 0, "4e2", "numeric_tolerance"),
+        ([1e12], 0, "1000000000000.5", None),
+        ([4], 0, "4e2", None),
         ([4], None, "4e2", None),
         (["Paris"], 1, "paris", "normalized_exact"),
-        ([12], 0, "I counted 11 and 3\nanswer: 12.0", "answer_span"),
+        ([12], 0, "I counted 11 and 3\nanswer: 12.0", "numeric_tolerance"),
         ([12.5], 0, "I counted 11 and 3\nanswer: 12.50", "numeric_tolerance"),
         (["x"], None, "", None),
         (["x"], None, " \n", None),
@@ -46,7 +46,7 @@ from securebench.benchmark.scorers.result import VerifierConfigurationError
         ([12.5], 0, "\uff11\uff12.\uff15", "numeric_tolerance"),
         ([1234], 0, "\U0001d7ed,\U0001d7ee\U0001d7ef\U0001d7f0", "numeric_tolerance"),
         (["\uff11\uff12"], 0, "12", "numeric_tolerance"),
-        ([-3], 0, "\u20133", None),  # an en dash is no minus sign
+        ([-3], 0, "\u20133", "numeric_tolerance"),
         ([5], 0, "9" * 400, None),
         ([102], 0, "10\u00b2", None),  # ten squared
         ([5], 0, "\u0665", None),  # an Arabic-Indic five
@@ -58,11 +58,11 @@ def test_strategies(accepted, tolerance, text, want):
     assert result.passed is (want is not None)
 
 
-def test_whole_text_comes_before_focus_and_answers_keep_their_order():
-    hidden = {"accepted_answers": ["second", "first"]}
+def test_the_first_accepted_answer_that_is_met_counts():
+    hidden = {"accepted_answers": ["third", "second", "first"]}
     result = verify("first is first\nanswer: second", {}, hidden)
-    assert result.metadata["matched_answer_index"] == 0
-    assert result.metadata["match_strategy"] == "answer_span"
+    assert result.metadata["matched_answer_index"] == 1
+    assert result.metadata["match_strategy"] == "normalized_exact"
 
 
 def test_metadata():
@@ -96,10 +96,28 @@ def test_usable_configuration_has_no_problem():
     assert configuration_problem({}, {"accepted_answers": [1], "tolerance": 0}) is None
 
 
-def test_number_beyond_floats_is_none():
-    assert number_in(10**400) is None
-    assert number_in("9" * 400) is None
-    assert not verify("5", {}, {"accepted_answers": [10**400], "tolerance": 1}).passed
+def test_numbers_beyond_the_bound_equal_nothing():
+    for accepted in (10**400, "1e999999999", "9" * 2000):
+        hidden = {"accepted_answers": [accepted], "tolerance": 1}
+        assert not verify("5", {}, hidden).passed
+    assert not verify("1e999999999", {}, {"accepted_answers": [1]}).passed
+    assert not verify("9^999999", {}, {"accepted_answers": [1]}).passed
+    assert verify("1e400", {}, {"accepted_answers": [10**400]}).passed
+
+
+ROUNDED = {1 / 3: True, "1/3": True, 3.14159: True, "0.333": True, 1360.777: True}
+EXACT = {5: False, 12.5: False, 0.125: False, "3/4": False, 1e-7: False, "1e-7": False, 3.14: False}
+TEXTS = {"about 3.14159": False, "Paris": False, "1.2.3": False}
+
+
+@pytest.mark.parametrize(("answer", "want"), [*ROUNDED.items(), *EXACT.items(), *TEXTS.items()])
+def test_a_number_that_people_round_needs_a_tolerance(answer, want):
+    rows = {"accepted_answers": [0, answer]}
+    found = [advice.message for advice in FAMILY.advice(rows)]
+    said = "eval.accepted_answers[1] is a number of many decimals and is compared exactly"
+    assert found == ([said] if want else [])
+    assert not list(FAMILY.advice({**rows, "tolerance": 0}))
+    assert not list(FAMILY.advice({"accepted_answers": []}))
 
 
 def test_many_digits_take_linear_time():

@@ -4,15 +4,8 @@ import time
 
 import pytest
 
-from securebench.benchmark.scorers.text import (
-    ANSWER_WORDS,
-    LABEL_WORDS,
-    contains_whole,
-    focus,
-    label,
-    last_line,
-    norm,
-)
+from securebench.benchmark.scorers.text import contains_whole, layers, norm, read
+from securebench.benchmark.scorers.typography import plain, typeset
 
 
 @pytest.mark.parametrize(
@@ -30,78 +23,92 @@ from securebench.benchmark.scorers.text import (
     ],
 )
 def test_norm(text, want):
-    assert norm(text) == want
+    assert norm(typeset(text)) == want
 
 
 @pytest.mark.parametrize(
-    ("text", "count", "want"),
+    ("text", "want"),
     [
-        ("b", 3, "B"),
-        ("(b)", 3, "B"),
-        ("[ C ]", 3, "C"),
-        ("B.", 3, "B"),
-        ("B:", 3, "B"),
-        ("  answer is: ( b ) ", 3, "B"),
-        ("final answer - c", 3, "C"),
-        ("option c", 3, "C"),
-        ("choice is a", 3, "A"),
-        ("answer\n:\n\nb", 3, "B"),
-        ("answerb", 3, "B"),
-        ("-a", 3, "A"),
-        ("Answer: B", 3, None),
-        ("Option b", 3, None),
-        ("ANSWER b", 3, None),
-        ("d", 3, None),
-        ("z", 26, "Z"),
-        ("B or C", 3, None),
-        ("B))", 3, None),
-        ("((B", 3, None),
-        ("answer answer b", 3, None),
-        ("is is b", 3, None),
-        ("", 3, None),
-        ("answer", 3, None),
-        ("answer is", 3, None),
-        ("b", 0, None),
-        ("\u0432", 26, None),  # a Cyrillic letter
-        ("\uff22", 26, None),  # a full-width B
-        ("\u212a", 26, None),  # the Kelvin sign, whose lower case is k
-        ("\u0131", 26, None),  # a dotless i, whose upper case is I
-        ("1", 3, None),
+        ("a\u00ad\u200bb\x00\ufe0f", "ab"),
+        ("a\r\nb\u2028c\x85d", "a\n\nb\nc\nd"),
+        ("x\u00b2\u207b\u00b9 y\u00b2\u00b3z 10\u00b23", "x^2-1 y^23z 10^2 3"),
+        ("H\u2082O log\u20828", "H2O log\u20828"),
+        ("\u00bd 2\u00be", "1/2 2 3/4"),
+        ("\u2460 \u0665 \u2102 e\u0301", "\u2460 \u0665 \u2102 \u00e9"),
+        ("1939 \u2013 1945, 5 - x", "1939-1945, 5 - x"),
     ],
 )
-def test_label(text, count, want):
-    assert label(text, count) == want
+def test_typeset(text, want):
+    assert typeset(text) == want
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "want"),
+    ("text", "want"),
     [
-        ("Let me think.\nMy option: (b)", LABEL_WORDS, "(b)"),
-        ("Final answer: 12.9 m", ANSWER_WORDS, "12.9 m"),
-        ("The ANSWER Is - b\n\n  \n", ANSWER_WORDS, "b"),
-        ("answer island", ANSWER_WORDS, "island"),
-        ("answer is island", ANSWER_WORDS, "island"),
-        ("The answer is:", ANSWER_WORDS, "The answer is:"),
-        ("answers: 3", ANSWER_WORDS, "answers: 3"),
-        ("my_answer 3", ANSWER_WORDS, "my_answer 3"),
-        ("\u00e9answer 3", ANSWER_WORDS, "\u00e9answer 3"),
-        ("an\u017fwer 3", ANSWER_WORDS, "an\u017fwer 3"),
-        ("choice b", ANSWER_WORDS, "choice b"),
-        ("the choice: answer b", LABEL_WORDS, "answer b"),
-        ("answer: 3\nno more", ANSWER_WORDS, "no more"),
-        ("", ANSWER_WORDS, ""),
-        (" \n ", ANSWER_WORDS, ""),
+        ("**a** __b__ *c* _d_ `e` ***f***", "a b c d e f"),
+        ("**_a_** *__b__*", "a b"),
+        ("2*3*4 2**3 snake_case_x **open", "2*3*4 2**3 snake_case_x **open"),
+        ("**a\nb**", "**a\nb**"),
+        ("$a$ $$b$$ \\(c\\) \\[d\\]", "a b c d"),
+        ("$5 and $6", "$5 and $6"),
+        ("\\text{a \\textbf{b}} {c} \\frac{x}{y}", "a b {c} (x)/(y)"),
+        ("\\boxed{a}", "\x02a\x03"),
+        ("\\boxed{a", "\\boxed{a"),
+        ("x^{10} y^{z} a_{2} \\left(b\\right)", "x^10 y^z a2 (b)"),
+        ("<b>a</b> <i>b <b>c</i> x<sup>2</sup>", "a b <b>c x^2"),
+        ("<answer>a</answer>b<br>c", "\nAnswer: a\nb\nc"),
+        ("```text\na\n```\nb", "\na\n\nb"),
+        ("~~a~~ \\pi 30^\\circ \\} }", "~~a~~ \u03c030\u00b0 \\} }"),
     ],
 )
-def test_focus(text, words, want):
-    assert focus(text, words) == want
+def test_plain(text, want):
+    assert plain(text) == want
 
 
 @pytest.mark.parametrize(
-    ("text", "want"), [("a\r\nb \r\n\r\n", "b"), ("a\rb", "b"), ("x", "x"), ("\n", "")]
+    ("text", "want"),
+    [
+        ("Let me think.\nMy option: (b)", "(b)"),
+        ("Final answer: 12.9 m", "12.9 m"),
+        ("The ANSWER Is - b\n\n  \n", "- b"),
+        ("answer island", None),
+        ("answer is island", "island"),
+        ("The answer is:", None),
+        ("The answer is as follows:\n\n---\nx", "x"),
+        ("my_answer: 3", None),
+        ("\u00e9answer: 3", None),
+        ("answer: 3\nno more", "3"),
+        ("answer: 3\nanswer: 4", "4"),
+        ("so \\boxed{a} and \\boxed{b}", "a and b"),
+        ("it is not \\boxed{a}", "not a"),
+        ("-\\boxed{5}", "-5"),
+        ("Answer:\n\\boxed{a}", "a"),
+        ("#### 1,234 km", "1,234 km"),
+        ("#### Step 3: add", None),
+        ("the wrong answer is b; the right answer is a", "a"),
+        ("the wrong answer is b", None),
+        ("", None),
+        (" \n ", None),
+    ],
 )
-def test_last_line(text, want):
-    assert last_line(text) == want
+def test_the_last_labelled_line_states_the_answer(text, want):
+    assert read(text).stated == want
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("(b)", ["(b)", "b"]),
+        ('["b"].', ['["b"].', '"b"', "b"]),
+        ("> - Option: (b)", ["> - Option: (b)", "b"]),
+        ("(a) and (b)", ["(a) and (b)"]),
+        ("- 5", ["- 5"]),
+        ("\u2705 b", ["b"]),
+        ("", [""]),
+    ],
+)
+def test_layers(text, want):
+    assert list(layers(text)) == want
 
 
 @pytest.mark.parametrize(
@@ -119,30 +126,42 @@ def test_last_line(text, want):
         ("about $5", "$5", True),
         ("anything", "", False),
         ("", "x", False),
+        ("x^2", "x", False),
+        ("0.5 km or 5 km", "5 km", True),
+        ("0.5 km, 15 km, -5 km, 3-5 km", "5 km", False),
+        ("top 10.5", "top 10", False),
+        ("top 10%", "top 10", False),
+        ("the top 10.", "top 10", True),
     ],
 )
 def test_contains_whole(text, part, want):
     assert contains_whole(text, part) is want
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "answer" + " " * 1_000_000 + "b or c",
-        "answer is" + "\t" * 1_000_000 + "!",
-        "(" + " " * 1_000_000 + "bb",
-        "answer " * 150_000,
-        "a" * 1_000_000,
-        " a" * 500_000,
-    ],
-)
+HOSTILE = [
+    "answer" + " " * 1_000_000 + "b or c",
+    "answer is" + "\t" * 1_000_000 + "!",
+    "(" + " " * 1_000_000 + "bb",
+    "answer " * 150_000,
+    "a" * 1_000_000,
+    " a" * 500_000,
+    "**a " * 250_000,
+    "\\text{" * 160_000,
+    "$a" * 500_000,
+    "<b>" * 300_000,
+    "\\frac{" * 160_000,
+    "answer (" * 120_000,
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_takes_linear_time(text):
     started = time.process_time()
-    label(text, 26)
-    focus(text, LABEL_WORDS)
-    contains_whole(norm(text), "a a a b")
-    contains_whole(norm(text), "a " * 5000 + "b")
-    assert time.process_time() - started < 2
+    given = read(text)
+    list(layers(given.last_line))
+    contains_whole(norm(given.text), "a a a b")
+    contains_whole(norm(given.text), "a " * 5000 + "b")
+    assert time.process_time() - started < 3
 
 
 TOUCHED = {
@@ -151,6 +170,7 @@ TOUCHED = {
     "behind": ("a-" * 500_000 + "b", "a-" * 5000),
     "nowhere": ("a " * 500_000, "a " * 5000 + "b"),
     "signs": ("x" + "!" * 1_000_000 + "x", "!" * 10_000 + "x!"),
+    "digits": ("1.5 " * 250_000, "5"),
 }
 
 
@@ -160,4 +180,4 @@ def test_a_long_answer_is_looked_for_in_linear_time(case):
     started = time.process_time()
     for _ in range(3):
         contains_whole(text, part)
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 3
