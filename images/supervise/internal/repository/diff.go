@@ -303,7 +303,7 @@ func (w *Worktree) diff() ([]byte, error) {
 
 // foundAgain prepares a second snapshot and returns the repositories inside of this one.
 func (w *Worktree) foundAgain() ([]string, error) {
-	if !isFolder(w.root) {
+	if w.prefix != "" && !isFolder(w.root) {
 		// Nothing is left of it.
 		w.root = filepath.Join(w.git.scratch, "nothing")
 		if err := os.RemoveAll(w.root); err != nil {
