@@ -30,13 +30,19 @@ _LETTER_AND_TEXT = re.compile(
     r"[(\[]? ?([A-Za-z]) ?(?:[)\]] ?(?:[.:] ?|- )?|[.:,] ?|- | |$)(.*)", re.DOTALL
 )
 _TEXT_AND_LETTER = re.compile(r"(.*[^ ]) ?[(\[]([A-Za-z])[)\]] ?[.]?", re.DOTALL)
-_CHOSEN = re.compile(
-    r"(?:(?:so|thus|hence|therefore|i|we|i'd|i'll|it|it's|this|would|will|must|should|be|is|am|go|going"
-    r"|choose|chose|pick|select|with|for|the|my|our|final|correct|right|best|answer)[, ]+)*"
-    r"(?:answer|choice|option) (.+)",
-    re.IGNORECASE,
+_SO = r"(?:(?:so|thus|hence|therefore)[, ]+)?"
+_WORD = r"(?:answer|choice|option)"
+_CALLED = (
+    r"(?:(?:it|this)(?:'s| is| must be| should be) )?(?:(?:the|my|our) )?"
+    rf"(?:(?:final|correct|right|best) )?{_WORD} (.+)"
 )
-"""A last line that names an option without a sign between: "I choose option B"."""
+_CHOOSING = (
+    r"(?:i|we)(?:'d|'ll| would| will| must)? (?:choose|chose|pick|select|go with|go for) "
+    rf"(?:(?:the )?{_WORD} )?(.+)"
+)
+_CONFIRMED = rf"(?:{_WORD} )?(.+) is (?:the )?(?:correct|right|best)(?: {_WORD}| one)?[.]?"
+_CHOSEN = tuple(re.compile(_SO + said, re.IGNORECASE) for said in (_CALLED, _CHOOSING, _CONFIRMED))
+"""A last line that names an option without a label: "I choose B", "option B is correct"."""
 
 _CHOICE: Schema = {
     **TEXT,
@@ -192,8 +198,8 @@ def _named(text: str, options: _Options) -> set[int]:
             return exact | options.by_letter(given.raw)
     if given.stated is not None:
         return _of_value(given.stated, options)
-    chosen = _CHOSEN.fullmatch(given.last_line)
-    values = (" ".join(given.lines), given.last_line, chosen[1] if chosen else "")
+    chosen = [found[1] for form in _CHOSEN if (found := form.fullmatch(given.last_line))]
+    values = (" ".join(given.lines), given.last_line, *chosen)
     return set().union(*(_of_value(value, options) for value in values))
 
 

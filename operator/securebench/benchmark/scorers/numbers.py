@@ -43,12 +43,14 @@ _NEGATED = re.compile(
 )
 _NO_OPERAND = re.compile(
     r"(?:[<\u2264\u2265\u2260\u00b1\u221a/]\{?|(?<![-=])>|!=|\w[(\[]|[-+][(\[]"
-    r"|\b(?:ln|log|sin|cos|tan|exp|sqrt|minus|plus|between)) ?\Z",
+    r"|\b(?:ln|log(?:_[0-9]+)?|sin|cos|tan|exp|sqrt|minus|plus|between|under|over|below|above|twice"
+    r"|at least|at most|up to|half of|root of|anything but|all but)) ?\Z",
     re.IGNORECASE,
 )
 _OF_A_NAME = re.compile(rf"(?:{_LETTER}-?|[_^]|\^-|\d)\Z")
 _MONEY = re.compile(r"[$\u20ac\u00a3\u00a5\u20b9] ?\Z")
 _SIGN = re.compile(r"(?:(?<![\w)\]%.+-])[+-]|[=:(,] ?- ?)\Z")
+_MINUS_IN_WORDS = re.compile(r"(?<![0-9)\]%] )\b(?:minus|negative) \Z", re.IGNORECASE)
 _UNCERTAIN_SIGN = re.compile(r"(?:[+-]|(?:\A|\n) *[+-] |\bis - |[^\n ] ?[+*/^\u00d7\u00b7] ?)\Z")
 
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,6})(?!\w)(?!\.[0-9])")
@@ -62,11 +64,12 @@ _SCALE = re.compile(r" (hundred|thousand|million|billion|trillion)\b", re.IGNORE
 _SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _UNITS = (
     "s|m|g|l|L|h|t|N|J|W|V|A|K|C|F|km|cm|mm|nm|\u03bcm|kg|mg|ms|min|hrs?|ft|in|lbs?|oz|mi|mph|kph"
-    "|k?Hz|[MG]Hz|[km]?W|MW|kWh|m[lL]|kJ|k?Pa|mol|eV|px|pt|[kKMGT]B|st|nd|rd|th|[ap]m|[AP]M|USD|EUR"
+    "|k?Hz|[MG]Hz|[km]?W|MW|kWh|m[lL]|kJ|k?Pa|mol|eV|px|pt|[kKMGT]B|st|nd|rd|th|[ap]m|[AP]M|USD|EUR|[kM]?\u03a9"
 )
 _OPERATOR = r"[+*\u00d7\u00b7\u00f7^/\u221a\u03c0]"
 _GOES_ON = re.compile(
     rf"(?!(?:{_UNITS})(?!\w)){_LETTER}|\d|[!(\u2030]|\+(?!\w)"
+    r"| ?(?:squared|cubed|factorial|below|plus|minus|divided)(?!\w)| of [0-9]"
     rf"| ?{_OPERATOR} ?(?:[\d(\u221a\u03c0\\]|[A-Za-z](?!\w))"
     r"| ?(?:\u221a|\u03c0|pi\b|sqrt\b)| ?- ?(?:\d|[A-Za-z]\b(?!'))"
     r"| ?[<>\u2264\u2265\u2260\u00b1]| [xyznie](?![\w'])"
@@ -152,7 +155,7 @@ def _read(before: str, digits: str, after: str) -> tuple[Number | None, int, int
     """Return the number or None, how long its sign is, and how much behind the digits belongs."""
     money = _MONEY.search(before)
     signed = before[: money.start()] if money else before
-    sign = _SIGN.search(signed)
+    sign = _SIGN.search(signed) or _MINUS_IN_WORDS.search(signed)
     lead = signed[: sign.start()] if sign else signed
     if sign and sign[0][0] in "=:(,":
         lead += sign[0][0]
@@ -174,7 +177,7 @@ def _read(before: str, digits: str, after: str) -> tuple[Number | None, int, int
     )
     if value is None or is_uncertain:
         return None, signs, more
-    is_minus = sign is not None and "-" in sign[0]
+    is_minus = sign is not None and "+" not in sign[0]
     return Number(-value if is_minus else value, percent is not None), signs, more
 
 

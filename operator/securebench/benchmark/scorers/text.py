@@ -24,7 +24,7 @@ _NO_WORD_CHARACTER = re.compile(r"[^\w^]")
 _WORDS = r"(?:final +)?(?:answers?|ans|choice|option)"
 """Words that announce an answer."""
 _STATED = re.compile(
-    rf"(?<!\w)(?:{_WORDS}(?!\w)(?: (?:choice|option|letter|key|value)(?!\w))?"
+    rf"(?:(?<!\w){_WORDS}(?!\w)[\"']?(?: (?:choice|option|letter|key|value)(?!\w))?"
     r"(?: (?:to|for) (?:the|this|your) (?:question|problem|task|puzzle|exercise)(?!\w))?"
     r"(?: ?\([^()]{0,40}\))?"
     r"(?: (?:is|are|would be|should be|must be)(?!\w) ?:?| ?(?:->|=>|[\u2192:=])| - )"
@@ -37,7 +37,7 @@ _ONLY_LABEL = re.compile(
 )
 _NO_LABEL = re.compile(
     r"(?:\b(?:not|never|no|wrong|incorrect|false|invalid|bad|worst|tempting|rejected|eliminated)"
-    r"|n't)\b[^.;:,!?]*\Z",
+    r"|n't)\b[^.;:,!?]*\Z|[\u4e0d\u9519\u8aa4][^,.;:!?]*\Z",
     re.IGNORECASE,
 )
 _CLAUSE = 80
@@ -115,7 +115,9 @@ def _value(line: str) -> str | None:
         return ""
     for label in _STATED.finditer(line):
         if _NO_LABEL.search(line[max(label.start() - _CLAUSE, 0) : label.start()]) is None:
-            return line[label.end() :].strip()
+            value = line[label.end() :].strip()
+            is_json = label[0].rstrip(": ").endswith('"')
+            return value.rstrip(" ,}") if is_json else value
     number = _PLAIN_NUMBER.fullmatch(line)
     return number[1] if number is not None else None
 
