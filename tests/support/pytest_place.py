@@ -21,8 +21,8 @@ IMPORTING = (
 )
 
 
-def task(kind="pytest", path="lab/tests", workspace="/app"):
-    check = CheckPlan((), workspace, 40.0, (), source=SourcePlan(kind, path))
+def task(kind="pytest", path="lab/tests", workspace="/app", **row):
+    check = CheckPlan((), workspace, 40.0, (), source=SourcePlan(kind, path), **row)
     return terminal_task(check=check, workspace=workspace, workdir=workspace)
 
 
@@ -50,10 +50,15 @@ class Place:
         self.add(name, text, self.workspace)
 
     def run(
-        self, path: str, *, is_precheck: bool = False, python: str = sys.executable
+        self,
+        path: str,
+        *,
+        is_precheck: bool = False,
+        python: str = sys.executable,
+        **row: tuple[str, ...],
     ) -> subprocess.CompletedProcess[str]:
         (one,) = (prechecks if is_precheck else phases)(
-            task(path=path, workspace=str(self.workspace))
+            task(path=path, workspace=str(self.workspace), **row)
         )
         environment = {**os.environ, **one.env, "HOME": str(self.workspace.parent)}
         return subprocess.run(

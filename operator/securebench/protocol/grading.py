@@ -11,3 +11,6 @@ TESTS_INCOMPLETE = "hidden tests did not complete"
 
 RUNNER_VARIABLE = "SECUREBENCH_PYTEST"
 """Environment variable with the text of the program that counts a repository's tests."""
+
+ROW_VARIABLE = "SECUREBENCH_TESTS"
+"""Environment variable that says to this program what a row says of its tests, as JSON."""

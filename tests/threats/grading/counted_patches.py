@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from securebench.run.pods.verify.counting import CONTROL_REPORT
 from threats.honest import REPO_DEFAULTS, REPO_INPUT, REPO_ROW
 from threats.kit.batch import Batch, Trial, Weakening
 from threats.kit.specs import edited
@@ -51,7 +52,7 @@ def patch(name: str, text: str, **changes: Any) -> Trial:
     return BATCH.task(name, candidate=text, given=REPO_INPUT, grading=grading(**changes))
 
 
-RUNNER_WORDS = '-I -S -B -c "$SECUREBENCH_PYTEST" patch /opt/securebench/candidate/declared.json'
+RUNNER_WORDS = f'-I -S -B -c "$SECUREBENCH_PYTEST" patch {CONTROL_REPORT}'
 UNCOUNTED = Batch(
     "f2-uncounted",
     "repo_patch",

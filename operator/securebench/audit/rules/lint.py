@@ -12,7 +12,7 @@ from securebench.core.errors import InvalidInputError
 
 
 def check_lint(subject: Subject) -> tuple[Finding, ...]:
-    """Return errors and warnings; an image without a digest is something that cannot be checked.
+    """Return errors and warnings; images without a digest and uncounted tests are not checked.
 
     Warnings that a family's rule of the audit has under the same name are left to that rule.
     """
@@ -34,8 +34,15 @@ def _problem(found: LintFinding) -> FindingProblem:
             "name the image by its digest, so that the image that was audited is the one that runs"
         )
         return FindingProblem(place or PACK, found.message, remedy, checked=False)
+    if found.rule is LintRule.EXIT_CODE:
+        return _uncounted(place, found)
     kind = "error" if found.severity is Severity.ERROR else "warning"
     return FindingProblem(place or PACK, found.message, f"correct what this {kind} names")
+
+
+def _uncounted(place: str, found: LintFinding) -> FindingProblem:
+    remedy = "start pytest itself in the command, or see that tests.control finds what ends it"
+    return FindingProblem(place, found.message, remedy, checked=False)
 
 
 def _answer_problem(error: InvalidInputError) -> FindingProblem:

@@ -14,8 +14,9 @@ from securebench.benchmark.families.audit_rules import (
     TrialRule,
 )
 from securebench.benchmark.families.base import Advice, Family, TaskView
+from securebench.benchmark.families.counted_commands import argv_of, counted_calls, exit_code_alone
 from securebench.benchmark.families.fields import Field, FieldSection
-from securebench.benchmark.families.verification import CheckRequest, PatchPlan
+from securebench.benchmark.families.verification import SKIPS, CheckRequest, PatchPlan, texts_in
 from securebench.benchmark.patch.candidate_policy import DROP, REFUSE
 from securebench.benchmark.patch.gold_patch import patch_without_effect, test_paths, why_not_whole
 from securebench.benchmark.resources import Lane
@@ -104,6 +105,7 @@ def _tests_of(timeout: Schema) -> Schema:
                 _EXAMPLE_PATCH,
             ),
             "candidate_policy": _POLICY,
+            "skips": SKIPS,
         },
         "source",
         "command",
@@ -142,6 +144,7 @@ def _check(task: TaskView) -> CheckRequest:
         workdir=tests.get("workdir"),
         timeouts=(tests.get("timeout_seconds"),),
         patch=patch_plan(task),
+        skips=texts_in(tests, "skips"),
     )
 
 
@@ -196,6 +199,10 @@ def _advice(row_eval: Mapping[str, object]) -> Iterator[Advice]:
     if not policy.get("allow_paths"):
         message = "without allow_paths only the default rules say what of a patch is source"
         yield Advice("allow-paths", message)
+    tests = row_eval["tests"]
+    command = tests.get("command") if isinstance(tests, Mapping) else None
+    if command is not None and not counted_calls(argv_of(command)):
+        yield Advice("exit-code", f"eval.tests.command: {exit_code_alone(command)}")
 
 
 CHECKS_PHASE = "checks"

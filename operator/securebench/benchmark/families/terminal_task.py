@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from securebench.benchmark.families.audit_rules import AuditRules
-from securebench.benchmark.families.base import Family, TaskView
+from securebench.benchmark.families.base import Advice, Family, TaskView
+from securebench.benchmark.families.counted_commands import exit_code_alone, names_test_tool
 from securebench.benchmark.families.fields import Field, FieldSection
-from securebench.benchmark.families.verification import CHECKER_SOURCES, PYTEST, CheckRequest
+from securebench.benchmark.families.verification import (
+    CHECKER_SOURCES,
+    PYTEST,
+    SKIPS,
+    CheckRequest,
+    texts_in,
+)
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.dangerous_commands import KNOWN_COMMANDS
 from securebench.core.json_schema import (
     ANYTHING,
     COMMAND,
     OBJECT,
+    PATTERNS,
     POSITIVE,
     TEXT,
     TEXT_OR_OBJECT,
@@ -46,6 +54,13 @@ _SOURCE_FORM = object_of(
         ),
         "path": described(TEXT, "File or folder below the eval root.", "test_sorted.py"),
         "timeout_seconds": _SECONDS,
+        "skips": SKIPS,
+        "plugins": described(
+            PATTERNS,
+            "Plugins of the image's pytest that run beside the tests, by plugin or distribution.",
+            ["pytest_asyncio"],
+            [],
+        ),
     },
     "source",
     "path",
@@ -76,7 +91,17 @@ def _check(task: TaskView) -> CheckRequest:
         workdir=fields.get("workdir"),
         timeouts=(fields.get("timeout_seconds"), task.environment.get("timeout_seconds")),
         needed_commands=tuple(map(str, needed)) if isinstance(needed, Sequence) else (),
+        skips=texts_in(fields, "skips"),
+        plugins=texts_in(fields, "plugins"),
     )
+
+
+def _advice(row_eval: Mapping[str, object]) -> Iterator[Advice]:
+    checker = row_eval["checker"]
+    command = checker.get("command") if isinstance(checker, Mapping) else None
+    if command is not None and names_test_tool(command):
+        message = f"eval.checker.command: {exit_code_alone(command)}; source: pytest counts tests"
+        yield Advice("exit-code", message)
 
 
 def _record_metadata(task: TaskView) -> Mapping[str, object]:
@@ -158,6 +183,7 @@ FAMILY = Family(
     ),
     needs={"checker": CHECKER},
     check=_check,
+    advice=_advice,
     has_checker=True,
     record_metadata=_record_metadata,
     never_written=frozenset({"expected_state"}),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.benchmark.patch.candidate_policy import CandidatePolicy
 from securebench.benchmark.patch.judgement import PatchJudgement, judge_patch
 from securebench.benchmark.scorers.result import VerifierConfigurationError
+from securebench.core.json_schema import PATTERNS, described
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from securebench.benchmark.resources import ResourceBundle
     from securebench.benchmark.scorers.result import VerificationResult
@@ -20,6 +22,21 @@ PYTEST, SCRIPT = CHECKER_SOURCES = ("pytest", "script")
 
 SEPARATE, SHARED = ISOLATIONS = ("separate", "shared")
 """Values of ``tests.isolation``: candidate and tests in containers of their own, or in one."""
+
+
+SKIPS = described(
+    PATTERNS,
+    "Tests that may be skipped or fail as expected, by their pytest ids, with or without"
+    " parameters; `*` stands for anything.",
+    ["tests/test_x.py::test_on_windows"],
+    [],
+)
+
+
+def texts_in(fields: Mapping[str, object], name: str) -> tuple[str, ...]:
+    """Return the texts of a list in a row that holds; without it none."""
+    value = fields.get(name)
+    return tuple(map(str, value)) if isinstance(value, Sequence) else ()
 
 
 class TextVerifier(NamedTuple):
@@ -83,6 +100,8 @@ class CheckRequest:
         timeouts: Seconds as written; the first that is a number holds.
         needed_commands: Commands that need a capability.
         patch: Present where the candidate is a patch to the image's repository.
+        skips: Ids, or patterns of them, of tests that may be skipped.
+        plugins: Plugins of the image's pytest that run beside a file of the pack.
     """
 
     command: object
@@ -91,6 +110,8 @@ class CheckRequest:
     timeouts: tuple[object, ...] = ()
     needed_commands: tuple[str, ...] = ()
     patch: PatchPlan | None = None
+    skips: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

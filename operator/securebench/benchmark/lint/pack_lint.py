@@ -46,6 +46,7 @@ class LintRule(StrEnum):
     NO_EFFECT = "no-effect"
     VERIFIER_CONFIGURATION = "verifier-configuration"
     ALLOW_PATHS = "allow-paths"
+    EXIT_CODE = "exit-code"
     IMAGE_DIGEST = "image-digest"
     ASSET_KEY = "asset-key"
     ASSET_ROOTS = "asset-roots"
@@ -59,6 +60,7 @@ _HINTS: Final[Mapping[LintRule, str]] = {
     LintRule.UNKNOWN_KEY: "remove it; notes of your own belong in a row's metadata",
     LintRule.NO_EFFECT: "remove it",
     LintRule.VERIFIER_CONFIGURATION: "correct eval of the row",
+    LintRule.EXIT_CODE: "start pytest itself in the command; docs/reference/checks.md says how",
     LintRule.ALLOW_PATHS: "list what a fix may change in candidate_policy.allow_paths",
     LintRule.IMAGE_DIGEST: "write name@sha256:<64 hex digits>",
     LintRule.ASSET_KEY: "remove it",

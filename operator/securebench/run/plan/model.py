@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from securebench.benchmark.families.counted_commands import is_counted
+from securebench.benchmark.families.counted_commands import counted_calls
 from securebench.benchmark.families.verification import PYTEST, CodePlan, PatchPlan
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.protocol.audit_result import PackAudit
@@ -155,6 +155,8 @@ class CheckPlan:
         capabilities: Linux capabilities for dangerous commands that the tester allowed.
         patch: Present if the candidate is a patch to the image's repository.
         source: Present if the check is a file of the pack.
+        skips: Ids, or patterns of them, of tests that may be skipped.
+        plugins: Plugins of the image's pytest that run beside a file of the pack.
     """
 
     command: tuple[str, ...]
@@ -163,6 +165,8 @@ class CheckPlan:
     capabilities: tuple[str, ...]
     patch: PatchPlan | None = None
     source: SourcePlan | None = None
+    skips: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
 
     @property
     def is_pytest(self) -> bool:
@@ -172,7 +176,7 @@ class CheckPlan:
     @property
     def counts_tests(self) -> bool:
         """Whether our runner counts its tests; else the exit code alone decides."""
-        return self.is_pytest or (self.patch is not None and is_counted(self.command))
+        return self.is_pytest or (self.patch is not None and counted_calls(self.command) > 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from securebench.agents.harness_config import CommandHarness, HarnessConfig, Pro
 from securebench.agents.harness_task import agent_time_limit, extraction_for, task_prompt
 from securebench.agents.registry import cli_named
 from securebench.benchmark.families.base import Family
-from securebench.benchmark.families.counted_commands import SHELL
+from securebench.benchmark.families.counted_commands import argv_of
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.families.verification import CheckRequest
 from securebench.benchmark.pack.environment import MATERIALIZE, workspace_target
@@ -161,12 +161,14 @@ def _check_plan(
     if request is None:
         return None
     return CheckPlan(
-        command=_argv(request.command),
+        command=argv_of(request.command),
         workdir=_folder(request.base or workspace, request.workdir),
         timeout_seconds=first_limit(request.timeouts, CHECK_SECONDS),
         capabilities=decision.capabilities,
         patch=request.patch,
         source=_source(task),
+        skips=request.skips,
+        plugins=request.plugins,
     )
 
 
@@ -176,12 +178,6 @@ def _source(task: SecureBenchTask) -> SourcePlan | None:
     if reference is None or not isinstance(checker, Mapping):
         return None
     return SourcePlan(str(checker.get("source")), reference.source)
-
-
-def _argv(command: object) -> tuple[str, ...]:
-    if isinstance(command, str):
-        return (*SHELL, command)
-    return tuple(str(word) for word in command) if isinstance(command, Sequence) else ()
 
 
 def _folder(workspace: str, workdir: object) -> str:

@@ -20,7 +20,7 @@ REPO = {
     "eval": {
         "tests": {
             "source": "command",
-            "command": "x",
+            "command": "pytest",
             "workdir": "/testbed",
             "candidate_policy": {"allow_paths": ["src"]},
         }
@@ -62,8 +62,17 @@ ROWS = {
         ("unknown key eval.test_files.mnt: the value is data and names no file, did you mean"
         " 'mount'?")),
     "allow paths": (
-        {**REPO, "eval": {"tests": {"source": "command", "command": "x", "workdir": "/w"}}},
+        {**REPO, "eval": {"tests": {"source": "command", "command": "pytest", "workdir": "/w"}}},
         LintRule.ALLOW_PATHS, "without allow_paths"),
+    "tests that are not counted": (
+        {**REPO, "eval": {"tests": {**REPO["eval"]["tests"], "command": "tox -e py"}}},
+        LintRule.EXIT_CODE, "cannot take the place of tox in it: its exit code alone decides"),
+    "a command that starts no pytest": (
+        {**REPO, "eval": {"tests": {**REPO["eval"]["tests"], "command": ["npm", "test"]}}},
+        LintRule.EXIT_CODE, "it starts no pytest: its exit code alone decides"),
+    "a check that starts pytest": (
+        {**QUIET, "eval": {"checker": {"command": "python3 -m pytest securebench"}}},
+        LintRule.EXIT_CODE, "source: pytest counts tests"),
 }  # fmt: skip
 
 

@@ -31,6 +31,15 @@ def record_of(text, finish, patch=PATCH, checked=None, *, task=TASK, **changes):
     return record
 
 
+def test_what_the_verdict_of_counted_tests_rests_on():
+    check = replace(TASK.check, command=("python3", "-m", "pytest"))
+    finish = Finish(KEY, Outcome.SCORED, passed=True)
+    counted = record_of(
+        GOOD, finish, checked=verification(command=REPORT), task=replace(TASK, check=check)
+    )
+    assert counted["labels"]["grading"] == "tests"
+
+
 def test_a_passed_patch():
     finish = Finish(KEY, Outcome.SCORED, passed=True)
     record = record_of(GOOD + DOCS, finish, checked=verification(command=REPORT))

@@ -9,6 +9,7 @@ from securebench.core.reasons import FailurePhase
 from securebench.protocol.supervise import Phase
 from securebench.run import layout
 from securebench.run.pods.parts.commands import PYTHON
+from securebench.run.pods.verify.counting import row_variable
 from securebench.run.pods.verify.prechecks import (
     PRECHECK_SECONDS,
     SOURCES,
@@ -27,7 +28,7 @@ TESTS = "tests of the pack"
 """Precheck: what it finds is the pack's fault, whatever the candidate is."""
 
 COLLECTED = f"{layout.OUTPUT}/collected.json"
-"""What pytest collects before the candidate is there."""
+"""What the tests do before the candidate is there."""
 
 RUNNER = (PYTHON, "-I", "-S", "-B", "-c", runner_text())
 """Isolated mode without ``site``: no variable, no folder of the user, no working folder and no
@@ -47,16 +48,19 @@ def checker_phases(task: TaskPlan, check: CheckPlan, lanes: LaneSet) -> list[Pha
         phase = Phase(FailurePhase.CHECKER, check.command, check.workdir, check.timeout_seconds)
         return [replace(phase, is_ready=is_ready, is_guarded=True)]
     path = f"{layout.EVALUATOR}/{check.source.path}"
+    variables = _variables(task, path, lanes)
     phase = Phase(
         FailurePhase.CHECKER,
         (path,),
         check.workdir,
         check.timeout_seconds,
-        _variables(task, path, lanes),
+        variables,
     )
     if not check.is_pytest:
         return [replace(phase, is_script=True, is_ready=True, is_guarded=True, sources=SOURCES)]
-    return [replace(phase, command=_pytest(task, "run", path), is_ready=True, is_guarded=True)]
+    env = variables | row_variable(check)
+    command = _pytest(task, "run", path)
+    return [replace(phase, command=command, env=env, is_ready=True, is_guarded=True)]
 
 
 def checker_prechecks(task: TaskPlan, check: CheckPlan, lanes: LaneSet) -> list[Phase]:
@@ -67,7 +71,8 @@ def checker_prechecks(task: TaskPlan, check: CheckPlan, lanes: LaneSet) -> list[
         return []
     path = f"{layout.EVALUATOR}/{check.source.path}"
     command = _pytest(task, "check", path)
-    return [Phase(TESTS, command, check.workdir, PRECHECK_SECONDS, _variables(task, path, lanes))]
+    env = _variables(task, path, lanes) | row_variable(check)
+    return [Phase(TESTS, command, check.workdir, PRECHECK_SECONDS, env)]
 
 
 def _pytest(task: TaskPlan, verb: str, path: str) -> tuple[str, ...]:

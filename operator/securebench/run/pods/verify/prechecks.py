@@ -43,18 +43,11 @@ ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 FILE_NAME = re.compile(r"[A-Za-z0-9_.+/-]+")
 INTERPRETER = re.compile(r"(?:.*/)?(python[0-9.]*|sh|bash|dash)")
 WITH_VALUE = frozenset({"-W", "-X", "-o"})
-IMPORT = "from securebench.grading.checks.pytest_report import "
 
 
 def runner_text() -> str:
-    """Return both modules that run pytest in a task image as one text for ``python3 -c``."""
-    future = "from __future__ import annotations"
-    report, runner = (
-        (PROGRAMS / name).read_text("utf-8") for name in ("pytest_report.py", "pytest_runner.py")
-    )
-    runner = runner.replace(future, "")
-    kept = [line for line in runner.splitlines() if not line.startswith(IMPORT)]
-    return report + "\n".join(kept) + "\n"
+    """Return the program that runs pytest in a task image, as text for ``python3 -c``."""
+    return (PROGRAMS / "pytest_runner.py").read_text("utf-8")
 
 
 def is_of_candidate(check: CheckPlan, workspace: str) -> bool:

@@ -23,7 +23,7 @@ from securebench.run.pods.parts.volumes import (
     lane_mount,
     tools_mount,
 )
-from securebench.run.pods.verify.counting import counted
+from securebench.run.pods.verify.counting import control_run, counted
 from securebench.run.pods.verify.prechecks import command_prechecks, is_of_candidate, test_compiler
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ def check_seconds(check: CheckPlan) -> float:
     if check.patch is None:
         return check.timeout_seconds
     containers = 2 if check.patch.has_control else 1
-    return check.timeout_seconds * RUNS_PER_CONTAINER * containers
+    runs = RUNS_PER_CONTAINER * containers + (1 if check.counts_tests else 0)
+    return check.timeout_seconds * runs
 
 
 def _container(job: _Job, place: _Place) -> Manifest:
@@ -130,16 +131,15 @@ def _container(job: _Job, place: _Place) -> Manifest:
 def _run_spec(job: _Job, *, has_control: bool) -> RunSpec:
     check = job.check
     is_ready = not is_of_candidate(check, check.workdir)
-    phase = replace(
-        counted(check, f"{layout.CANDIDATE}/{DECLARED}"), is_ready=is_ready, is_guarded=True
-    )
+    phase = replace(counted(check), is_ready=is_ready, is_guarded=True)
+    prechecks = command_prechecks(check, check.workdir)
     return replace(
         base_spec(job.plan, job.facts, job.plan.limits.stream_bytes),
         verdict=True,
         lanes=(DigestedPath(layout.REPOSITORY_INPUTS, job.member.lanes.evaluation_inputs_digest),),
         home=layout.HOME,
         repository=_repository(job, has_control=has_control),
-        prechecks=tuple(command_prechecks(check, check.workdir)),
+        prechecks=tuple(prechecks if has_control else [*prechecks, *control_run(check)]),
         phases=(phase,),
         open_modes=(layout.OUTPUT,),
     )

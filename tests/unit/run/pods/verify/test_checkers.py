@@ -43,10 +43,12 @@ def test_a_command_is_one_phase_with_the_variables_of_the_image():
 @pytest.mark.parametrize("kind", ["pytest", "script"])
 def test_variables_of_the_source_form(kind, path, is_folder, want):
     phase = phases(task(kind, path), is_folder=is_folder)[-1]
+    row = {"SECUREBENCH_TESTS": '{"skips": [], "plugins": [], "calls": 1}'}
     assert phase.env == {
         "SECUREBENCH_WORKSPACE": "/app",
         "SECUREBENCH_EVALUATOR": "/opt/securebench/evaluator",
         "TEST_DIR": want,
+        **(row if kind == "pytest" else {}),
     }
     assert (phase.name, phase.workdir, phase.timeout_seconds) == ("checker", "/app", 40.0)
 

@@ -1,6 +1,5 @@
 """Test commands of repositories: what counts when they call pytest."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from securebench.run.plan.model import CheckPlan
-from securebench.run.pods.verify.counting import counted
+from securebench.run.pods.verify.counting import control_run, counted
 from support.manifest_samples import patch_task
 
 SECRET = "s" * 32
@@ -28,20 +27,21 @@ HONEST = "def answer():\n    return 42\n"
 WRONG = "def answer():\n    return 41\n"
 
 
-def check(command):
+def check(command, **row):
     argv = ("sh", "-lc", command) if isinstance(command, str) else command
-    return CheckPlan(argv, "/testbed", 60.0, (), patch_task().check.patch)
+    return CheckPlan(argv, "/testbed", 60.0, (), patch_task().check.patch, **row)
 
 
 class Repository:
-    """A repository with a candidate's changes, and the exact command of a Pod."""
+    """A repository with a candidate's changes, and the exact commands of a Pod."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.changed: list[str] = []
+        self.changed: dict[str, str] = {}
         self.environment = WITHOUT_PLUGINS
         (root / "repo/.git").mkdir(parents=True)
         self.add("tests/test_a.py", TESTS)
+        self.add("project.py", WRONG)
         self.candidate("project.py", HONEST)
 
     def add(self, name: str, text: str) -> None:
@@ -50,31 +50,40 @@ class Repository:
         target.write_text(text, encoding="utf-8")
 
     def candidate(self, name: str, text: str) -> None:
-        self.add(name, text)
-        self.changed.append(name)
+        self.changed[name] = text
 
-    def passes(self, command=COMMAND) -> bool:
+    def control(self, command=COMMAND, **row) -> None:
+        """Run the tests on the base."""
+        (phase,) = control_run(check(command, **row), str(self.root / "known"))
+        assert self._done(phase).returncode == 0
+
+    def passes(self, command=COMMAND, **row) -> bool:
         """Return what supervise makes of the command: exit code 0 and the secret, once."""
-        declared, secret, answer = (self.root / name for name in ("declared", "secret", "answer"))
-        declared.write_text(json.dumps({"changed": self.changed}), encoding="utf-8")
-        secret.write_text(SECRET, encoding="utf-8")
-        phase = counted(check(command), str(declared))
+        for name, text in self.changed.items():
+            self.add(name, text)
+        answer = self.root / "answer"
+        (self.root / "secret").write_text(SECRET, encoding="utf-8")
+        phase = counted(check(command, **row), str(self.root / "known"))
         assert phase.proof
+        self.done = self._done(phase)
+        return self.done.returncode == 0 and answer.read_bytes() == SECRET.encode()
+
+    def _done(self, phase) -> subprocess.CompletedProcess[str]:
         held = 'exec 3<"$1" 4>"$2"; shift 2; exec "$@"'
-        self.done = subprocess.run(
-            ["sh", "-c", held, "sh", secret, answer, *phase.command],
+        return subprocess.run(
+            ["sh", "-c", held, "sh", self.root / "secret", self.root / "answer", *phase.command],
             cwd=self.root / "repo",
-            env=self.environment | phase.env,
+            env=self.environment | dict(phase.env),
             capture_output=True,
             text=True,
             check=False,
             timeout=60,
         )
-        return self.done.returncode == 0 and answer.read_text(encoding="utf-8") == SECRET
 
 
 @pytest.fixture
 def repository(tmp_path):
+    (tmp_path / "secret").touch()
     return Repository(tmp_path)
 
 
@@ -123,7 +132,6 @@ ONLY_UNITTEST = (
     "class A(unittest.TestCase):\n"
     "    def test_it(self):\n        self.assertEqual(answer(), 42)\n"
     "    def test_more(self):\n        self.assertTrue(True)\n"
-    "    def test_own(self):\n        self.skipTest('its own word')\n"
 )
 
 
@@ -148,7 +156,7 @@ def test_what_candidate_code_does_is_no_pass(repository, name):
 def test_these_would_pass_by_the_exit_code(repository):
     naive = [sys.executable, "-m", "pytest", "-q", "tests/test_a.py"]
     for name in ("a skip", "an early end", "other runs of pytest"):
-        repository.candidate("project.py", ATTACKS[name])
+        repository.add("project.py", ATTACKS[name])
         folder = repository.root / "repo"
         done = subprocess.run(naive, cwd=folder, env=WITHOUT_PLUGINS, check=False, timeout=60)
         assert done.returncode == 0
@@ -169,46 +177,104 @@ def test_settings_that_run_nothing_are_no_pass(repository, name):
     assert not repository.passes()
 
 
-OWN_SKIPS = (
-    "import pytest, sys, unittest\n"
-    "def test_body():\n    pytest.skip('not here')\n"
-    "class B(unittest.TestCase):\n"
-    "    def test_body(self):\n        self.skipTest('not here')\n"
-    "    @unittest.skip('never')\n    def test_mark(self):\n        assert 0\n"
-    "@pytest.mark.xfail\ndef test_known():\n    assert 0\n"
-)
-MODULE_SKIP = "import pytest\npytest.importorskip('no_such_module')\n"
+ANSWERS = "    assert __import__('project').answer() == 42\n"
+FLAG = "import project, pytest\nis_fast = getattr(project, 'HAS_FAST', True)\n"
+TEXT = "import unittest\ndef answer():\n    raise unittest.SkipTest('not here')\n"
+RENAMED = f"exec(compile({TEXT!r}, '/usr/lib/python3/platform_support.py', 'exec'))\n"
+OWN_SKIPS = {
+    "a body": "def test_b():\n    pytest.skip('not here')\n",
+    "a method": (
+        "import unittest\nclass B(unittest.TestCase):\n"
+        "    def test_body(self):\n        self.skipTest('not here')\n"
+    ),
+    "an import": "pytest.importorskip('no_such_module')\n",
+    "a mark": "@pytest.mark.skip\ndef test_b():\n    assert 0\n",
+    "a mark beside what is new": (
+        "from project import new\n@pytest.mark.skip\ndef test_b():\n    assert 0\n"
+    ),
+    "a failure": "@pytest.mark.xfail\ndef test_b():\n    assert 0\n",
+    "a failure that is over": f"@pytest.mark.xfail(1, reason='x')\ndef test_b():\n{ANSWERS}",
+    "no parameter": "@pytest.mark.parametrize('x', [])\ndef test_b(x):\n    assert 0\n",
+}
+CANDIDATES_SKIPS = {
+    "a flag": f"{FLAG}def test_b():\n    is_fast or pytest.skip('slow')\n",
+    "a mark by a flag": (
+        f"{FLAG}@pytest.mark.skipif(not is_fast, reason='slow')\ndef test_b():\n    pass\n"
+    ),
+    "no parameter": (
+        f"{FLAG}@pytest.mark.parametrize('x', [1] * is_fast)\ndef test_b(x):\n    pass\n"
+    ),
+}
+SKIPPING = {
+    **{f"always {name}": (f"import pytest\n{text}", True) for name, text in OWN_SKIPS.items()},
+    **{f"now {name}": (text, False) for name, text in CANDIDATES_SKIPS.items()},
+}
 
 
-def test_what_the_repositorys_tests_skip_themselves_counts_as_neither(repository):
-    repository.add("tests/test_b.py", OWN_SKIPS)
-    repository.add("tests/test_c.py", MODULE_SKIP)
-    assert repository.passes(), repository.done.stdout + repository.done.stderr
-    repository.changed.append("tests/test_b.py")
+@pytest.mark.parametrize("text", [TEXT, RENAMED], ids=["plain", "under another file's name"])
+def test_whose_skip_it_is_is_not_asked(repository, text):
+    repository.add("tests/test_a.py", TESTS + "def test_c():\n    pass\n")
+    repository.candidate("project.py", text)
+    repository.control()
     assert not repository.passes()
+    assert "was skipped or expected to fail, which the row does not name" in repository.done.stderr
+
+
+def test_a_control_run_leaves_nothing_behind(repository):
+    repository.environment = {"PATH": PLAIN["PATH"]}
+    repository.add("tests/test_b.py", SKIPPING["always a body"][0])
+    repository.control(COMMAND.replace("-p no:cacheprovider ", ""))
+    left = {entry.name for entry in (repository.root / "repo").rglob("*") if entry.is_file()}
+    assert left == {"test_a.py", "test_b.py", "project.py"}
 
 
 def test_a_repository_that_skips_everything_is_no_pass(repository):
-    repository.add("tests/test_a.py", OWN_SKIPS)
+    repository.add("tests/test_a.py", SKIPPING["always a mark"][0])
+    repository.control()
     assert not repository.passes()
     assert "no test passed" in repository.done.stderr
 
 
-@pytest.mark.parametrize(
-    ("command", "want"),
-    {
-        "python3 -m pytest -q": True,
-        "A=1 /opt/bin/python3.11  -m  pytest": True,
-        ". x/activate; python -m pytest | cat": True,
-        "pytest -q": False,
-        "tox": False,
-        "python3 -m pytest a && python3 -m pytest b": False,
-        'bash -c "python3 -m pytest"': False,
-        "python3 -m pytest_other": False,
-        "mypython3 -m pytest": False,
-    }.items(),
-)
-def test_which_commands_are_counted(command, want):
-    phase = counted(check(command), "/declared")
-    assert bool(phase.proof) is want
-    assert (phase.command == ("sh", "-lc", command)) is not want
+PYTHON = sys.executable
+FORMS = {
+    "options of the interpreter": f"{PYTHON} -W error::SyntaxWarning -bb -X dev -m pytest -q tests",
+    "a script": f"PYTHONPATH=. PATH={Path(PYTHON).parent}:$PATH pytest -q tests",
+    "a script by its path": f"PYTHONPATH=. {Path(PYTHON).parent}/pytest -q tests",
+    "behind programs": f"timeout 50 env A=1 nice -n 1 {PYTHON} -m pytest -q tests",
+    "a shell in quotes": f'sh -c "{PYTHON} -m pytest -q tests"',
+    "a shell in other quotes": f"bash -ec 'cd . && {PYTHON} -m pytest -q \"tests\"'",
+    "a pipe": f"{PYTHON} -m pytest -q tests 2>&1 | cat",
+    "several": f"{PYTHON} -m pytest -q tests/test_a.py -k A && {PYTHON} -m pytest -q tests",
+    "whatever comes of it": f"{PYTHON} -m pytest -q tests || true",
+    "an argv": (PYTHON, "-m", "pytest", "-q", "tests"),
+    "an argv with options": (PYTHON, "-W", "ignore", "-m", "pytest", "-q", "tests"),
+    "an argv with a shell": ("sh", "-c", f"{PYTHON} -m pytest -q tests"),
+    "an argv with a login shell": ("bash", "-o", "pipefail", "-lc", f"{PYTHON} -m pytest -q"),
+    "an argv with programs": ("env", "A=1", "timeout", "50", PYTHON, "-m", "pytest", "-q", "tests"),
+    "an argv with a script": (
+        "env",
+        "PYTHONPATH=.",
+        f"{Path(PYTHON).parent}/pytest",
+        "-q",
+        "tests",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_of_a_command_is_counted(repository, name):
+    repository.control(FORMS[name])
+    assert repository.passes(FORMS[name]), repository.done.stderr
+    for text in (WRONG, ATTACKS["an early end"], "import os\nos._exit(0)\n"):
+        repository.candidate("project.py", text)
+        assert not repository.passes(FORMS[name])
+
+
+def test_a_call_that_fails_is_not_made_up_for(repository):
+    """Of several calls each proves its part, and the failure of one undoes the proof."""
+    command = f"{PYTHON} -m pytest -q tests -k A; {PYTHON} -m pytest -q tests"
+    repository.add("tests/test_a.py", TESTS.replace("self.assertEqual(answer(), 42)", "answer()"))
+    assert repository.passes(command), repository.done.stderr
+    repository.candidate("project.py", "import os\ndef answer():\n    os._exit(0)\n")
+    assert not repository.passes(command)
+    assert (repository.root / "answer").read_bytes() != SECRET.encode()
