@@ -39,7 +39,9 @@ RUN_BUDGET_EXHAUSTED: Final = "run_budget_exhausted"
 PROVIDER_UNAVAILABLE: Final = "provider_unavailable"
 PROVIDER_AUTH: Final = "provider_auth"
 PROVIDER_QUOTA: Final = "provider_quota"
-PROVIDER_REASONS: Final = (PROVIDER_AUTH, PROVIDER_QUOTA, PROVIDER_UNAVAILABLE)
+PROVIDER_USAGE: Final = "provider_usage"
+"""The provider reports no tokens, so that a budget of tokens cannot be kept."""
+PROVIDER_REASONS: Final = (PROVIDER_AUTH, PROVIDER_QUOTA, PROVIDER_UNAVAILABLE, PROVIDER_USAGE)
 """Of outcome ``provider``: launched again at most ``providerRetries`` times (contract 21.7)."""
 IMAGE_PULL_FAILED: Final = "image_pull_failed"
 IMAGE_CHANGED: Final = "image_changed"

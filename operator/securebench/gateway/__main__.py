@@ -64,6 +64,7 @@ def main(
         launches = Launches(folder / LAUNCHES, config, clock)
         gateway = make_gateway(config, clock)
         gateway.run_budget = run_budget(config, launches)
+        gateway.answered_models = launches.answered_models()
         server = Server(gateway, Admission(config, folder / KEYS_FILE), launches, routes(config))
         if config.provider is not None:
             gateway.provider_tls.cert_store_stats()  # fail now if the CA file is missing

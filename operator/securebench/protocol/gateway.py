@@ -134,8 +134,8 @@ class RelayReport:
         cached_tokens: Part of the input that came from the provider's cache.
         output_tokens: Sum over all answers.
         failures: Requests that the provider did not answer as it should.
-        failure: ``provider_unavailable``, ``provider_auth`` or ``provider_quota`` while the latest
-            request ended so, else empty.
+        failure: ``provider_unavailable``, ``provider_auth``, ``provider_quota`` or
+            ``provider_usage`` while the latest request ended so, else empty.
         failure_cause: What went wrong then, a clause of our own words with the host at most, or
             empty.
         is_key_taken: Whether the provider answered a request with 200, so took the key.
@@ -144,6 +144,7 @@ class RelayReport:
         models: Names of models in requests that were sent to the provider, sorted.
         answered_models: Those of them that the provider answered with 200.
         run_budget_exhausted: Whether a request was refused because the run's budget was used up.
+        unreported: Answers without a usage, whose tokens are estimated.
         reserved_tokens: What requests in flight may use of the run's budget. Those of a gateway
             that was killed stay: what they used is unknown, and counts as this.
     """
@@ -162,6 +163,7 @@ class RelayReport:
     models: tuple[str, ...] = ()
     answered_models: tuple[str, ...] = ()
     run_budget_exhausted: bool = False
+    unreported: int = 0
     reserved_tokens: int = 0
 
     @property
@@ -185,6 +187,8 @@ class LaunchReport:
         bytes_down: To the agent.
         dropped_lines: Log lines above the bound, counted only.
         relay: Present where the run has a model provider.
+        unanswered: What became of the latest request to the provider while it has answered none of
+            the run, a clause of our own words; empty once it has, or where the agent is at fault.
     """
 
     pod: str
@@ -197,6 +201,7 @@ class LaunchReport:
     bytes_down: int = 0
     dropped_lines: int = 0
     relay: RelayReport | None = None
+    unanswered: str = ""
 
 
 WAITS_FILE: Final = "waits.json"

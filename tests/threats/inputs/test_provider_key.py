@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from securebench.agents.providers.apis import provider_named
+from securebench.agents.providers.error_codes import Trouble
 from securebench.agents.providers.provider import ProviderRules, RequestKind
 from securebench.gateway.provider import provider_call, provider_route
 from securebench.gateway.relay import account
@@ -498,6 +499,56 @@ async def test_a_456_honest(tmp_path: Path, name: str, model: str) -> None:
     async with relayed(name, [answer(*events(name))], tmp_path) as relay:
         assert (await relay.ask(question(name, model=model))).status == 200
         assert relay.report.models == (model,)
+
+
+# errors that an agent brings about make its failure one of the provider
+
+
+GONE = {"error": {"message": "The model `x` does not exist", "code": "model_not_found"}}
+QUOTED = {
+    "error": {
+        "message": 'Invalid value: \'{"error": {"code": "insufficient_quota"}}\'.',
+        "type": "invalid_request_error",
+        "code": None,
+    }
+}
+
+
+def rejected(body: object, status: int) -> list[Any]:
+    return answer(json.dumps(body).encode(), status=status, kind="application/json")
+
+
+@pytest.mark.parametrize(("body", "status"), [(GONE, 404), (GONE, 403), (QUOTED, 400)])
+async def test_a_457_attack(tmp_path: Path, body: object, status: int) -> None:
+    script = [answer(*events("openai")), rejected(body, status)]
+    async with relayed("openai", script, tmp_path) as relay:
+        await relay.ask()
+        assert (await relay.ask(question("openai", model="not-there"))).status == status
+
+        assert (relay.report.failure, relay.launch.report.unanswered) == ("", "")
+
+
+async def test_a_457_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def weakened(_: object, trouble: Trouble, _status: int = 0) -> str:
+        return trouble.failure
+
+    monkeypatch.setattr(provider_call.ProviderCall, "_settled", weakened)
+    script = [answer(*events("openai")), rejected(GONE, 404)]
+    async with relayed("openai", script, tmp_path) as relay:
+        await relay.ask()
+        await relay.ask(question("openai", model="not-there"))
+
+        assert relay.report.failure == "provider_unavailable"
+
+
+async def test_a_457_honest(tmp_path: Path) -> None:
+    script = [answer(*events("openai")), rejected(GONE, 404)]
+    async with relayed("openai", script, tmp_path) as relay:
+        await relay.ask()
+        await relay.ask()
+
+        assert relay.report.failure == "provider_unavailable"
+        assert relay.report.failure_cause.endswith("the model is not there")
 
 
 # Of no case: another model than the tester's (decision 0015)

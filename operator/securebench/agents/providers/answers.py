@@ -8,13 +8,13 @@ Source: providers 7, 8.5.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from securebench.agents.providers.error_codes import Trouble, trouble_of
 from securebench.agents.providers.sse import EventReader
-from securebench.core.reasons import PROVIDER_AUTH, PROVIDER_QUOTA, PROVIDER_UNAVAILABLE
+from securebench.core.json_values import object_at
 from securebench.core.sizes import MIB
 from securebench.protocol.messages import decode_object
 
@@ -22,12 +22,15 @@ DOCUMENT_BYTES: Final = MIB
 """Largest non-streamed response that is parsed; the agent CLIs ask for streams."""
 CHARACTERS_PER_TOKEN: Final = 4
 """Rule of thumb to estimate the tokens of responses that the agent aborted."""
+DONE: Final = b"[DONE]"
 _COUNT_MAX: Final = 10**9
 
 
-@dataclass(frozen=True, slots=True)
-class TokenUsage:
-    """Tokens of one response; ``input_tokens`` includes cached ones."""
+class TokenUsage(NamedTuple):
+    """Tokens of one response as they are billed.
+
+    ``input_tokens`` includes cached ones, ``output_tokens`` those of reasoning.
+    """
 
     input_tokens: int = 0
     cached_tokens: int = 0
@@ -42,7 +45,7 @@ class Meter(ABC):
         usage: Tokens reported by the provider.
         is_complete: Whether the response is complete.
         is_finished: Whether the model's output is complete; its usage may follow.
-        failure: Failure reported by the provider, as a failure_reason, or empty.
+        trouble: Error that the provider reported instead of an answer, or None.
         characters: Characters of the model's output; of a non-streamed response, all of it.
         has_gap: Whether an object was too long or too deep to be parsed. An agent can cause that,
             because responses repeat parts of the request, so it is no evidence about the provider.
@@ -51,7 +54,7 @@ class Meter(ABC):
     usage: TokenUsage = field(default_factory=TokenUsage)
     is_complete: bool = False
     is_finished: bool = False
-    failure: str = ""
+    trouble: Trouble | None = None
     characters: int = 0
     has_gap: bool = False
 
@@ -63,9 +66,26 @@ class Meter(ABC):
     def document(self, document: Mapping[str, object]) -> None:
         """Process a complete response."""
 
+    def done(self) -> None:  # noqa: B027 - most APIs send none
+        """Process the mark that some APIs send at the end of a stream."""
+
     def ended(self) -> None:
         """Take a stream whose output has ended as complete, also if no usage followed."""
         self.is_complete |= self.is_finished
+
+    def failed(self, error: object) -> None:
+        """Note an error that came in place of an answer, or in its middle."""
+        self.trouble = trouble_of(error)
+        self.is_complete = True
+
+    def counted(self, usage: TokenUsage) -> None:
+        """Note a usage; servers repeat it, each time with what it is so far."""
+        self.usage = TokenUsage(*map(max, self.usage, usage))
+
+    @property
+    def failure(self) -> str:
+        """Failure that the provider reported, as a failure_reason, or empty."""
+        return "" if self.trouble is None else self.trouble.failure
 
 
 class AnswerReader(Protocol):
@@ -90,6 +110,9 @@ class StreamReader:
     def feed(self, piece: bytes) -> None:
         """Process the next bytes of the body; malformed events are ignored."""
         for data in self._events.feed(piece):
+            if data.strip() == DONE:
+                self._meter.done()
+                continue
             try:
                 event = decode_object(data)
             except ValueError:
@@ -131,27 +154,67 @@ class DocumentReader:
         self._meter.document(document)
 
 
-def failure_of_status(status: int) -> str:
-    """Return the provider failure that an HTTP status stands for, as a failure_reason, or empty.
-
-    Rejections of the request itself (400, 404, 413, 422 and the like) are the agent's fault.
-    """
-    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        return PROVIDER_AUTH
-    if status in {HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.TOO_MANY_REQUESTS}:
-        return PROVIDER_QUOTA
-    if status == HTTPStatus.REQUEST_TIMEOUT or status not in _ANSWERS:
-        return PROVIDER_UNAVAILABLE
-    return ""
-
-
-_ANSWERS: Final = frozenset({*range(200, 300), *range(400, 500)})
-"""Statuses of a provider that works: it answered, or the request is wrong."""
-
-
 def _is_braced(text: bytes | bytearray) -> bool:
     """Return whether text that was not parsed looks like a JSON object."""
     return text.lstrip().startswith(b"{") and text.rstrip().endswith(b"}")
+
+
+def is_said(value: object) -> bool:
+    """Return whether a reason to stop says something; some servers send one in each chunk."""
+    return isinstance(value, str) and value.strip().lower() not in {"", "none", "null"}
+
+
+def billed(usage: Mapping[str, object], *, is_cache_beside: bool = False) -> TokenUsage:
+    """Return the tokens that a server bills, from the names that servers give them.
+
+    Reasoning and cached tokens are part of output and input at some servers and beside them at
+    others. Where both readings are possible, the total decides.
+
+    Args:
+        usage: As the server reports it.
+        is_cache_beside: Whether the API counts cached tokens beside the input, as Anthropic's.
+    """
+    details = [object_at(usage, name) for name in _DETAILS]
+    places = [usage, *details]
+    asked, written = _most([usage], _INPUT), _most([usage], _OUTPUT)
+    read, stored = _most(places, _READ), _most(places, _STORED)
+    thought, total = _most(places, _REASONING), _most([usage], _TOTAL)
+    asked = asked or _most([usage], _MISSED) + (0 if is_cache_beside else read)
+    rest = total - asked - written
+    if (
+        is_cache_beside
+        or read > asked
+        or (rest > 0 and rest in {read + stored, read, read + stored + thought})
+    ):
+        asked += read + stored
+        rest = total - asked - written
+    if rest > 0:
+        written += rest
+    elif total == 0 and thought > written:
+        written += thought
+    return TokenUsage(asked, min(read, asked), written)
+
+
+_INPUT: Final = ("prompt_tokens", "input_tokens", "promptTokenCount", "prompt_eval_count")
+_OUTPUT: Final = ("completion_tokens", "output_tokens", "candidatesTokenCount", "eval_count")
+_TOTAL: Final = ("total_tokens", "totalTokenCount")
+_READ: Final = (
+    *("cache_read_input_tokens", "cache_read_tokens", "cached_content_token_count"),
+    *("cachedContentTokenCount", "cached_prompt_tokens", "cached_tokens", "num_cached_tokens"),
+    "prompt_cache_hit_tokens",
+)
+_MISSED: Final = ("prompt_cache_miss_tokens",)
+_STORED: Final = ("cache_creation_input_tokens", "cache_creation_tokens", "cache_write_tokens")
+_REASONING: Final = ("reasoning_tokens", "thinking_tokens", "thoughtsTokenCount")
+_DETAILS: Final = (
+    *("completion_tokens_details", "input_tokens_details", "output_tokens_details"),
+    "prompt_tokens_details",
+)
+
+
+def _most(places: Iterable[Mapping[str, object]], names: Iterable[str]) -> int:
+    """Return the largest count that stands under one of several names; 0 without any."""
+    return max((count_at(place, name) for place in places for name in names), default=0)
 
 
 def count_at(usage: Mapping[str, object], name: str) -> int:

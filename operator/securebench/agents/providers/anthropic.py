@@ -10,7 +10,7 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from securebench.agents.providers.answers import Meter, TokenUsage, count_at
+from securebench.agents.providers.answers import Meter, billed, is_said
 from securebench.agents.providers.bodies import (
     CACHE_CONTROL,
     BodyFindings,
@@ -37,7 +37,6 @@ from securebench.agents.providers.bodies import (
 )
 from securebench.agents.providers.provider import ProviderRules, RequestRefusal
 from securebench.core.json_values import object_at
-from securebench.core.reasons import PROVIDER_AUTH, PROVIDER_QUOTA, PROVIDER_UNAVAILABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -168,9 +167,6 @@ _OPEN: Final[Fields] = {**dict.fromkeys((*_CLOSED, "mcp_servers"), anything), **
 _CHOICE: Final = plain_fields("disable_parallel_tool_use", "name", "type")
 _CHOICES: Final = frozenset({"any", "auto", "none"})
 _WORDS: Final = ("text", "thinking", "partial_json")
-_QUOTA: Final = frozenset({"rate_limit_error", "billing_error"})
-_AUTH: Final = frozenset({"authentication_error", "permission_error"})
-_ASKED: Final = frozenset({"invalid_request_error", "not_found_error", "request_too_large"})
 
 
 def allow_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
@@ -222,36 +218,22 @@ class AnthropicMeter(Meter):
                 self.characters += sum(len(word) for word in words if isinstance(word, str))
             case "message_delta":
                 self._merge(object_at(event, "usage"))
-                self.is_complete |= isinstance(object_at(event, "delta").get("stop_reason"), str)
+                self.is_complete |= is_said(object_at(event, "delta").get("stop_reason"))
             case "message_stop":
                 self.is_complete = True
             case "error":
-                self.failure = _failure(object_at(event, "error").get("type"))
-                self.is_complete = True
+                self.failed(event.get("error"))
 
     def document(self, document: Mapping[str, object]) -> None:
         """Count the usage of a message that came as one JSON document."""
+        if document.get("error"):
+            self.failed(document["error"])
+            return
         self._merge(object_at(document, "usage"))
-        self.is_complete = document.get("type") == "message"
+        self.is_complete = document.get("type") == "message" or "content" in document
 
     def _merge(self, usage: Mapping[str, object]) -> None:
-        cached = count_at(usage, "cache_read_input_tokens")
-        asked = count_at(usage, "input_tokens") + count_at(usage, "cache_creation_input_tokens")
-        self.usage = TokenUsage(
-            max(self.usage.input_tokens, asked + cached),
-            max(self.usage.cached_tokens, cached),
-            max(self.usage.output_tokens, count_at(usage, "output_tokens")),
-        )
-
-
-def _failure(kind: object) -> str:
-    if not isinstance(kind, str):
-        return PROVIDER_UNAVAILABLE
-    if kind in _QUOTA:
-        return PROVIDER_QUOTA
-    if kind in _AUTH:
-        return PROVIDER_AUTH
-    return "" if kind in _ASKED else PROVIDER_UNAVAILABLE
+        self.counted(billed(usage, is_cache_beside=True))
 
 
 def _refusal_body(kind: str, message: str) -> Mapping[str, object]:
@@ -283,6 +265,7 @@ ANTHROPIC: Final = ProviderRules(
             RequestRefusal.TOO_LARGE: "request_too_large",
             RequestRefusal.BUDGET: "permission_error",
             RequestRefusal.RUN_BUDGET: "permission_error",
+            RequestRefusal.NO_USAGE: "permission_error",
             RequestRefusal.KEY_REFUSED: "permission_error",
             RequestRefusal.UNAVAILABLE: "api_error",
         }

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from securebench.agents.providers.answers import Meter, TokenUsage, count_at
+from securebench.agents.providers.answers import Meter, billed
 from securebench.agents.providers.bodies import (
     AUDIO,
     CACHE_CONTROL,
@@ -38,7 +38,6 @@ from securebench.agents.providers.bodies import (
     typed,
     words,
 )
-from securebench.agents.providers.error_codes import failure_of_error
 from securebench.agents.providers.provider import ProviderRules, RequestRefusal
 from securebench.core.json_values import object_at
 
@@ -306,25 +305,29 @@ class OpenAIMeter(Meter):
         delta = event.get("delta")
         self.characters += len(delta) if isinstance(delta, str) else 0
         match event.get("type"):
-            case "response.completed" | "response.incomplete" | "response.failed":
-                self.document(object_at(event, "response"))
+            case "response.completed" | "response.incomplete" | "response.failed" as kind:
+                self._ended_as(kind.removeprefix("response."), object_at(event, "response"))
             case "error":
-                self.failure = failure_of_error(event.get("code"))
-                self.is_complete = True
+                self.failed(event.get("error") or event)
 
     def document(self, document: Mapping[str, object]) -> None:
         """Count the usage of a response that came as one JSON document."""
-        usage = object_at(document, "usage")
-        details = object_at(usage, "input_tokens_details")
-        self.usage = TokenUsage(
-            count_at(usage, "input_tokens"),
-            count_at(details, "cached_tokens"),
-            count_at(usage, "output_tokens"),
-        )
         status = document.get("status")
-        self.is_complete = status in ("completed", "incomplete", "failed")
-        if status == "failed":
-            self.failure = failure_of_error(object_at(document, "error").get("code"))
+        if status not in _RUNNING and (status in _ENDS or "output" in document):
+            self._ended_as(str(status), document)
+        elif isinstance(document.get("error"), dict | str):
+            self.failed(document["error"])
+
+    def _ended_as(self, end: str, response: Mapping[str, object]) -> None:
+        """Count a response that has ended; servers give its status various names, or none."""
+        self.counted(billed(object_at(response, "usage")))
+        self.is_complete = True
+        if "failed" in (end, response.get("status")) or response.get("error"):
+            self.failed(response.get("error"))
+
+
+_RUNNING: Final = ("in_progress", "queued")
+_ENDS: Final = ("completed", "failed", "incomplete")
 
 
 def _refusal_body(kind: str, message: str) -> Mapping[str, object]:
@@ -352,6 +355,7 @@ OPENAI: Final = ProviderRules(
             RequestRefusal.TOO_LARGE: "invalid_request_error",
             RequestRefusal.BUDGET: "insufficient_quota",
             RequestRefusal.RUN_BUDGET: "insufficient_quota",
+            RequestRefusal.NO_USAGE: "insufficient_quota",
             RequestRefusal.KEY_REFUSED: "authentication_error",
             RequestRefusal.UNAVAILABLE: "server_error",
         }

@@ -8,11 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from securebench.agents.providers.answers import (
-    Meter,
-    TokenUsage,
-    count_at,
-)
+from securebench.agents.providers.answers import Meter, billed, is_said
 from securebench.agents.providers.bodies import (
     AUDIO,
     CACHE_CONTROL,
@@ -42,10 +38,9 @@ from securebench.agents.providers.bodies import (
     text_or_list,
     typed,
 )
-from securebench.agents.providers.error_codes import failure_of_error
 from securebench.agents.providers.openai import OPENAI, with_local_choice
 from securebench.agents.providers.provider import ProviderRules
-from securebench.core.json_values import object_at
+from securebench.core.json_values import object_at, object_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -241,39 +236,44 @@ class ChatMeter(Meter):
     know ``stream_options`` send none; such an answer is complete at its end.
     """
 
+    _has_choice = False
+
     def event(self, event: Mapping[str, object]) -> None:
         """Process one chunk."""
-        if event.get("error") is not None:
-            self._fail(event["error"])
+        choices = _choices(event)
+        errors = [one for one in (event, *choices) if one.get("error")]
+        if errors:
+            self.failed(errors[0]["error"])
             return
-        for choice in _choices(event):
-            self.is_finished |= choice.get("finish_reason") is not None
+        for choice in choices:
+            self._has_choice = True
+            self.is_finished |= is_said(choice.get("finish_reason"))
             self.characters += _size(object_at(choice, "delta"))
-        if isinstance(event.get("usage"), dict):
-            self._count(event)
+        if self._count(event):
             self.is_complete |= self.is_finished
+
+    def done(self) -> None:
+        """Process the mark at the end; some servers give no reason for it before."""
+        self.is_finished |= self._has_choice
 
     def document(self, document: Mapping[str, object]) -> None:
         """Count the usage of a completion that came as one JSON document."""
-        if isinstance(document.get("error"), dict):
-            self._fail(document["error"])
+        if document.get("error"):
+            self.failed(document["error"])
             return
         self._count(document)
         self.is_complete = bool(_choices(document))
 
-    def _count(self, answer: Mapping[str, object]) -> None:
-        usage = object_at(answer, "usage")
-        details = object_at(usage, "prompt_tokens_details")
-        self.usage = TokenUsage(
-            count_at(usage, "prompt_tokens"),
-            count_at(details, "cached_tokens"),
-            count_at(usage, "completion_tokens"),
-        )
+    def _count(self, answer: Mapping[str, object]) -> bool:
+        """Count the usage of an answer, or of a chunk; return whether there is one.
 
-    def _fail(self, error: object) -> None:
-        told = error if isinstance(error, dict) else {}
-        self.failure = failure_of_error(told.get("code"), told.get("type"))
-        self.is_complete = True
+        Groq and Moonshot put it into objects of their own.
+        """
+        places = [answer, object_at(answer, "x_groq"), *_choices(answer)]
+        found = [place["usage"] for place in places if isinstance(place.get("usage"), dict)]
+        for usage in found:
+            self.counted(billed(object_in(usage)))
+        return bool(found)
 
 
 def _choices(answer: Mapping[str, object]) -> list[JsonObject]:

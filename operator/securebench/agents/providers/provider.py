@@ -37,6 +37,7 @@ class RequestRefusal(StrEnum):
     TOO_LARGE = "too_large"
     BUDGET = "budget"
     RUN_BUDGET = "run_budget"
+    NO_USAGE = "no_usage"
     KEY_REFUSED = "key_refused"
     UNAVAILABLE = "unavailable"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 
@@ -17,10 +17,10 @@ from securebench.agents.providers.answers import (
     DocumentReader,
     StreamReader,
     TokenUsage,
-    failure_of_status,
 )
+from securebench.agents.providers.error_codes import CAUSES, Kind, Trouble, trouble_of
 from securebench.agents.providers.provider import RequestRefusal
-from securebench.core.reasons import PROVIDER_AUTH, PROVIDER_UNAVAILABLE
+from securebench.core.reasons import PROVIDER_AUTH, PROVIDER_UNAVAILABLE, PROVIDER_USAGE
 from securebench.gateway.net.causes import Cause, CutError, UnreachableError
 from securebench.gateway.net.http1 import Exchange
 from securebench.gateway.provider.provider_upstream import Upstream, UpstreamRequest
@@ -43,6 +43,8 @@ MAX_ANSWER_TOKENS: Final = 128_000
 """Upper bound of a response in progress: the longest that models give."""
 READ_ON_SECONDS: Final = 5.0
 """How long to read the rest of a response after the agent left: its end holds the usage."""
+ERROR_BYTES: Final = 64 * 1024
+"""Bytes of an error's body that are read before it is passed on, to see whose trouble it is."""
 _REDIRECTS: Final = range(300, 400)
 
 
@@ -84,6 +86,8 @@ class ProviderCall:
         self._meter = request.provider.meter()
         self._mask = KeyMask(request.key)
         self._is_error = False
+        self._model = request.model
+        self._trouble = Trouble(Kind.OVERLOAD, PROVIDER_UNAVAILABLE)
         self._refusal = (0, "")
         self._cause = ""
         self._has_answer = False
@@ -133,7 +137,7 @@ class ProviderCall:
 
     def _note_wait(self, end: account.UsageEnd) -> None:
         """Note whether the agent now waits until it asks again."""
-        if end.failure:
+        if end.failure and end.failure != PROVIDER_USAGE:
             self._launch.back_off.call_failed(*self._refusal)
         elif not end.is_abandoned:
             self._launch.back_off.ended()
@@ -165,7 +169,8 @@ class ProviderCall:
 
     async def _relay(self, upstream: Upstream) -> None:
         head = await upstream.head()
-        self._check_status(head)
+        self._check_head(head)
+        begun = await self._error_body(upstream, head) if self._is_error else b""
         self._has_answer = True
         headers = agent_headers((name, self._mask.whole(value)) for name, value in head.headers)
         if _is_compressed(head):
@@ -173,6 +178,7 @@ class ProviderCall:
             return
         self._reader = None if self._is_error else self._reader_of(head)
         await self._exchange.start(head.status_code, tuple(headers))
+        await self._send(self._mask.feed(begun))
         while (piece := await self._next(upstream)) is not None:
             await self._send(self._mask.feed(piece))
         if not self._meter.has_gap:
@@ -224,11 +230,10 @@ class ProviderCall:
             self.failure = PROVIDER_UNAVAILABLE
             self._cause = "its answer ended too early or is none of its API"
 
-    def _check_status(self, head: h11.Response) -> None:
-        """Classify the response by its status.
+    def _check_head(self, head: h11.Response) -> None:
+        """Note what the head of the response says.
 
         Raises:
-            KeyRefusedError: The provider rejects the key.
             UnreachableError: The response cannot be passed on.
         """
         status = head.status_code
@@ -241,21 +246,57 @@ class ProviderCall:
                 "The provider's answer is compressed although it was asked not to be.",
                 Cause.BROKEN,
             )
-        relay, model = self._launch.relay, self._request.model
-        is_about_request = account.is_about_request(relay, status, model)
-        self.failure = "" if is_about_request else failure_of_status(status)
         self._is_error = status != HTTPStatus.OK
-        if self._is_error:
-            retry_after = dict(head.headers).get(b"retry-after", b"")
-            self._refusal = status, retry_after.decode("latin-1")
-            self._cause = f"its answer had status {status}"
-        else:
+        if not self._is_error:
             self._launch.back_off.answer_began()
-            self._launch.update_relay(account.answered(relay, model))
+            self._launch.update_relay(account.answered(self._launch.relay, self._request.model))
+
+    async def _error_body(self, upstream: Upstream, head: h11.Response) -> bytes:
+        """Read the beginning of an error's body and classify the error.
+
+        Raises:
+            KeyRefusedError: The provider rejects the key.
+            UnreachableError: The body broke.
+        """
+        status, begun = head.status_code, bytearray()
+        try:
+            while not _is_compressed(head) and len(begun) < ERROR_BYTES:
+                piece = await self._next(upstream)
+                if piece is None:
+                    break
+                begun += piece
+        finally:
+            self._refuse(head, trouble_of(_decoded(begun), status))
         # Once the key was taken, only a 401 is final: the agent may ask again after a 403.
-        is_final = status != HTTPStatus.FORBIDDEN or not relay.is_key_taken
+        is_final = status == HTTPStatus.UNAUTHORIZED or not self._launch.relay.is_key_taken
         if self.failure == PROVIDER_AUTH and is_final:
             raise KeyRefusedError
+        return bytes(begun)
+
+    def _refuse(self, head: h11.Response, trouble: Trouble) -> None:
+        """Note an error of the provider, and whose trouble it is."""
+        status = head.status_code
+        retry_after = dict(head.headers).get(b"retry-after", b"")
+        self._refusal = status, retry_after.decode("latin-1")
+        self.failure = self._settled(trouble, status)
+        told = CAUSES.get(trouble.kind)
+        self._trouble = trouble
+        self._cause = f"its answer had status {status}" + (f": {told}" if told else "")
+
+    def _settled(self, trouble: Trouble, status: int = 0) -> str:
+        """Return the provider's failure that an error is, or empty where it is the agent's.
+
+        A model that is not there, or a 403, is about what the agent asked for once the provider
+        answered another model: an agent could otherwise have any attempt repeated. An error that
+        says nothing that is known is the provider's while no request of the run was answered.
+        """
+        answered = self._gateway.answered_models | {*self._launch.relay.answered_models}
+        named = "" if self._gateway.config.provider is None else self._gateway.config.provider.model
+        is_other = bool(answered) and self._model not in {*answered, named}
+        is_about_model = trouble.kind is Kind.MODEL or (
+            trouble.kind is Kind.STATUS and status == HTTPStatus.FORBIDDEN
+        )
+        return "" if is_about_model and is_other else trouble.failure
 
     def _reader_of(self, head: h11.Response) -> AnswerReader:
         kind = dict(head.headers).get(b"content-type", b"").partition(b";")[0].strip().lower()
@@ -277,14 +318,41 @@ class ProviderCall:
             self._waited_seconds += self._gateway.monotonic() - began
 
     def _ended(self) -> account.UsageEnd:
-        failure = self.failure or self._meter.failure
-        has_usage = self._meter.usage != TokenUsage()
-        is_read = self._meter.is_complete and has_usage and not self._meter.has_gap
-        is_unbegun = bool(failure) and not self._meter.characters
-        is_counted = is_unbegun or self._is_error or (is_read and not failure)
-        usage = self._meter.usage if is_counted else self._estimate()
-        cause = self._cause if failure else ""
-        return account.UsageEnd(usage, failure, cause, not (is_counted or self._is_over))
+        meter = self._meter
+        if meter.trouble is not None and not self.failure:
+            self.failure = self._settled(meter.trouble)
+            self._trouble = meter.trouble
+            self._cause = CAUSES.get(meter.trouble.kind, "its answer was an error")
+        has_usage = meter.usage != TokenUsage()
+        is_read = meter.is_complete and has_usage and not meter.has_gap
+        is_unbegun = bool(self.failure) and not meter.characters
+        is_counted = is_unbegun or self._is_error or (is_read and not self.failure)
+        is_good = not (self._is_error or self.failure or meter.trouble)
+        is_unreported = is_good and meter.is_complete and not (has_usage or meter.has_gap)
+        self._note_answer(is_answered=self._has_answer and is_good)
+        if is_unreported and self._has_token_budget:
+            self.failure = PROVIDER_USAGE
+        return account.UsageEnd(
+            meter.usage if is_counted else self._estimate(),
+            self.failure,
+            self._cause if self.failure else "",
+            is_unreported,
+            not (is_counted or self._is_over),
+        )
+
+    def _note_answer(self, *, is_answered: bool) -> None:
+        """Note whether the provider has answered anything in this run, or else why not."""
+        if is_answered:
+            self._gateway.answered_models.add(self._model)
+        if self._gateway.answered_models:
+            self._launch.note_unanswered("")
+        elif self._trouble.failure or self._trouble.kind in {Kind.STATUS, Kind.REQUEST}:
+            self._launch.note_unanswered(self._cause or "the agent left before it answered")
+
+    @property
+    def _has_token_budget(self) -> bool:
+        config = self._gateway.config.provider
+        return config is not None and (config.max_tokens, config.run_tokens) != (None, None)
 
     def _estimate(self) -> TokenUsage:
         """Estimate the tokens of a response that is unfinished or says nothing of its usage.
@@ -294,11 +362,19 @@ class ProviderCall:
         seen = self._meter.usage
         if not self._has_answer:
             return seen
-        return replace(
-            seen,
+        return seen._replace(
             input_tokens=seen.input_tokens or self._body_bytes // CHARACTERS_PER_TOKEN,
             output_tokens=max(seen.output_tokens, self._meter.characters // CHARACTERS_PER_TOKEN),
         )
+
+
+def _decoded(body: bytes | bytearray) -> object:
+    """Return the JSON of an error's body, or None."""
+    try:
+        value: object = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return value
 
 
 def _is_compressed(head: h11.Response) -> bool:

@@ -225,6 +225,8 @@ class Request:
             return self._gateway.provider_key().encode()
         except ConfigError as error:
             self._launch.update_relay(account.without_key(self._launch.relay))
+            if not self._gateway.answered_models:
+                self._launch.note_unanswered("the Secret has no usable key")
             raise obstacle_error(RequestRefusal.KEY_REFUSED) from error
 
     async def _reserve_tokens(self) -> None:

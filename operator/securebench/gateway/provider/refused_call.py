@@ -20,6 +20,7 @@ _CAUSES = {
     RequestRefusal.TOO_LARGE: Cause.TOO_LARGE,
     RequestRefusal.BUDGET: Cause.BUDGET,
     RequestRefusal.RUN_BUDGET: Cause.RUN_BUDGET,
+    RequestRefusal.NO_USAGE: Cause.BUDGET,
 }
 _OBSTACLES = {
     RequestRefusal.BUDGET: (
@@ -27,6 +28,10 @@ _OBSTACLES = {
     ),
     RequestRefusal.RUN_BUDGET: (
         "the token budget of the whole run is used up; no further request is sent to the model"
+    ),
+    RequestRefusal.NO_USAGE: (
+        "the model provider reports no tokens, so the token budget of this run cannot be kept; tell"
+        " the tester"
     ),
     RequestRefusal.KEY_REFUSED: "the model provider rejects the key of this run; tell the tester",
 }

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from http import HTTPStatus
 from typing import Final
 
 from securebench.agents.providers.answers import TokenUsage
 from securebench.agents.providers.provider import RequestRefusal
-from securebench.core.reasons import PROVIDER_AUTH
+from securebench.core.reasons import PROVIDER_AUTH, PROVIDER_USAGE
 from securebench.protocol.gateway import ProviderConfig, RelayReport
 
 KINDS: Final = 32
@@ -26,6 +25,7 @@ class UsageEnd:
         usage: Tokens, as far as known.
         failure: Provider failure as a failure_reason, or empty.
         cause: What went wrong, a clause of our own words, or empty.
+        is_unreported: Whether a complete answer said nothing of its tokens.
         is_abandoned: Whether the agent left or the launch closed first; then it is no evidence
             about the provider, unless the provider had failed by then.
     """
@@ -33,6 +33,7 @@ class UsageEnd:
     usage: TokenUsage = field(default_factory=TokenUsage)
     failure: str = ""
     cause: str = ""
+    is_unreported: bool = False
     is_abandoned: bool = False
 
 
@@ -47,6 +48,8 @@ def obstacle(report: RelayReport, config: ProviderConfig) -> RequestRefusal | No
     """
     if report.failure == PROVIDER_AUTH and not report.is_key_taken:
         return RequestRefusal.KEY_REFUSED
+    if report.failure == PROVIDER_USAGE:
+        return RequestRefusal.NO_USAGE
     left = tokens_left(report, config)
     requests = report.requests - report.failures
     is_spent = config.max_requests is not None and requests >= config.max_requests
@@ -74,16 +77,6 @@ def answered(report: RelayReport, model: str) -> RelayReport:
     return replace(report, is_key_taken=True, answered_models=models)
 
 
-def is_about_request(report: RelayReport, status: int, model: str) -> bool:
-    """Whether a rejection is about what the agent asked for, rather than about the run's key.
-
-    That is a 403 for a model that never answered, once the key was taken for another one: an agent
-    could otherwise have any attempt repeated by asking for a model that the key may not use.
-    """
-    is_known = not report.is_key_taken or model in report.answered_models
-    return status == HTTPStatus.FORBIDDEN and not is_known
-
-
 def refused(
     report: RelayReport, reason: RequestRefusal, kinds: tuple[str, ...] = ()
 ) -> RelayReport:
@@ -107,6 +100,7 @@ def ended(report: RelayReport, end: UsageEnd) -> RelayReport:
         failures=report.failures + bool(end.failure),
         failure=end.failure if is_conclusive else report.failure,
         failure_cause=end.cause if is_conclusive else report.failure_cause,
+        unreported=report.unreported + end.is_unreported,
     )
 
 

@@ -38,6 +38,7 @@ class RunGateway:
         monotonic: Monotonic clock in seconds, for durations.
         bodies: Memory budget for request bodies to the provider.
         run_budget: Token budget of the run, or None.
+        answered_models: Models that the provider answered in any launch of the run.
     """
 
     config: GatewayConfig
@@ -47,6 +48,7 @@ class RunGateway:
     monotonic: Callable[[], float] = time.monotonic
     bodies: BodyMemory = field(default_factory=BodyMemory)
     run_budget: RunBudget | None = None
+    answered_models: set[str] = field(default_factory=set)
 
     def is_listed(self, host: str) -> bool:
         """Return whether a canonical host or a parent domain is on the allow-list."""

@@ -106,6 +106,10 @@ class ServedLaunch:
         """Replace the provider part of the report."""
         self._change(replace(self._report, relay=relay))
 
+    def note_unanswered(self, cause: str) -> None:
+        """Note what became of a request while the provider has answered none of the run."""
+        self._change(replace(self._report, unanswered=cause))
+
     def reserve_tokens(self, tokens: int) -> None:
         """Reserve tokens of the run's budget for a request; negative at its end."""
         relay = self.relay

@@ -74,6 +74,10 @@ class Launches:
         """Return what all launches have used of the run's budget."""
         return sum(launch.relay.budget_tokens for launch in self._all.values())
 
+    def answered_models(self) -> set[str]:
+        """Return the models that the provider has answered in any launch."""
+        return {model for each in self._all.values() for model in each.relay.answered_models}
+
     def waits(self) -> ProviderWaits:
         """Return the launches that the model provider makes wait."""
         return waits_of(launch.back_off for launch in self._all.values())

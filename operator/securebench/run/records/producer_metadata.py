@@ -174,4 +174,6 @@ def _egress_fields(report: LaunchReport | None) -> dict[str, object]:
         result["provider_relay_blocked"] = report.relay.blocked
         result["provider_relay_stripped_tools"] = list(report.relay.stripped_tools)
         result["provider_models"] = list(report.relay.models)
+        if report.relay.unreported:
+            result["provider_answers_without_usage"] = report.relay.unreported
     return result

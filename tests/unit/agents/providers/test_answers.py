@@ -15,9 +15,9 @@ from securebench.agents.providers.answers import (
     Meter,
     StreamReader,
     TokenUsage,
-    failure_of_status,
 )
 from securebench.agents.providers.anthropic import AnthropicMeter
+from securebench.agents.providers.error_codes import failure_of_status
 from securebench.agents.providers.openai import OpenAIMeter
 from securebench.agents.providers.openai_chat import ChatMeter
 from securebench.agents.providers.provider import RequestRefusal
@@ -138,7 +138,7 @@ STREAMS: dict[str, tuple[type[Meter], list[object], TokenUsage, bool, str]] = {
             {"type": "response.completed", "response": {"usage": {"input_tokens": -5}}},
         ],
         TokenUsage(),
-        False,
+        True,
         "",
     ),
     "chat": (ChatMeter, [SAID, STOP, COUNTED], TokenUsage(1000, 200, 50), True, ""),

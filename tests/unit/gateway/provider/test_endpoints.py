@@ -97,14 +97,28 @@ async def test_a_stream_without_usage_is_estimated(tmp_path: Path) -> None:
     text = "word " * 400
     silent = [chunk(choices=delta(text)), chunk(choices=delta(finish_reason="stop"))]
     script = [answer(*silent, b"data: [DONE]\n\n")]
-    async with relayed(CHAT, script, tmp_path, max_tokens=500) as relay:
+    async with relayed(CHAT, script, tmp_path) as relay:
         assert (await relay.ask()).status == 200
         size = len(relay.script.asked[0].body)
-        assert relay.report.failure == ""
+        assert (relay.report.failure, relay.report.unreported) == ("", 1)
         assert (relay.report.input_tokens, relay.report.output_tokens) == (size // 4, 500)
+
+
+@pytest.mark.parametrize("budget", ["max_tokens", "run_tokens"])
+async def test_a_budget_of_tokens_is_refused_where_none_are_reported(
+    tmp_path: Path, budget: str
+) -> None:
+    silent = [chunk(choices=delta("hi")), chunk(choices=delta(finish_reason="stop"))]
+    script = [answer(*silent, b"data: [DONE]\n\n")]
+    async with relayed(CHAT, script, tmp_path, **{budget: 10**9}) as relay:
+        assert (await relay.ask()).status == 200
+        assert (relay.report.failure, relay.report.unreported) == ("provider_usage", 1)
         got = await relay.ask()
         assert (got.status, got.error["code"]) == (400, "insufficient_quota")
-        assert relay.report.budget_exhausted
+        assert "reports no tokens" in got.error["message"]
+        assert not relay.report.budget_exhausted
+        assert relay.launch.back_off.wait() is None
+    assert len(relay.script.asked) == 1
 
 
 async def test_the_usage_after_the_last_word_is_read_though_the_agent_left(tmp_path: Path) -> None:

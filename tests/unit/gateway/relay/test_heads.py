@@ -78,6 +78,7 @@ STATUSES = {
     RequestRefusal.TOO_LARGE: (413, 413),
     RequestRefusal.BUDGET: (400, 403),
     RequestRefusal.RUN_BUDGET: (400, 403),
+    RequestRefusal.NO_USAGE: (400, 403),
     RequestRefusal.KEY_REFUSED: (400, 403),
     RequestRefusal.UNAVAILABLE: (502, 502),
 }

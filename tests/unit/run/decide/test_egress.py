@@ -388,3 +388,44 @@ def decided(history, *, is_gateway_ready, pending=()):
     attempts = AttemptIndex(history.values())
     situation = ObservedState(plan(egress=DOMAINS), attempts, network, {}, pending, (), NOW)
     return reconcile(situation, Controls(1))
+
+
+UNANSWERED = {
+    "its cause is known": ({"failures": 3, "failure": "provider_quota"}, "provider_quota"),
+    "its errors look like the agent's": ({"failures": 0, "failure": ""}, "provider_unavailable"),
+    "a budget of requests went into errors": (
+        {"failures": 0, "failure": "", "budget_exhausted": True},
+        "provider_unavailable",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNANSWERED)
+@pytest.mark.parametrize("candidate", [MISSING, sealed()])
+def test_a_run_of_which_no_request_was_answered_waits(name, candidate):
+    relay, want_reason = UNANSWERED[name]
+    report = replace(relayed(**relay), unanswered="its answer had status 404: the model is gone")
+    made = production(egress=report, candidate=candidate, command=TIMED_OUT)
+    history = history_of(launches=9, provider_retries=8)._replace(production=made)
+    found = step(history)
+    assert isinstance(found, Lost)
+    assert found.reason == want_reason
+    assert found.message.startswith("the model provider openai ")
+    assert found.message.endswith(
+        ": its answer had status 404: the model is gone; it has answered no request of this run,"
+        " which waits until it does"
+    )
+
+
+def test_limits_of_the_container_are_the_agents_also_in_such_a_run():
+    report = replace(relayed(**FAILED), unanswered="its answer had status 401")
+    history = history_of(launches=1)._replace(
+        production=production(egress=report, problem="oom_killed", candidate=None)
+    )
+    assert step(history).outcome is Outcome.RESOURCE
+
+
+def test_a_provider_that_reports_no_tokens_is_not_asked_again():
+    found = outage(relay={"failure": "provider_usage"}, candidate=MISSING)
+    assert (found.outcome, found.reason) == (Outcome.PROVIDER, "provider_usage")
+    assert "remove the budget" in found.message

@@ -19,12 +19,14 @@ from securebench.core.reasons import (
     PROVIDER_AUTH,
     PROVIDER_QUOTA,
     PROVIDER_UNAVAILABLE,
+    PROVIDER_USAGE,
     RUN_BUDGET_EXHAUSTED,
     SUPERVISOR_KILLED,
     VERIFIER_TIMEOUT,
     FailurePhase,
 )
 from securebench.protocol.extraction import ExtractionMode, Problem
+from securebench.protocol.gateway import RelayReport
 from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.attempt.missing_candidate import harness_not_started, with_failure_cause
 from securebench.run.observe.pods import PodView
@@ -56,6 +58,8 @@ OUTAGES: Mapping[str, str] = {
     PROVIDER_AUTH: "the model provider {provider} refused the key",
     PROVIDER_QUOTA: "the model provider {provider} refused for its quota or rate limit",
     PROVIDER_UNAVAILABLE: "the model provider {provider} did not answer as it should",
+    PROVIDER_USAGE: "the model provider {provider} reports no tokens, so that a budget of tokens"
+    " cannot be kept: remove the budget, or take budget.requests",
 }
 """What a record says of an outage, by reason."""
 
@@ -211,10 +215,21 @@ def _outage(
     shows nothing. A budget that was used up is the agent's, and so is a limit of its container that
     it ran into: neither buys another launch.
 
+    As long as the provider has answered no request of the run, nothing that was handed in comes
+    from its model: the run waits, whatever the errors were, and is launched again without bound.
+
     Source: contract 15.1; it comes before a producer timeout, which an outage may cause.
     """
-    relay = production.egress.relay if production.egress is not None else None
-    if relay is None or not relay.failure or relay.budget_exhausted or production.problem:
+    egress = production.egress
+    relay = egress.relay if egress is not None else None
+    if egress is None or relay is None or production.problem:
+        return None
+    launch = LaunchKey(*history.key, Role.HARNESS, production.launch)
+    if egress.unanswered:
+        message = f"{_outage_message(plan, relay, egress.unanswered)}; it has answered no request"
+        reason = relay.failure or PROVIDER_UNAVAILABLE
+        return Lost(launch, reason, f"{message} of this run, which waits until it does", now)
+    if not relay.failure or relay.budget_exhausted:
         return None
     task = plan.tasks[history.key.task]
     is_handed_in = (
@@ -224,13 +239,17 @@ def _outage(
     )
     if is_handed_in:
         return None
-    launch = LaunchKey(*history.key, Role.HARNESS, production.launch)
-    message = OUTAGES[relay.failure].format(provider=_provider(plan))
-    message += f": {relay.failure_cause}" if relay.failure_cause else ""
+    message = _outage_message(plan, relay, relay.failure_cause)
     message += f"; {relay.failures} of {relay.requests} requests failed"
-    if history.provider_retries < plan.policy.provider_retries:
+    can_help = relay.failure != PROVIDER_USAGE
+    if can_help and history.provider_retries < plan.policy.provider_retries:
         return Lost(launch, relay.failure, message, now)
     return Finish(history.key, Outcome.PROVIDER, relay.failure, FailurePhase.PRODUCER, message)
+
+
+def _outage_message(plan: RunPlan, relay: RelayReport, cause: str) -> str:
+    message = OUTAGES[relay.failure or PROVIDER_UNAVAILABLE].format(provider=_provider(plan))
+    return f"{message}: {cause}" if cause else message
 
 
 def _provider(plan: RunPlan) -> str:
