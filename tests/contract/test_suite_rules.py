@@ -72,6 +72,12 @@ CASES: Mapping[str, Case] = {
     "zone": Case("schedule", "0 2 * * *", None, "need a schedule"),
     "baseline": Case("baseline", {"run": "a"}, {"run": "a", "suite": "b"}, "exactly one of run"),
     "no source": Case("baseline", {"run": "a"}, {}, "exactly one of run, suite and file"),
+    "uid": Case(
+        "baseline",
+        {"run": "a", "uid": "3c9a5f0e-7d0b-4a55-9a43-5f2c6f9b0f0d"},
+        {"file": {"path": "a", "sha256": "sha256:" + "a" * 64}, "uid": "u"},
+        "uid needs run or suite",
+    ),
     "not worse": Case(
         "matrix.packs[].baseline", {"run": "a"}, None, "gates.notWorse needs a baseline"
     ),

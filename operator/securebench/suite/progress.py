@@ -135,7 +135,7 @@ class ObservedRuns(NamedTuple):
 
     Args:
         runs: BenchmarkRuns by name.
-        past: Runs of the index by name, the latest of each name.
+        past: Runs of the index by name, the first that was begun under each name.
         used: Tokens that runs with an allowance have used, by name; of those that have ended.
     """
 
@@ -213,6 +213,8 @@ def _existing_run_progress(
     installation: ScoreSettings,
     rules: EndRules,
 ) -> CellProgress:
+    if past is not None and past.uid != run.uid:
+        return _name_taken(planned, past, run)
     if not is_same_work(run.spec, planned, installation):
         return _name_conflict(planned)
     state, message = CellState.RUNNING, ""
@@ -226,7 +228,7 @@ def _existing_run_progress(
         run.uid,
         run.reason,
         message,
-        past.ordinal if past is not None and past.uid == run.uid else 0,
+        past.ordinal if past is not None else 0,
         run.pass_rate or None,
         exists=True,
     )
@@ -240,6 +242,19 @@ def _name_conflict(planned: PlannedRun) -> CellProgress:
         message=(
             f"the name of its run, {planned.name}, belongs to a run with another spec: delete that,"
             f" or set the annotation {RERUN_ANNOTATION} of the suite to a new value"
+        ),
+    )
+
+
+def _name_taken(planned: PlannedRun, past: PastRun, run: SuiteRun) -> CellProgress:
+    return CellProgress(
+        planned.cell,
+        CellState.INVALID,
+        planned.name,
+        message=(
+            f"its run {planned.name} was begun with uid {past.uid}, and uid {run.uid} has that name"
+            f" now: delete that, or set the annotation {RERUN_ANNOTATION} of the suite to a new"
+            " value"
         ),
     )
 

@@ -30,6 +30,19 @@ class PassedResult:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundBaseline:
+    """The object that the name of a baseline meant when the suite first used it.
+
+    Attributes:
+        uid: UID of the run or suite.
+        sha256: Digest of the run's sealed records; empty until it has ended, and of a suite.
+    """
+
+    uid: str
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SuiteState:
     """What a suite remembers on the volume.
 
@@ -41,6 +54,7 @@ class SuiteState:
             compared with.
         passed: Results of the current round, while they pass the gates.
         allowances: Tokens that runs may use of the suite's budget, by name of the run.
+        baselines: What the baselines of the spec are bound to, by ``Baseline.key``.
     """
 
     handled: float
@@ -49,6 +63,7 @@ class SuiteState:
     good: Mapping[str, PassedResult] = field(default_factory=dict)
     passed: Mapping[str, PassedResult] = field(default_factory=dict)
     allowances: Mapping[str, int] = field(default_factory=dict)
+    baselines: Mapping[str, BoundBaseline] = field(default_factory=dict)
 
     @property
     def latest_good(self) -> Mapping[str, PassedResult]:

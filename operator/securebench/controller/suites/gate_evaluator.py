@@ -10,10 +10,12 @@ from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.volume_calls import bulk_on_volume
 from securebench.controller.suites.baseline_reader import (
     BaselineReader,
+    Bindings,
     NamedBaseline,
     NoBaselineYet,
     SealedRun,
     read_sealed,
+    said_bindings,
 )
 from securebench.controller.volume.result_file import (
     count_records,
@@ -71,8 +73,16 @@ class GateEvaluator:
         self._judged: _Judged | None = None
         self._looked: dict[str, tuple[object, LookState]] = {}
 
+    async def bound(self, spec: BenchmarkSuiteSpec, known: Bindings) -> Bindings:
+        """Return what the baselines are bound to, see ``BaselineReader.bound``."""
+        return await self._baselines.bound(spec, known)
+
     async def verdict(
-        self, spec: BenchmarkSuiteSpec, wanted: Sequence[Cell], cells: Sequence[CellProgress]
+        self,
+        spec: BenchmarkSuiteSpec,
+        wanted: Sequence[Cell],
+        cells: Sequence[CellProgress],
+        bindings: Bindings,
     ) -> RoundVerdict:
         """Return what the gates say.
 
@@ -80,18 +90,23 @@ class GateEvaluator:
             spec: Spec of the suite.
             wanted: Its cells.
             cells: How far they are; their runs have ended.
+            bindings: What the baselines are bound to.
 
         Raises:
             ClusterError: The API server did not answer.
             OSError: The volume did not do what was asked.
         """
         self._looked.clear()
-        report = await self._report(spec, wanted, cells)
+        report = await self._report(spec, wanted, cells, bindings)
         is_good = report.status is ConditionStatus.TRUE
         return RoundVerdict(report, await self._passed_results(cells) if is_good else {})
 
     async def regressions(
-        self, spec: BenchmarkSuiteSpec, wanted: Sequence[Cell], cells: Sequence[CellProgress]
+        self,
+        spec: BenchmarkSuiteSpec,
+        wanted: Sequence[Cell],
+        cells: Sequence[CellProgress],
+        bindings: Bindings,
     ) -> Mapping[str, str]:
         """Return what shows that a cell is worse than its baseline, of those whose run goes on.
 
@@ -99,6 +114,7 @@ class GateEvaluator:
             spec: Spec of the suite.
             wanted: Its cells.
             cells: How far they are.
+            bindings: What the baselines are bound to.
 
         Raises:
             ClusterError: The API server did not answer.
@@ -109,7 +125,7 @@ class GateEvaluator:
         for cell in cells:
             # A round keeps its cells until the next one, whatever becomes of the matrix.
             if cell.state is CellState.RUNNING and cell.cell in named:
-                baseline = await self._baselines.named(spec, named[cell.cell])
+                baseline = await self._baselines.named(spec, named[cell.cell], bindings)
                 said = await bulk_on_volume(self._regression, spec, cell, baseline, len(cells))
                 found |= {cell.cell: said} if said else {}
         return found
@@ -142,17 +158,24 @@ class GateEvaluator:
             return f"{cell.run}: {error}"
 
     async def _report(
-        self, spec: BenchmarkSuiteSpec, wanted: Sequence[Cell], cells: Sequence[CellProgress]
+        self,
+        spec: BenchmarkSuiteSpec,
+        wanted: Sequence[Cell],
+        cells: Sequence[CellProgress],
+        bindings: Bindings,
     ) -> GateReport:
         """Return what the gates say; undecided for want of a file, they try again once a minute."""
         gates = spec.gates or Gates()
-        sources = [await self._baselines.named(spec, cell) for cell in wanted]
+        sources = [await self._baselines.named(spec, cell, bindings) for cell in wanted]
         key = gates, tuple((each.cell, each.uid, each.state) for each in cells), *sources
         known, now = self._judged, self._clock.monotonic()
         if known is not None and known.key == key and known.holds_at(now):
             return known.report
         baselines = {str(cell.id): of for cell, of in zip(wanted, sources, strict=True)}
         report, is_final = await bulk_on_volume(self._judge, gates, cells, baselines)
+        if gates.not_worse is not None and bindings:
+            message = f"{report.message} | baselines: {said_bindings(spec, bindings)}"
+            report = report._replace(message=message)
         self._judged = _Judged(report, is_final, key, now)
         return report
 

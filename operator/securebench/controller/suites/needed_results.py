@@ -33,8 +33,7 @@ def _needed(context: Context, suites: Collection[Raw]) -> Collection[str]:
         if state is not None:
             names.update(state.plan.run_names)
             uids.update(good.uid for good in (*state.good.values(), *state.passed.values()))
-    latest = {entry.run: entry.uid for entry in RunIndex(root).entries()}
-    return uids | {latest[name] for name in names if name in latest}
+    return uids | {entry.uid for entry in RunIndex(root).entries() if entry.run in names}
 
 
 def _baselines(spec: Raw) -> Iterator[str]:

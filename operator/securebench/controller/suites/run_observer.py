@@ -68,7 +68,8 @@ class RunObserver:
         return {name: self._used[uid] for name, uid in ended.items() if uid in self._used}
 
     def _past(self) -> dict[str, PastRun]:
-        return {entry.run: _past_run(entry) for entry in self._index.entries()}
+        """Return what was begun first under each name: whoever takes it again is another."""
+        return {entry.run: _past_run(entry) for entry in reversed(self._index.entries())}
 
 
 def _ended(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from dataclasses import replace
 
 from securebench.cluster.port import AlreadyExists, ObjectKind
 from securebench.controller.admission.policy_from_settings import limits, overlays
@@ -164,7 +165,7 @@ class SuiteLoop:
         """Do one pass: observe, decide, write the state, act, publish."""
         spec = BenchmarkSuiteSpec.parse(suite.spec)
         desired = DesiredSuite(suite.identity, spec, cells(spec), suite.rerun, self._inputs)
-        decision = await self._decision(desired, await self._state(suite))
+        decision = await self._decision(desired, await self._bound(spec, await self._state(suite)))
         self._cells.set(counts(decision.findings.cells))
         await self._act(desired.identity, decision)
         if decision.create:
@@ -183,6 +184,12 @@ class SuiteLoop:
         state = initial_state(created_at, self._clock.now(), suite.rerun)
         await on_volume(self._store.write, state)
         return state
+
+    async def _bound(self, spec: BenchmarkSuiteSpec, state: SuiteState) -> SuiteState:
+        """Return the state with the baselines bound; it is on the volume then."""
+        bound = replace(state, baselines=await self._gates.bound(spec, state.baselines))
+        await self._write(bound, state)
+        return bound
 
     async def _decision(self, desired: DesiredSuite, state: SuiteState) -> SuiteDecision:
         """Observe and decide until nothing is missing; what is decided is on the volume then."""
@@ -219,11 +226,13 @@ class SuiteLoop:
             return observed._replace(packs=packs)
         if decision.needed is NeededObservation.REGRESSIONS:
             regressions = await self._gates.regressions(
-                spec, desired.cells, decision.findings.cells
+                spec, desired.cells, decision.findings.cells, decision.state.baselines
             )
             self._looked_at = now
             return observed._replace(regressions=regressions)
-        verdict = await self._gates.verdict(spec, desired.cells, decision.findings.cells)
+        verdict = await self._gates.verdict(
+            spec, desired.cells, decision.findings.cells, decision.state.baselines
+        )
         return observed._replace(verdict=verdict)
 
     async def _act(self, suite: SuiteIdentity, decision: SuiteDecision) -> None:

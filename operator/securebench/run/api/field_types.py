@@ -143,6 +143,13 @@ ObjectName = Annotated[
 ]
 """Name of an object in the run's own namespace."""
 
+ObjectUid = Annotated[
+    str,
+    Field(min_length=1, max_length=64),
+    Matching(r"[-a-zA-Z0-9]+", "must be the metadata.uid of an object (letters, digits, -)"),
+]
+"""UID of an object: unlike its name, no other object ever has it."""
+
 OptionalName = Annotated[
     str,
     Field(max_length=MAX_NAME),

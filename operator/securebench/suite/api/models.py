@@ -8,7 +8,13 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from securebench.run.api.base import ApiModel
-from securebench.run.api.field_types import Digest, Matching, ObjectName, SafePath
+from securebench.run.api.field_types import (
+    Digest,
+    Matching,
+    ObjectName,
+    ObjectUid,
+    SafePath,
+)
 from securebench.run.api.models import MAX_ATTEMPTS, Budget, Harness, Pack, Provider, RunTemplate
 from securebench.stats.sequential import MAX_LOOKS
 
@@ -33,6 +39,7 @@ MAX_PRICE = 10**12
 NEEDS_SCHEDULE = "runPolicy Always needs a schedule: it runs every cell at each of its times"
 ZONE_NEEDS_SCHEDULE = "timeZone and startingDeadlineSeconds need a schedule"
 ONE_BASELINE = "exactly one of run, suite and file is needed"
+UID_NEEDS_NAME = "uid needs run or suite: a file has a digest"
 NEEDS_BASELINE = "gates.notWorse needs a baseline, of the suite or of every pack"
 COST_NEEDS_PRICES = "gates.maxCostMicroDollars needs gates.prices"
 """Messages shared by the models and the CRD's validation rules."""
@@ -97,18 +104,30 @@ class Baseline(ApiModel):
     """What cells are compared with: exactly one of run, suite and file."""
 
     run: ObjectName | None = None
-    """The latest run of a BenchmarkRun of this name; its records have to be on the volume."""
+    """The BenchmarkRun of this name; its records have to be on the volume. Without uid, a name
+    that several runs of the volume have decides nothing."""
     suite: ObjectName | None = None
     """The last result of this BenchmarkSuite that passed its gates, cell by cell; a suite may
     name itself."""
     file: BaselineFile | None = None
     """Records on the volume."""
+    uid: ObjectUid | None = None
+    """UID of that run or suite. Without it, the suite keeps to the object that had the name when it
+    first used it, and another object of that name decides nothing."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
         if sum(each is not None for each in (self.run, self.suite, self.file)) != 1:
             raise ValueError(ONE_BASELINE)
+        if self.uid is not None and self.file is not None:
+            raise ValueError(UID_NEEDS_NAME)
         return self
+
+    @property
+    def key(self) -> str:
+        """What a suite remembers under its name; another text means another baseline."""
+        name = f"run/{self.run}" if self.run is not None else f"suite/{self.suite}"
+        return f"{name}/{self.uid}" if self.uid is not None else name
 
 
 class SuitePack(ApiModel):

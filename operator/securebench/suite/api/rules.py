@@ -13,6 +13,7 @@ from securebench.suite.api.models import (
     NEEDS_BASELINE,
     NEEDS_SCHEDULE,
     ONE_BASELINE,
+    UID_NEEDS_NAME,
     ZONE_NEEDS_SCHEDULE,
     Baseline,
     BenchmarkSuiteSpec,
@@ -43,6 +44,7 @@ RULES: Mapping[type[ApiModel], Sequence[CelRule]] = {
             "(has(self.run) ? 1 : 0) + (has(self.suite) ? 1 : 0) + (has(self.file) ? 1 : 0) == 1",
             ONE_BASELINE,
         ),
+        CelRule("!has(self.uid) || !has(self.file)", UID_NEEDS_NAME),
     ),
     Gates: (
         CelRule(

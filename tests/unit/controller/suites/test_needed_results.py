@@ -33,12 +33,12 @@ def test_nothing_is_needed_without_suites(world: SuiteWorld) -> None:
     assert needed(world) == set()
 
 
-def test_the_latest_run_of_a_baseline_is_needed(world: SuiteWorld) -> None:
+def test_every_run_with_the_name_of_a_baseline_is_needed(world: SuiteWorld) -> None:
     for run, uid in (("best", "u1"), ("best", "u2"), ("other", "u3"), ("free", "u4")):
         add(world, run, uid)
     packs = [{**PACKS[0], "baseline": {"run": "other"}}]
     world.apply_suite(matrix={"packs": packs, "harnesses": HARNESSES}, baseline={"run": "best"})
-    assert needed(world) & {"u1", "u2", "u3", "u4"} == {"u2", "u3"}
+    assert needed(world) & {"u1", "u2", "u3", "u4"} == {"u1", "u2", "u3"}
 
 
 def test_the_current_round_and_the_last_one_that_passed_are_needed(world: SuiteWorld) -> None:

@@ -136,8 +136,14 @@ def test_another_suite_without_a_good_result_decides_nothing(world: SuiteWorld) 
     world.apply_suite("other", **ONE, suspend=True)
     world.apply_suite("nightly", **ONE, **gates, baseline={"suite": "other"})
     world.end_all(passed=PASSED)
-    want = "notWorse: smoke/a: its baseline, BenchmarkSuite other, has no good result of this cell"
-    assert world.said("GatesPassed") == ("Unknown", "GatesUndecided", f"{want} yet")
+    assert world.said("GatesPassed") == (
+        "Unknown",
+        "GatesUndecided",
+        (
+            "notWorse: smoke/a: its baseline, BenchmarkSuite other, has no good result of this cell"
+            f" yet | baselines: other is uid {world.suite_uid('other')}"
+        ),
+    )
 
 
 def first_run(world: SuiteWorld, **record: object) -> str:
@@ -154,6 +160,117 @@ def test_a_run_is_a_baseline_also_without_its_object(world: SuiteWorld) -> None:
     assert again(world, "worse", FAILED)[:2] == ("False", "GatesFailed")
 
 
+def compared(world: SuiteWorld, passed: list[Any], **baseline: Any) -> tuple[str, str, str]:
+    """Run a suite against a baseline; return what its gates say."""
+    world.apply_suite(**ONE, gates={"notWorse": {}}, baseline=baseline)
+    world.end_all(passed=passed)
+    return world.said("GatesPassed")
+
+
+@pytest.fixture
+def golden(world: SuiteWorld) -> str:
+    """Return the uid of a good run with the name ``golden``."""
+    world.apply_suite("first", **ONE)
+    world.end_all(passed=PASSED)
+    return world.put_run("golden", PASSED)
+
+
+def test_a_name_that_another_run_takes_decides_nothing(world: SuiteWorld, golden: str) -> None:
+    assert compared(world, FAILED, run="golden")[1] == "GatesFailed"
+    other = world.put_run("golden", [False] * 12)
+    world.settle(LOOKS_SECONDS + 31)
+    assert world.said("GatesPassed") == (
+        "Unknown",
+        "GatesUndecided",
+        (
+            f"notWorse: smoke/a: its baseline, BenchmarkRun golden, had uid {golden} when this"
+            f" suite first used it, and another object has taken that name since, uid {other}: set"
+            f" uid of the baseline to the one that is meant | baselines: golden is uid {golden}"
+        ),
+    )
+    world.restart_suites()
+    assert golden in again(world, "later", FAILED)[2]
+    assert compared(world, FAILED, run="golden", uid=golden)[1] == "GatesFailed"
+
+
+def test_a_new_suite_does_not_choose_among_runs_of_one_name(world: SuiteWorld, golden: str) -> None:
+    other = world.put_run("golden", [False] * 12)
+    status, reason, message = compared(world, FAILED, run="golden")
+    assert (status, reason) == ("Unknown", "GatesUndecided")
+    assert f"may be any of the 2 runs that had that name (uids {golden}, {other})" in message
+    assert compared(world, FAILED, run="golden", uid=golden)[1] == "GatesFailed"
+    assert "with uid none" in compared(world, FAILED, run="golden", uid="none")[2]
+
+
+def test_a_baseline_that_goes_on_is_bound_before_it_ends(world: SuiteWorld, golden: str) -> None:
+    assert golden
+    going = world.put_run("going", PASSED, is_sealed=False)
+    assert "was not run to its end" in compared(world, FAILED, run="going")[2]
+    other = world.put_run("going", [False] * 12)
+    world.settle(LOOKS_SECONDS + 31)
+    _, reason, message = world.said("GatesPassed")
+    assert reason == "GatesUndecided"
+    assert going in message
+    assert other in message
+
+
+def test_a_baseline_that_ends_later_decides(world: SuiteWorld, golden: str) -> None:
+    assert golden
+    uid = world.put_run("going", PASSED, is_sealed=False)
+    assert compared(world, FAILED, run="going")[1] == "GatesUndecided"
+    world.seal(uid, PASSED)
+    world.settle(LOOKS_SECONDS + 31)
+    assert world.said("GatesPassed")[1] == "GatesFailed"
+
+
+def test_records_that_are_sealed_anew_are_not_the_baseline(world: SuiteWorld, golden: str) -> None:
+    assert compared(world, FAILED, run="golden")[1] == "GatesFailed"
+    world.seal(golden, FAILED)
+    assert "somebody changed it" in again(world, "anew", FAILED)[2]
+
+
+def test_another_name_and_another_suite_bind_anew(world: SuiteWorld, golden: str) -> None:
+    assert compared(world, FAILED, run="golden")[1] == "GatesFailed"
+    world.put_run("second", FAILED)
+    assert compared(world, FAILED, run="second")[1] == "GatesPassed"
+    assert golden
+    world.apply_suite("later", **ONE, gates={"notWorse": {}}, baseline={"run": "second"})
+    world.end_all(passed=FAILED)
+    assert world.said("GatesPassed", "later")[1] == "GatesPassed"
+
+
+def test_another_suite_that_takes_the_name_decides_nothing(world: SuiteWorld) -> None:
+    world.apply_suite("other", **ONE, gates={"minPassRate": "0.5"})
+    world.end_all(passed=PASSED)
+    assert compared(world, FAILED, suite="other")[1] == "GatesFailed"
+    before = world.suite_uid("other")
+    world.cluster.remove(ObjectKind.BENCHMARK_SUITE, "other")
+    world.apply_suite("other", **ONE)
+    world.settle(LOOKS_SECONDS + 31)
+    status, reason, message = world.said("GatesPassed")
+    assert (status, reason) == ("Unknown", "GatesUndecided")
+    assert f"BenchmarkSuite other, had uid {before}" in message
+    assert world.suite_uid("other") in message
+    world.apply_suite(**ONE, gates={"notWorse": {}}, baseline={"suite": "other", "uid": before})
+    assert f"not {before}" in world.said("GatesPassed")[2]
+
+
+def test_a_run_of_the_suite_whose_name_is_taken_decides_nothing(world: SuiteWorld) -> None:
+    """Throw a cell's result away, and run it again under its name until it is better."""
+    assert ran(world, FAILED, gates={"minPassRate": "0.9"})[1] == "GatesFailed"
+    (name,) = world.run_names()
+    raw: Any = world.cluster.objects(ObjectKind.BENCHMARK_RUN)[name]
+    world.cluster.remove(ObjectKind.BENCHMARK_RUN, name)
+    world.tell_suite()
+    assert world.said("GatesPassed")[1] == "GatesFailed"
+    body = {"metadata": {**raw["metadata"], "uid": "another"}, "spec": raw["spec"]}
+    world.runner.run(world.cluster.create(ObjectKind.BENCHMARK_RUN, body))
+    world.end(name, passed=PASSED)
+    status, reason, message = world.said("GatesPassed")
+    assert (status, reason) == ("Unknown", "GatesUndecided")
+    assert f"was begun with uid {raw['metadata']['uid']}" in message
+
+
 def test_a_baseline_that_is_gone_decides_nothing(world: SuiteWorld) -> None:
     spec = {"gates": {"notWorse": {}}, "baseline": {"run": "lost"}}
     status, reason, message = ran(world, **spec)
@@ -163,6 +280,7 @@ def test_a_baseline_that_is_gone_decides_nothing(world: SuiteWorld) -> None:
 
 def test_a_baseline_of_another_pack_digest_decides_nothing(world: SuiteWorld) -> None:
     name = first_run(world)
+    uid = world.cluster.objects(ObjectKind.BENCHMARK_RUN)[name]["metadata"]["uid"]
     write_pack(world.root / "packs/smoke", [question("z")])
     world.apply_suite(**ONE, gates={"notWorse": {}}, baseline={"run": name})
     world.end_all(passed=PASSED)
@@ -171,7 +289,7 @@ def test_a_baseline_of_another_pack_digest_decides_nothing(world: SuiteWorld) ->
         "GatesUndecided",
         (
             f"notWorse: smoke/a: it cannot be compared with its baseline {name}: their packs have"
-            " different digests"
+            f" different digests | baselines: {name} is uid {uid}"
         ),
     )
 
@@ -182,7 +300,7 @@ def test_a_baseline_that_lacks_a_digest_decides_nothing(world: SuiteWorld) -> No
     world.apply_suite(**ONE, gates={"notWorse": {}}, baseline={"run": name})
     status, reason, message = world.said("GatesPassed")
     assert (status, reason) == ("Unknown", "GatesUndecided")
-    assert message.endswith("records without verifier_version do not say what graded them")
+    assert "records without verifier_version do not say what graded them" in message
 
 
 def test_a_baseline_that_was_edited_on_the_volume_decides_nothing(world: SuiteWorld) -> None:

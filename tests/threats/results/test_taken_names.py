@@ -1,0 +1,109 @@
+"""F4: a name that somebody else takes again decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from securebench.cluster.port import ObjectKind
+from securebench.controller.suites.baseline_reader import BaselineReader
+from securebench.controller.suites.run_observer import RunObserver
+from securebench.controller.volume.index import IndexEntry, RunIndex
+from securebench.suite.api.models import Baseline
+from support.operator_world import opened
+from support.suite_world import HARNESSES, PACKS, SuiteWorld
+
+pytestmark = pytest.mark.short
+
+ONE = {"matrix": {"packs": PACKS[:1], "harnesses": HARNESSES[:1]}}
+GOOD, BAD = [True] * 12, [False] * 12
+GOLDEN = {"gates": {"notWorse": {}}, "baseline": {"run": "golden"}}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[SuiteWorld]:
+    """Return an operator with suites, and a good run with the name ``golden``."""
+    with opened(SuiteWorld, tmp_path) as made:
+        made.apply_suite("first", **ONE)
+        made.end_all(passed=GOOD)
+        made.put_run("golden", GOOD)
+        yield made
+        made.runner.run(made.suites.close())
+
+
+def judged(world: SuiteWorld, name: str = "nightly") -> str:
+    """Let a suite run an agent without any answer; return what its gates say."""
+    world.apply_suite(name, **ONE, **GOLDEN)
+    world.end_all(passed=BAD)
+    return world.said("GatesPassed", name)[1]
+
+
+def the_latest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what a name was bound to, and take the latest run that has it."""
+    bound = BaselineReader.bound
+
+    def latest(self: BaselineReader, named: Baseline) -> list[IndexEntry]:
+        entries = RunIndex(self._root).entries()
+        return [entry for entry in entries if entry.run == named.run][-1:]
+
+    async def unbound(self: BaselineReader, spec: Any, _known: Any) -> Any:
+        return await bound(self, spec, {})
+
+    monkeypatch.setattr(BaselineReader, "_runs_named", latest)
+    monkeypatch.setattr(BaselineReader, "bound", unbound)
+
+
+def test_a_450_attack(world: SuiteWorld) -> None:
+    assert judged(world) == "GatesFailed"
+    world.put_run("golden", BAD)
+    world.settle(120)
+    assert world.said("GatesPassed")[1] == "GatesUndecided"
+    assert judged(world, "anew") == "GatesUndecided"
+
+
+def test_a_450_twin(world: SuiteWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    the_latest_counts(monkeypatch)
+    assert judged(world) == "GatesFailed"
+    world.put_run("golden", BAD)
+    assert judged(world, "anew") == "GatesPassed"
+
+
+def thrown_again(world: SuiteWorld) -> str:
+    """Delete the run of a cell and run it again under its name, until it passes."""
+    world.apply_suite(**ONE, gates={"minPassRate": "0.9"})
+    (name,) = world.going().values()
+    raw: Any = world.cluster.objects(ObjectKind.BENCHMARK_RUN)[name]
+    world.end(name, passed=BAD)
+    world.cluster.remove(ObjectKind.BENCHMARK_RUN, name)
+    body = {"metadata": {**raw["metadata"], "uid": "another"}, "spec": raw["spec"]}
+    world.runner.run(world.cluster.create(ObjectKind.BENCHMARK_RUN, body))
+    world.end(name, passed=GOOD)
+    return world.said("GatesPassed")[1]
+
+
+def test_a_450_attack_on_a_cell(world: SuiteWorld) -> None:
+    assert thrown_again(world) == "GatesUndecided"
+
+
+def test_a_450_twin_of_a_cell(world: SuiteWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    past = RunObserver._past
+
+    def latest(self: RunObserver) -> Any:
+        self._index.entries = lambda: RunIndex(world.root).entries()[::-1]  # type: ignore[method-assign]
+        return past(self)
+
+    monkeypatch.setattr(RunObserver, "_past", latest)
+    assert thrown_again(world) == "GatesPassed"
+
+
+def test_a_450_honest(world: SuiteWorld) -> None:
+    """The baseline's object may go, and another operator may take over."""
+    assert judged(world) == "GatesFailed"
+    world.restart_suites()
+    world.apply_suite(**ONE, **GOLDEN)
+    world.annotate("better")
+    world.end_all(passed=GOOD)
+    assert world.said("GatesPassed")[1] == "GatesPassed"
