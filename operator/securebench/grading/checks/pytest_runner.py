@@ -52,7 +52,7 @@ An event is ``collected``, the tests' ids, those without a parameter and the asy
 
 PASSED, SKIPPED, XFAILED, XPASSED = "passed", "skipped", "xfailed", "xpassed"
 NEITHER = {SKIPPED, XFAILED}
-REMEDY = "it is asynchronous: the row has to name the plugin that runs it (plugins)"
+REMEDY = "it is asynchronous, which takes a plugin that the row names (plugins)"
 
 TOOLS = (
     ("unittest.case", "TestCase", "run"),

@@ -243,7 +243,7 @@ def test_asynchronous_tests_run_where_the_row_names_the_plugin(place):
     place.candidate("solution.py", HONEST)
     done = place.run("tests")
     assert done.returncode == 1
-    assert "test_a did not pass; it is asynchronous: the row has to name the plugin" in done.stderr
+    assert "test_a did not pass; it is asynchronous, which takes a plugin" in done.stderr
     for name in ("pytest_asyncio", "pytest-asyncio", "asyncio"):
         done = place.run("tests", plugins=(name,))
         assert done.returncode == 0, done.stdout + done.stderr
