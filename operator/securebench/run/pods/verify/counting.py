@@ -24,6 +24,9 @@ INCOMPLETE = "the report of the tests is no pass"
 """Stderr ends with it when a command succeeds and its tests did not."""
 
 ISOLATED = ("-I", "-S", "-B", "-c")
+LOADER = f"import os; exec(os.environ[{RUNNER_VARIABLE!r}])"
+"""The runner of an argv; its text is long, and a specification is one argument."""
+
 CONTROL_RUN = "control run of the tests"
 CONTROL_REPORT = f"{layout.OUTPUT}/control.json"
 """What the tests do on the base, before the candidate is there."""
@@ -79,6 +82,6 @@ def _command(check: CheckPlan, known: str, module: str, script: str) -> tuple[st
 
     return with_runner(
         check.command,
-        lambda name: (*ISOLATED, runner_text(), *words(name)),
+        lambda name: (*ISOLATED, LOADER, *words(name)),
         lambda name: (*ISOLATED, f'"${RUNNER_VARIABLE}"', *words(name)),
     )

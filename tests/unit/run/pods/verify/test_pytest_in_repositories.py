@@ -1,11 +1,14 @@
 """Test commands of repositories: what counts when they call pytest."""
 
+import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from securebench.run.pods.verify.counting import control_run, counted
 from support.counted_repository import (
     COMMAND,
     HONEST,
@@ -15,6 +18,7 @@ from support.counted_repository import (
     WITHOUT_PLUGINS,
     WRONG,
     Repository,
+    check,
 )
 
 
@@ -205,6 +209,16 @@ def test_every_form_of_a_command_is_counted(repository, name):
     for text in (WRONG, ATTACKS["an early end"], "import os\nos._exit(0)\n"):
         repository.candidate("project.py", text)
         assert not repository.passes(FORMS[name])
+
+
+ARGUMENT_BYTES = 128 * 1024
+"""What Linux takes as one argument."""
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_specification_is_one_argument(name):
+    phases = [counted(check(FORMS[name])), *control_run(check(FORMS[name]))]
+    assert sum(len(json.dumps(asdict(each))) for each in phases) < ARGUMENT_BYTES * 3 // 4
 
 
 def test_a_call_that_fails_is_not_made_up_for(repository):
