@@ -210,8 +210,8 @@ class RunTemplate(ApiModel):
     infrastructure_retries: Annotated[int, Field(ge=0, le=MAX_RETRIES)] = 2
     """Launches beyond the first after infrastructure failures; wrong answers are never retried."""
     provider_retries: Annotated[int, Field(ge=0, le=MAX_RETRIES)] = 2
-    """Launches beyond the first after an outage of the model provider, counted from its first
-    answer in the run; until then the run waits."""
+    """Launches beyond the first after an outage of the model provider. While it has answered no
+    request of the run, the run waits and launches without bound; with 0 it does not wait."""
     budget: Budget | None = None
     """What the run's launches together may use of the model provider; no bound by default. A run
     that uses it up ends with BudgetExhausted; attempts that it cut short are cancelled."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import TypeVar
 
+from securebench.core.reasons import PROVIDER_REASONS
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.attempt.decision_cache import DecisionCache
 from securebench.run.decide.attempt_decisions import CancelCause, stop_cause, update_decisions
@@ -38,6 +39,7 @@ from securebench.run.decide.run_decision import (
 )
 from securebench.run.observe.waiting import WaitReason
 from securebench.run.plan.keys import AttemptKey, LaunchKey
+from securebench.run.state.attempt_index import AttemptIndex
 
 LIST_SECONDS = 5.0
 """Between two lists that launches of a run wait for before they are given up."""
@@ -212,9 +214,26 @@ def _select_launches(
     if controls.halt in {Halt.SUSPENDED, Halt.STOPPED} or is_full:
         return no_launches(cache)
     roles, headroom = observed.network.creatable, controls.headroom
+    cache.startable.holds_new = _awaits_provider(cache, observed.history)
     return select_launches(
         cache, observed.plan, roles, observed.now, controls.parallelism, headroom
     )
+
+
+def _awaits_provider(cache: DecisionCache, attempts: AttemptIndex) -> bool:
+    """Whether a launch was lost to the model provider and no attempt of the run has a result yet.
+
+    Further attempts would meet the same error; those that have begun find out when it is over.
+    """
+    if attempts.done:
+        return False
+    losses = [*cache.lost.values()]
+    for each in attempts.under_way:
+        if each.production is not None and each.key not in cache.lost:
+            return False
+        if each.last_lost is not None:
+            losses.append(each.last_lost)
+    return any(lost.reason in PROVIDER_REASONS for lost in losses)
 
 
 def _creatable(launches: Iterable[LaunchKey], network: NetworkState) -> Iterable[LaunchKey]:

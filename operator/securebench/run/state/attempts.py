@@ -270,7 +270,8 @@ class Lost:
         at: When it was declared lost, seconds since the epoch.
         usage: Its usage of the model provider, unless another journal entry already counts it.
         is_suspect: Whether the agent's output may have caused the loss, rather than the cluster.
-        is_shared: Whether the launch shared its Pod, so that the loss is not held against it.
+        is_shared: Whether the launch shared its Pod, or an outage of the whole run, so that the
+            loss is not held against it.
     """
 
     launch: LaunchKey
@@ -325,7 +326,7 @@ class AttemptHistory(NamedTuple):
         launches: Number of the last launch, of either role.
         retries: Roles of the launches lost to infrastructure failures so far.
         provider_retries: Launches lost to outages of the model provider so far.
-        shared: Launches lost so far together with others of their batch.
+        shared: Launches lost so far together with others of their batch, or of the run.
         suspect: Roles of the launches lost so far, possibly because of the agent's output.
         last_lost: The latest lost launch, or None.
         production: The harness's result, or None; also None once the attempt has its record.

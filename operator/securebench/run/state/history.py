@@ -199,9 +199,11 @@ def _apply_loss(history: AttemptHistory, lost: Lost) -> AttemptHistory:
     """Return an attempt after the loss of a launch; a provider outage also voids the candidate."""
     idle = history._replace(live=None, last_lost=lost, usage=history.usage + lost.usage)
     if lost.reason in PROVIDER_REASONS:
-        return idle._replace(provider_retries=history.provider_retries + 1, production=None)
+        idle = idle._replace(production=None)
     if lost.is_shared:
         return idle._replace(shared=history.shared + 1)
+    if lost.reason in PROVIDER_REASONS:
+        return idle._replace(provider_retries=history.provider_retries + 1)
     if lost.is_suspect:
         return idle._replace(suspect=(*history.suspect, lost.launch.role))
     return idle._replace(retries=(*history.retries, lost.launch.role))

@@ -417,6 +417,24 @@ def test_a_run_of_which_no_request_was_answered_waits(name, candidate):
     )
 
 
+def test_launches_of_a_run_that_waits_take_no_retry():
+    report = replace(relayed(**FAILED), unanswered="its answer had status 401")
+    made = production(egress=report, candidate=MISSING)
+    found = step(history_of(launches=1)._replace(production=made))
+    assert isinstance(found, Lost)
+    entries = [LaunchBegun(HARNESS, NOW), Produced(KEY, made, NOW), LaunchLost(found)]
+    after = run_history(plan(), entries).attempts[KEY]
+    assert (after.provider_retries, after.lost, after.production) == (0, 1, None)
+
+
+def test_a_run_without_retries_does_not_wait():
+    report = replace(relayed(failures=0, failure=""), unanswered="its answer had status 404")
+    history = history_of(launches=1)._replace(production=production(egress=report))
+    policy = replace(POLICY, provider_retries=0)
+    found = attempt_step(replace(plan(), policy=policy), history, None, NOW)
+    assert (found.outcome, found.reason) == (Outcome.PROVIDER, "provider_unavailable")
+
+
 def test_limits_of_the_container_are_the_agents_also_in_such_a_run():
     report = replace(relayed(**FAILED), unanswered="its answer had status 401")
     history = history_of(launches=1)._replace(

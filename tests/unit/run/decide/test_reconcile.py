@@ -34,6 +34,7 @@ from support.build import (
     pod_status,
     production,
     raw_pod,
+    relayed,
     running,
     view_of,
     waiting,
@@ -409,3 +410,34 @@ def test_deciding_twice_decides_the_same():
     histories = (live(HARNESS), fresh(1), made(2))
     first = decide(*histories, views=[pod_view(view)])
     assert first == decide(*histories, views=[pod_view(view)])
+
+
+def lost_to(reason: str, at: float) -> Any:
+    lost = Lost(HARNESS, reason, "why", at)
+    return history_of(launches=1, provider_retries=1, last_lost=lost)
+
+
+@pytest.mark.parametrize("reason", ["provider_quota", "provider_auth", "provider_unavailable"])
+def test_no_attempt_begins_while_the_provider_fails_those_that_have_begun(reason):
+    new = [history_of(AttemptKey(task, 1)) for task in range(1, 3)]
+    assert decide(lost_to(reason, NOW), *new).begin == ()
+    assert decide(lost_to(reason, NOW - 1000), *new).begin == (harness(0, 2),)
+    begun = harness(1), harness(2)
+    assert decide(lost_to("pod_lost", NOW), *new).begin == begun
+    done = history_of(AttemptKey(0, 1), finish=DONE)
+    other = lost_to(reason, NOW)._replace(key=AttemptKey(1, 1))
+    assert decide(done, other, history_of(AttemptKey(2, 1))).begin == (harness(2),)
+
+
+def test_more_held_attempts_than_are_ever_refused_hide_no_repeated_one():
+    new = [history_of(AttemptKey(task, 1)) for task in range(200)]
+    late = lost_to("provider_quota", NOW - 1000)._replace(key=AttemptKey(200, 1))
+    assert decide(*new, late).begin == (harness(200, 2),)
+
+
+def test_an_outage_that_is_found_in_this_pass_holds_new_attempts_too():
+    report = replace(relayed(failure="provider_auth", failures=4), unanswered="its answer was 401")
+    ended = history_of(launches=1)._replace(production=production(egress=report))
+    found = decide(ended, history_of(AttemptKey(1, 1)))
+    assert [each.reason for each in found.lost] == ["provider_auth"]
+    assert found.begin == ()

@@ -59,9 +59,14 @@ class LaunchesUnderWay:
 
 
 class LaunchQueue:
-    """Launches that are ready to start, by role and in pack order."""
+    """Launches that are ready to start, by role and in pack order.
+
+    Attributes:
+        holds_new: Whether harnesses of attempts that have had no launch stay queued.
+    """
 
     def __init__(self) -> None:
+        self.holds_new = False
         self._queued: dict[AttemptKey, LaunchKey] = {}
         self._queues: dict[Role, list[LaunchKey]] = {Role.VERIFIER: [], Role.HARNESS: []}
         self._counts: dict[Role, int] = dict.fromkeys(self._queues, 0)
@@ -95,12 +100,14 @@ class LaunchQueue:
         """
         queue = self._queues[role]
         checked: dict[LaunchKey, bool] = {}
-        allowed = 0
-        while queue and allowed < count and len(checked) - allowed < MAX_REFUSED_LAUNCHES:
+        allowed = held = 0
+        while queue and allowed < count and len(checked) - allowed - held < MAX_REFUSED_LAUNCHES:
             launch = heapq.heappop(queue)
             if self._queued.get(launch.attempt_key) == launch and launch not in checked:
-                checked[launch] = allows(launch)
+                is_held = self.holds_new and launch.role is Role.HARNESS and launch.launch == 1
+                checked[launch] = not is_held and allows(launch)
                 allowed += checked[launch]
+                held += is_held
         for launch in checked:
             heapq.heappush(queue, launch)
         return [launch for launch, is_allowed in checked.items() if is_allowed]

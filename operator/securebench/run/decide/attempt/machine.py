@@ -216,7 +216,8 @@ def _outage(
     it ran into: neither buys another launch.
 
     As long as the provider has answered no request of the run, nothing that was handed in comes
-    from its model: the run waits, whatever the errors were, and is launched again without bound.
+    from its model: whatever the errors were, the run waits and launches again without bound, unless
+    its tester wants no second launch at all.
 
     Source: contract 15.1; it comes before a producer timeout, which an outage may cause.
     """
@@ -227,8 +228,12 @@ def _outage(
     launch = LaunchKey(*history.key, Role.HARNESS, production.launch)
     if egress.unanswered:
         message = f"{_outage_message(plan, relay, egress.unanswered)}; it has answered no request"
+        message += " of this run"
         reason = relay.failure or PROVIDER_UNAVAILABLE
-        return Lost(launch, reason, f"{message} of this run, which waits until it does", now)
+        if plan.policy.provider_retries:
+            message += ", which waits until it does"
+            return Lost(launch, reason, message, now, is_shared=True)
+        return Finish(history.key, Outcome.PROVIDER, reason, FailurePhase.PRODUCER, message)
     if not relay.failure or relay.budget_exhausted:
         return None
     task = plan.tasks[history.key.task]
