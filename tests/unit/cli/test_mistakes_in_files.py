@@ -421,7 +421,7 @@ GRADERS: dict[str, tuple[Mistake, str]] = {
                 "eval": {
                     "tests": {
                         "source": "command",
-                        "command": "x",
+                        "command": "pytest",
                         "workdir": "/w",
                         "test_patch": PATCH,
                         "candidate_policy": {"allow_paths": ["x"]},
