@@ -148,7 +148,8 @@ CONFIG: Final[Mapping[str, Meaning]] = {
     "budget.requests": Meaning("Requests to the provider.", 50),
     "budget.tokens": Meaning("Tokens, input and output together.", 200000),
     "allow_external_tools": Meaning(
-        "Whether tools may be used that the provider carries out, such as its web search.",
+        "Whether tools may be used that the provider carries out, such as its web search, also by"
+        " models and endings that use them by themselves (`o3-deep-research`, `x:online`).",
         True,  # noqa: FBT003 - an example
         False,  # noqa: FBT003 - a default
     ),
