@@ -215,8 +215,7 @@ class OperatorRun:
         (self.folder / "summary.json").write_text(json.dumps(summary))
         index = RunIndex(self._namespace.root)
         index.end(self.uid, reason)
-        entry = index.latest(self.name)
-        if entry is not None:
+        for entry in index.named(self.name)[-1:]:
             store = RunStore(self._namespace.root, self.uid)
             store.write_json("run.json", {"spec": {}})
             self.published = publish(store, entry, reason)

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from securebench.cluster.port import ObjectKind
+from securebench.controller.admission import earlier_run
 from securebench.controller.suites.baseline_reader import BaselineReader
 from securebench.controller.suites.run_observer import RunObserver
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.suite.api.models import Baseline
 from support.operator_world import opened
+from support.regrade_world import RegradeWorld
 from support.suite_world import HARNESSES, PACKS, SuiteWorld
 
 pytestmark = pytest.mark.short
@@ -107,3 +109,45 @@ def test_a_450_honest(world: SuiteWorld) -> None:
     world.annotate("better")
     world.end_all(passed=GOOD)
     assert world.said("GatesPassed")[1] == "GatesPassed"
+
+
+@pytest.fixture
+def graded(tmp_path: Path) -> Iterator[RegradeWorld]:
+    """Return an operator with a run that got one of two right."""
+    with opened(RegradeWorld, tmp_path) as made:
+        made.rows([1, 1])
+        made.finished()
+        yield made
+
+
+def better_under_the_name(world: RegradeWorld) -> str:
+    """Delete somebody's run, run a better agent under its name, and return the better run's uid."""
+    world.cluster.remove(ObjectKind.BENCHMARK_RUN, "nightly")
+    world.answers = "BB"
+    return world.finished("nightly")
+
+
+def test_a_451_attack(graded: RegradeWorld) -> None:
+    better_under_the_name(graded)
+    graded.regraded()
+    found = graded.condition(name="again")
+    assert found["reason"] == "InvalidSpec"
+    assert "'nightly' may be any of 2 runs" in found["message"]
+
+
+def test_a_451_twin(graded: RegradeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    better_under_the_name(graded)
+    only = earlier_run._only
+    monkeypatch.setattr(
+        earlier_run, "_only", lambda entries, *named: only(list(entries)[-1:], *named)
+    )
+    assert graded.grades(graded.regraded()) == [True, True]
+
+
+def test_a_451_honest(graded: RegradeWorld) -> None:
+    """Under the name alone, and with the uid after somebody took the name."""
+    (first,) = (entry.uid for entry in RunIndex(graded.root).entries())
+    assert graded.grades(graded.regraded()) == [True, False]
+    better_under_the_name(graded)
+    new = graded.finished("later", regrade={"run": "nightly", "uid": first})
+    assert graded.grades(new) == [True, False]

@@ -137,7 +137,7 @@ def test_resuming_an_ended_run_continues_it_in_a_new_one(shell: Shell, finished:
     assert continued.stdout == f"securebench: run={name} resumes={finished}\n"
     old, new = run_named(shell, finished), run_named(shell, name)
     spec = dict(object_at(new, "spec"))
-    assert spec.pop("resumeFrom") == {"run": finished}
+    assert spec.pop("resumeFrom") == {"run": finished, "uid": metadata(old)["uid"]}
     assert spec == object_at(old, "spec")
     assert metadata(new)["annotations"] == metadata(old)["annotations"]
 
@@ -172,7 +172,8 @@ def test_a_regrade_is_a_run_of_the_same_harness_with_the_pack_of_now(
     assert (made.code, made.stdout) == (0, f"securebench: run=again regrades={finished}\n")
     assert f"securebench results --diff {finished} again" in made.stderr
     old, new = (object_at(run_named(shell, each), "spec") for each in (finished, "again"))
-    assert new["regrade"] == {"run": finished}
+    uid = metadata(run_named(shell, finished))["uid"]
+    assert new["regrade"] == {"run": finished, "uid": uid}
     assert "digest" in object_at(old, "pack")
     assert "digest" not in object_at(new, "pack")
     assert "runId" not in new

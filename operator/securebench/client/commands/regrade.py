@@ -15,7 +15,7 @@ from securebench.client.volume.connection import ClusterTarget, open_cluster
 from securebench.client.watch.follow import run_state
 from securebench.cluster.port import AlreadyExists, Raw
 from securebench.core.errors import InvalidInputError
-from securebench.core.json_values import object_at
+from securebench.core.json_values import object_at, text_at
 
 _NOT_TAKEN_OVER = frozenset({"cancel", "suspend", "runId", "resumeFrom", "regrade"})
 
@@ -84,4 +84,5 @@ def regrade_spec(earlier: Raw, folder: str = "") -> Raw:
     pack = {key: value for key, value in object_at(spec, "pack").items() if key != "digest"}
     if folder:
         pack = {"volume": {"path": folder}}
-    return {**spec, "pack": pack, "regrade": {"run": run_state(earlier).name}}
+    uid = text_at(object_at(earlier, "metadata"), "uid")
+    return {**spec, "pack": pack, "regrade": {"run": run_state(earlier).name, "uid": uid}}

@@ -61,7 +61,8 @@ async def _continue(cluster: Cluster, earlier: Raw) -> str:
         )
     kept = object_at(earlier, "spec").items()
     spec = {key: value for key, value in kept if key not in _NOT_TAKEN_OVER}
-    spec |= {"runId": run_id, "resumeFrom": {"run": old}}
+    uid = text_at(object_at(earlier, "metadata"), "uid")
+    spec |= {"runId": run_id, "resumeFrom": {"run": old, "uid": uid}}
     name = run_name(run_id, random_suffix())
     await create_like(cluster, name, spec, earlier, ("harness", "provider"))
     return f"run={name} resumes={old}"

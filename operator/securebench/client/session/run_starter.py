@@ -129,7 +129,8 @@ class RunStarter:
         if resumed is not None:
             earlier = await self._earlier_records(resumed.uid, binding)
         await self.with_retries(self._push)
-        run = await shielded(self._create(resumed.run if resumed else None))
+        resume_from = {"run": resumed.run, "uid": resumed.uid} if resumed is not None else None
+        run = await shielded(self._create(resume_from))
         return Started(run_state(run), is_joined=False, earlier=earlier)
 
     async def with_retries(self, call: Callable[[], Awaitable[T]]) -> T:
@@ -143,7 +144,7 @@ class RunStarter:
         if await link.pack_digest(name) != receipt.digest:
             await link.put_pack(name, pack.files)
 
-    async def _create(self, resume_from: str | None) -> Raw:
+    async def _create(self, resume_from: Raw | None) -> Raw:
         deps = self._deps
         creation = RunCreation(deps.cluster, self.with_retries, deps.warn, self._note_name)
         for _ in range(_NAME_TRIES):
@@ -153,7 +154,7 @@ class RunStarter:
                 continue
         raise ClusterError("found no unused name for the BenchmarkRun; try again")
 
-    def _new_run(self, resume_from: str | None) -> NewRun:
+    def _new_run(self, resume_from: Raw | None) -> NewRun:
         name = run_name(self._config.run.id, self._deps.suffix())
         spec = self._spec(name, resume_from)
         manifest = run_manifest(name, spec, self._prepared.harness_digest)
@@ -163,7 +164,7 @@ class RunStarter:
     def _note_name(self, name: str) -> None:
         self.name = name
 
-    def _spec(self, name: str, resume_from: str | None) -> Raw:
+    def _spec(self, name: str, resume_from: Raw | None) -> Raw:
         return build_spec(
             self._config,
             self._prepared.pack,

@@ -68,7 +68,7 @@ def build_spec(
     *,
     name: str,
     parallelism: int | None,
-    resume_from: str | None,
+    resume_from: Raw | None,
 ) -> Raw:
     """Return the spec of a run.
 
@@ -77,7 +77,7 @@ def build_spec(
         pack: Uploaded to its ``pack_folder``.
         name: Name of the run, and prefix of the names of its Secrets.
         parallelism: Concurrent attempts; None uses the API's default.
-        resume_from: Name of the run to resume, or None.
+        resume_from: The run to resume, by name and uid, or None.
 
     Raises:
         ConfigErrors: The spec is invalid.
@@ -103,7 +103,7 @@ def build_spec(
     if parallelism is not None:
         spec["parallelism"] = parallelism
     if resume_from is not None:
-        spec["resumeFrom"] = {"run": resume_from}
+        spec["resumeFrom"] = dict(resume_from)
     _check(spec)
     return spec
 

@@ -1,6 +1,12 @@
-"""The earlier run that a new one names: whether it may be resumed, or graded again."""
+"""The earlier run that a new one names: whether it may be resumed, or graded again.
+
+Names and run ids can be used again by anybody. So one that several runs on the volume have names
+none of them; the spec then has the uid. A run is bound to the uid that it found when it began.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.runtime.context import Context
@@ -9,26 +15,31 @@ from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import ConfigErrors, SpecError
 from securebench.core.json_values import object_at, object_in, text_at
+from securebench.core.listing import listed
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.model import RunPlan
 
 
-async def resumed_run(context: Context, spec: BenchmarkRunSpec) -> IndexEntry | None:
+async def resumed_run(context: Context, spec: BenchmarkRunSpec, uid: str) -> IndexEntry | None:
     """Return the run that a new one resumes, or None where it resumes none.
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
         spec: Spec of the new run.
+        uid: UID of the new run, which may be in the index already.
 
     Raises:
-        SpecError: There is no such run, its results are gone, it has not ended, or it is a regrade.
+        SpecError: There is no such run, or more than one, its results are gone, it has not
+            ended, or it is a regrade.
         ClusterError: The API server did not answer.
     """
     if spec.resume_from is None:
         return None
     name = spec.resume_from.run
-    entry = await on_volume(RunIndex(context.settings.data_root).latest, name)
-    found = await _ended(context, entry, "resumeFrom", name)
+    named = await on_volume(RunIndex(context.settings.data_root).named, name)
+    others = [entry for entry in named if entry.uid != uid]
+    entry = _only(others, "resumeFrom", name, spec.resume_from.uid)
+    found = await _ended(context, entry, "resumeFrom")
     if found.regrade_of:
         raise SpecError(
             f"spec.resumeFrom.run: run {name!r} only graded another run again; resume that one"
@@ -36,36 +47,60 @@ async def resumed_run(context: Context, spec: BenchmarkRunSpec) -> IndexEntry | 
     return found
 
 
-async def regraded_run(context: Context, spec: BenchmarkRunSpec) -> IndexEntry | None:
+async def regraded_run(context: Context, spec: BenchmarkRunSpec, uid: str) -> IndexEntry | None:
     """Return the run that a new one grades again, or None where it grades none.
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
         spec: Spec of the new run.
+        uid: UID of the new run, which may be in the index already.
 
     Raises:
-        SpecError: There is no such run, its results are gone, or it has not ended.
+        SpecError: There is no such run, or more than one, its results are gone, or it has not
+            ended.
         ClusterError: The API server did not answer.
     """
     if spec.regrade is None:
         return None
     name = spec.regrade.run
-    entry = await on_volume(RunIndex(context.settings.data_root).named, name)
-    return await _ended(context, entry, "regrade", name)
+    entries = await on_volume(RunIndex(context.settings.data_root).entries)
+    others = [each for each in entries if each.uid != uid and name in (each.run, each.run_id)]
+    return await _ended(context, _only(others, "regrade", name, spec.regrade.uid), "regrade")
 
 
-async def _ended(context: Context, entry: IndexEntry | None, field: str, name: str) -> IndexEntry:
-    if entry is None:
-        raise SpecError(f"spec.{field}.run: there is no run {name!r} on this volume")
+def _only(entries: Collection[IndexEntry], field: str, name: str, uid: str | None) -> IndexEntry:
+    """Return the one run that a name means, or the one that has the uid of the spec."""
+    found = [entry for entry in entries if uid in (None, entry.uid)]
+    if not found:
+        which = f" with uid {uid}" if uid is not None else ""
+        raise SpecError(f"spec.{field}.run: there is no run {name!r}{which} on this volume")
+    if len(found) > 1:
+        which = listed([f"{each.run} of {each.started_at}, uid {each.uid}" for each in found])
+        raise SpecError(
+            f"spec.{field}.run: {name!r} may be any of {len(found)} runs on this volume: {which}; "
+            f"set spec.{field}.uid to the one that is meant"
+        )
+    return found[0]
+
+
+async def _ended(context: Context, entry: IndexEntry, field: str) -> IndexEntry:
+    name = entry.run
     if entry.removed_at:
         raise SpecError(
             f"spec.{field}.run: the results of run {name!r} were removed at {entry.removed_at}; "
             f"start a run without {field}"
         )
-    if not await on_volume(RunStore(context.settings.data_root, entry.uid).exists):
+    store = RunStore(context.settings.data_root, entry.uid)
+    if not await on_volume(store.exists):
         raise SpecError(
             f"spec.{field}.run: the results of run {name!r} are not on this volume any more; "
             f"start a run without {field}"
+        )
+    there = text_at(object_at(await on_volume(store.binding), "index"), "uid")
+    if there != entry.uid:
+        raise SpecError(
+            f"spec.{field}.run: the folder of run {name!r}, uid {entry.uid}, holds results of uid"
+            f" {there}: restore the results volume from a copy"
         )
     if not entry.outcome and await _is_there(context, entry):
         raise SpecError(f"spec.{field}.run: run {name!r} has not ended; cancel it or wait")

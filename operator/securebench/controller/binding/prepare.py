@@ -41,7 +41,8 @@ async def prepare(context: Context, run: RunObject) -> PreparedRun:
     require_audit(spec, audit=run.audit)
     refuse_registry_domains(context.settings, spec)
     source = await fetch_pack(context, spec.pack)
-    resumed, regraded = await resumed_run(context, spec), await regraded_run(context, spec)
+    resumed = await resumed_run(context, spec, run.uid)
+    regraded = await regraded_run(context, spec, run.uid)
     bind = partial(bind_new_run, context, run, spec, Sources(source, resumed, regraded))
     if regraded is None:
         return await bulk_on_volume(bind)

@@ -106,8 +106,8 @@ class BaselineReader:
         """Return the runs that a baseline may mean: all that were ever begun under its name."""
         return [
             entry
-            for entry in RunIndex(self._root).entries()
-            if entry.run == named.run and named.uid in (None, entry.uid)
+            for entry in RunIndex(self._root).named(str(named.run))
+            if named.uid in (None, entry.uid)
         ]
 
     async def _suite_uid(self, name: str) -> str:

@@ -119,14 +119,9 @@ class RunIndex:
             others = [known for known in self.entries() if known.uid != entry.uid]
             self._write([*others, replace(entry, outcome=outcome)])
 
-    def latest(self, run: str) -> IndexEntry | None:
-        """Return the latest run of a BenchmarkRun name."""
-        return next((entry for entry in reversed(self.entries()) if entry.run == run), None)
-
-    def named(self, text: str) -> IndexEntry | None:
-        """Return the latest run of a BenchmarkRun name, else the latest with this run id."""
-        by_id = (entry for entry in reversed(self.entries()) if entry.run_id == text)
-        return self.latest(text) or next(by_id, None)
+    def named(self, run: str) -> list[IndexEntry]:
+        """Return all runs that had a BenchmarkRun name, oldest first."""
+        return [entry for entry in self.entries() if entry.run == run]
 
     def _write(self, entries: list[IndexEntry]) -> None:
         make_folder(self._path.parent)

@@ -26,6 +26,7 @@ from securebench.run.api.field_types import (
     IsolationRequirement,
     LaneRetention,
     ObjectName,
+    ObjectUid,
     PackImage,
     PackPath,
     PodRetention,
@@ -187,6 +188,8 @@ class ResumeFrom(ApiModel):
     run: ObjectName
     """Name of the earlier BenchmarkRun. Only attempts without a score run again; pack, harness
     and verifier must have the same digests."""
+    uid: ObjectUid | None = None
+    """UID of that run; needed where several runs on the volume had its name."""
 
 
 class Budget(ApiModel):
@@ -234,6 +237,8 @@ class Regrade(ApiModel):
     """Name of the earlier BenchmarkRun, or its run id. No agent runs: pack is graded with as it is
     now, and may differ from that run's in hidden data and tests only; harness and attempts must be
     the same. Attempts without a sealed candidate keep their outcome."""
+    uid: ObjectUid | None = None
+    """UID of that run; needed where several runs on the volume have that name or run id."""
 
 
 class BenchmarkRunSpec(RunTemplate):

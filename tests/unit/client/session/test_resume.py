@@ -29,10 +29,12 @@ async def two_scored(run: OperatorRun) -> None:
 
 async def test_a_resume_continues_the_last_run(bench: Bench) -> None:
     await bench.run(two_scored)
-    names = {str(metadata(run)["name"]) for run in bench.namespace.runs()}
+    (earlier,) = (
+        {key: metadata(run)[key] for key in ("name", "uid")} for run in bench.namespace.runs()
+    )
 
     async def resumed(run: OperatorRun) -> None:
-        assert run.spec["resumeFrom"] == {"run": names.pop()}
+        assert run.spec["resumeFrom"] == {"run": earlier["name"], "uid": earlier["uid"]}
         run.bind()
         run.write(record("a"), record("c", passed=False, outcome="agent"))
         await run.status("Running")

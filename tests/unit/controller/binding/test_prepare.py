@@ -393,6 +393,38 @@ async def test_a_run_may_resume_one_of_its_own_name(world):
     assert again.kept == first.kept != ()
 
 
+async def test_a_name_that_several_runs_had_is_not_resumed(world):
+    await world.earlier(*ENDS)
+    other = "44444444-0000-4000-8000-000000000000"
+    (known,) = RunIndex(world.root).entries()
+    RunIndex(world.root).add(replace(known, uid=other))
+    with pytest.raises(SpecError, match="'nightly' may be any of 2 runs") as caught:
+        await world.resume()
+    assert EARLIER in str(caught.value)
+    assert f"uid {other}; set spec.resumeFrom.uid" in str(caught.value)
+    assert not (world.root / "runs" / LATER).exists()
+    with pytest.raises(SpecError, match="with uid nobody on this volume"):
+        await world.resume(resumeFrom={"run": "nightly", "uid": "nobody"})
+    bound = await world.resume(resumeFrom={"run": "nightly", "uid": EARLIER})
+    assert {entry.run_uid for entry in bound.kept} == {EARLIER}
+
+
+async def test_a_bound_run_keeps_to_what_it_resumed(world):
+    await world.earlier(*ENDS)
+    first = await world.resume()
+    (known, _) = RunIndex(world.root).entries()
+    RunIndex(world.root).add(replace(known, uid="44444444-0000-4000-8000-000000000000"))
+    assert (await world.resume()).kept == first.kept
+
+
+async def test_a_folder_with_the_results_of_another_run_is_not_resumed(world):
+    await world.earlier(*ENDS)
+    path = world.root / "runs" / EARLIER / "run.json"
+    path.write_text(path.read_text().replace(EARLIER, "another"))
+    with pytest.raises(SpecError, match="holds results of uid another: restore"):
+        await world.resume()
+
+
 async def test_what_was_kept_is_kept_again(world):
     await world.earlier(*ENDS)
     second = await world.resume()

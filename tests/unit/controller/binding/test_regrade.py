@@ -93,6 +93,26 @@ def test_a_run_is_found_by_its_name_and_by_its_run_id(world, name):
     assert world.grades(world.regraded(run=name)) == [True, False]
 
 
+def test_a_name_or_run_id_of_several_runs_is_not_graded_again(world):
+    """Whether the other one took the name, the run id, or the run id as its name."""
+    old = world.finished(runId="n-1")
+    (known,) = RunIndex(world.root).entries()
+    for name, run_id, text in (
+        ("x", "n-1", "n-1"),
+        ("n-2", "n-2", "n-2"),
+        ("nightly", "y", "nightly"),
+    ):
+        RunIndex(world.root).add(replace(known, run=name, run_id=run_id, uid=f"uid-{name}"))
+        if text == "n-2":
+            RunIndex(world.root).add(replace(known, run="z", run_id="n-2", uid="uid-z"))
+        world.regraded(name=f"again-{name}", run=text)
+        reason, message = ended_with(world, f"again-{name}")
+        assert reason == "InvalidSpec"
+        assert f"'{text}' may be any of 2 runs on this volume" in message
+    new = world.finished("by-uid", regrade={"run": "nightly", "uid": old})
+    assert world.grades(new) == [True, False]
+
+
 def test_what_was_never_sealed_keeps_its_outcome_and_says_so(world):
     world.ends[1] = harness_done(seal=NOTHING)
     old = world.finished()

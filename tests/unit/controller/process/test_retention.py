@@ -96,7 +96,7 @@ def test_a_run_goes_when_its_time_is_over(world):
     world.wait(TTL / 2)
     assert world.names == []
     assert "candidates.jsonl" in world.files(uid)
-    assert RunIndex(world.root).latest("nightly").removed_at == ""
+    assert RunIndex(world.root).named("nightly")[-1].removed_at == ""
 
 
 def test_a_run_that_goes_on_stays(world):
@@ -208,7 +208,7 @@ def test_of_a_run_that_is_there_its_end_stays(world):
     assert world.files(uid) == ["status.json"]
     assert not (world.root / "published" / uid).exists()
     for index in (RunIndex(world.root), RunIndex(world.root, "published")):
-        assert index.latest("nightly").removed_at
+        assert index.named("nightly")[-1].removed_at
 
     world.restart()
     world.edit(parallelism=2)
@@ -265,7 +265,7 @@ def test_a_file_keeps_a_run_while_it_is_there(world):
     world.delete("nightly")
     world.wait(5 * TTL)
     assert "candidates.jsonl" in world.files(uid)
-    assert RunIndex(world.root).latest("nightly").removed_at == ""
+    assert RunIndex(world.root).named("nightly")[-1].removed_at == ""
     keep.unlink()
     world.wait(TTL)
     assert world.files(uid) is None
@@ -360,7 +360,7 @@ def test_a_removal_that_was_broken_off_is_finished(world):
     with mock.patch.object(module, "remove_results", side_effect=OSError(5, "x")):
         world.wait(2 * TTL)
     assert "candidates.jsonl" in world.files(uid)
-    assert RunIndex(world.root).latest("nightly").removed_at
+    assert RunIndex(world.root).named("nightly")[-1].removed_at
     world.wait(TTL)
     assert world.files(uid) == ["status.json"]
 

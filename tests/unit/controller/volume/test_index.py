@@ -24,7 +24,7 @@ def index(tmp_path):
 
 def test_an_empty_volume(index):
     assert index.entries() == []
-    assert index.latest("nightly") is None
+    assert index.named("nightly") == []
 
 
 def test_repeated_tries_are_counted(index):
@@ -56,13 +56,11 @@ def test_ends_are_noted(index):
     assert [entry.outcome for entry in index.entries()] == ["", "Completed"]
 
 
-def test_the_latest_run_of_a_name(index):
+def test_all_runs_of_a_name(index):
     index.add(FIRST)
     index.add(replace(FIRST, uid="uid-2"))
     index.add(replace(FIRST, uid="uid-3", run="other"))
-    found = index.latest("nightly")
-    assert found is not None
-    assert found.uid == "uid-2"
+    assert [entry.uid for entry in index.named("nightly")] == ["uid-1", "uid-2"]
 
 
 def test_an_entry_is_checked():
