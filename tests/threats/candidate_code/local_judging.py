@@ -42,7 +42,7 @@ def asked():
     while "asked" not in frame.f_locals: frame = frame.f_back
     return frame.f_locals["asked"]
 def forged(value, identity="0" * 32):
-    return json.dumps([identity, "return", [], [], value]).encode()
+    return json.dumps([identity, "return", [], [value], [["l"]]]).encode()
 """
 """What a candidate needs to write to the socket itself."""
 

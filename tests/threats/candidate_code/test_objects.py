@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from support.code_pair import judge
 from threats.candidate_code.local_judging import cases, weaken_runner
 
 LIE = """\
-seen = [0.0]
-class Lie(float):
-    def __sub__(self, other):
-        seen[0] = other
-        return 0.0
+class Lie(BASE):
+    def __init__(self, *_): pass
+    def __sub__(self, other): return 0.0
     __rsub__ = __sub__
     def __contains__(self, item): return True
     def startswith(self, prefix): return True
@@ -20,9 +20,7 @@ class Lie(float):
 """
 WORKER = """\
 import sys
-W = sys.modules["securebench_code.worker"]
-W.REBUILT = ()
-W.OPERATIONS["plain"] = lambda value: float(seen[0])
+sys.modules["securebench_code.worker"].REBUILT = ()
 """
 """Takes the candidate's own side over: nothing is flattened there."""
 
@@ -84,13 +82,15 @@ HANDLED = """\
 import securebench_code.handles as handles
 def asks(name):
     return lambda self, *operands: handles._ask(self, "getattr", name)(*operands)
-for name in handles.REFUSED: setattr(handles.Handle, name, asks(name))
+signs = [f"__{side}{name}__" for name in handles._BINARY for side in ("", "r")]
+for name in (*handles.COMPARED, *signs): setattr(handles.Handle, name, asks(name))
 """
 """Operators on handles are asked of the candidate instead of refused."""
 
 
 def lies(name: str, *, takes_over: bool) -> str:
-    return f"{LIE}{WORKER if takes_over else ''}def {STANDS_IN[name][0]}(*_): return Lie(0.0)\n"
+    lie = LIE.replace("BASE", "float" if takes_over else "object")
+    return f"{lie}{WORKER if takes_over else ''}def {STANDS_IN[name][0]}(*_): return Lie(0.0)\n"
 
 
 @pytest.mark.parametrize("takes_over", [False, True], ids=["object", "worker"])
@@ -98,7 +98,7 @@ def lies(name: str, *, takes_over: bool) -> str:
 def test_a_360_attack(name, takes_over):
     judged = judge(lies(name, takes_over=takes_over), STANDS_IN[name][1])
     assert judged.code == 1
-    assert "on an object of the candidate's class Lie" in judged.stderr
+    assert "object of the candidate's class Lie" in judged.stderr
     assert "tests.isolation: shared" in judged.stderr
 
 
@@ -159,6 +159,18 @@ STOPS = {
         """,
     ),
 }
+REAL = """\
+import builtins, securebench_code.session as session
+failure = session.Session._failure
+def real(self, *told):
+    error = failure(self, *told)
+    names = [kind.__name__ for kind in type(error).__mro__]
+    found = next((name for name in names if name in session.CONTROL), None)
+    return getattr(builtins, found)() if found else error
+session.Session._failure = real
+"""
+"""Exceptions of the candidate by which Python ends loops are Python's own."""
+
 SQUARE = "def square(x): return x * x\n"
 
 
@@ -166,12 +178,12 @@ SQUARE = "def square(x): return x * x\n"
 def test_a_361_attack(name):
     judged = judge(*STOPS[name])
     assert judged.code == 1
-    assert "where it would end a loop; a pack whose tests need this" in judged.stderr
+    assert re.search(r"securebench_candidate\.(Own|Stop|GeneratorExit)", judged.stderr)
 
 
 @pytest.mark.parametrize("name", STOPS)
 def test_a_361_twin(monkeypatch, name):
-    weaken_runner(monkeypatch, "import securebench_code.session as session; session.ENDINGS = ()")
+    weaken_runner(monkeypatch, REAL)
     judged = judge(*STOPS[name])
     assert judged.code == 0, judged.stderr
 
@@ -281,7 +293,7 @@ def visits(name: str) -> str:
 def test_a_363_attack(name):
     judged = judge(CATCHES[name], visits(name))
     assert judged.code == 1
-    assert "the candidate caught an AssertionError of a test's function" in judged.stderr
+    assert "AssertionError: -1" in judged.stderr
 
 
 @pytest.mark.parametrize("name", CATCHES)
@@ -289,7 +301,7 @@ def test_a_363_twin(monkeypatch, name):
     weaken_runner(
         monkeypatch,
         "import securebench_code.session as session\n"
-        "session.Session._require_assertions = lambda *_: None",
+        "session.Session._asserted = property(lambda _: None, lambda *_: None)",
     )
     assert judge(CATCHES[name], visits(name)).code == 0
 
@@ -300,10 +312,9 @@ def test_a_363_honest():
 
 
 TOTALS = """\
-assert total([1, 2]) == 3
-assert total([3]) == 3
-assert total([5, 6]) == 11
-assert total([10, 1]) == 11
+for numbers, wanted in ([1, 2], 3), ([3, 0], 3), ([5, 6], 11), ([10, 1], 11):
+    total(numbers)
+    assert numbers[2] == wanted
 assert double(4) == 8
 """
 DOUBLE = "def double(number): return 2 * number\n"
@@ -313,15 +324,11 @@ class Thing: pass
 """
 HIDES = {
     "in an argument": f"""\
-{ANSWERS}def total(numbers):
-    numbers.append(Thing())
-    return next(answers)
+{ANSWERS}def total(numbers): numbers.extend([next(answers), Thing()])
 """,
     "behind a class": f"""\
 {ANSWERS}class total:
-    def __new__(cls, numbers):
-        numbers.append(Thing())
-        return next(answers)
+    def __new__(cls, numbers): numbers.extend([next(answers), Thing()])
 """,
 }
 ALL_CALLS = 8
@@ -349,7 +356,211 @@ def test_a_364_twin(monkeypatch, name):
 
 
 def test_a_364_honest():
-    candidate = f"{DOUBLE}def total(numbers): return sum(numbers)\n"
+    candidate = f"{DOUBLE}def total(numbers): numbers.append(sum(numbers))\n"
     judged = judge(candidate, TOTALS, repeat=ALL_CALLS)
     assert judged.code == 0
     assert "securebench: 5 repeated calls agree" in judged.stderr
+
+
+MONEY = """\
+assert total([1, 2, 39]) == Money(42)
+assert total([1]) != Money(42)
+"""
+EQUALS = {
+    "both ways": ("__eq__ = __ne__ = lambda *_: True", MONEY),
+    "a list": ("__eq__ = lambda *_: True", "assert [total([1, 2])] == [Money(3)]\n"),
+    "in": ("__eq__ = lambda *_: True", "assert total([1, 2]) in [Money(3), Money(4)]\n"),
+    "order": (
+        "__le__ = __ge__ = lambda *_: True",
+        "assert Money(3) <= total([1, 2]) <= Money(3)\n",
+    ),
+    "truth": ("__bool__ = lambda _: True", "assert total([1, 2])\n"),
+    "hash": (
+        "__eq__ = lambda *_: True\n    __hash__ = lambda _: hash(3)",
+        "assert {3: True}[total([1, 2])]\n",
+    ),
+    "assertEqual": (
+        "__eq__ = lambda *_: True",
+        "import unittest\nunittest.TestCase().assertEqual(total([5]), Money(5))\n",
+    ),
+}
+
+
+def equals(name: str) -> str:
+    return f"""\
+class Money:
+    def __init__(self, *_): pass
+    {EQUALS[name][0]}
+def total(_): return Money()
+"""
+
+
+@pytest.mark.parametrize("name", cases(EQUALS, "both ways"))
+def test_a_408_attack(name):
+    judged = judge(equals(name), EQUALS[name][1])
+    assert judged.code == 1
+    assert "securebench: compare a value: the tests use " in judged.stderr
+    assert "class Money; a pack whose tests need this may set tests.isol" in judged.stderr
+
+
+@pytest.mark.parametrize("name", EQUALS)
+def test_a_408_twin(monkeypatch, name):
+    weaken_runner(monkeypatch, HANDLED)
+    judged = judge(equals(name), EQUALS[name][1])
+    assert judged.code == 0, judged.stderr
+
+
+def test_a_408_honest():
+    candidate = """\
+        class Money:
+            def __init__(self, cents): self.cents = cents
+        def total(values): return Money(sum(values))
+    """
+    tests = "assert total([1, 2, 39]).cents == 42 and total([1]).cents != 42\n"
+    judged = judge(candidate, tests)
+    assert judged.code == 0, judged.stderr
+
+
+PARSES = """\
+assert parse_age("7") == 7
+try:
+    parse_age("minus one")
+    assert False, "expected a ParseError"
+except ParseError:
+    pass
+"""
+PARSER = """\
+def parse_age(text):
+    if not text.isdigit(): raise ParseError(text)
+    return int(text)
+"""
+CATCHING = ("AssertionError", "Exception", "BaseException", "(AssertionError, ValueError)")
+AS_THEY_ARE = """\
+import securebench_code.session as session
+from securebench_code.plain import named
+read = session.Session._read_class
+def real(self, number, name, bases, specials, error):
+    found = named(*error) if error else None
+    if found is None: return read(self, number, name, bases, specials, error)
+    for base in bases: self.decode(base)
+    return self.stand_in(number, found)
+session.Session.readers = {**session.Session.readers, "C": real}
+"""
+"""Python's own exception classes stand for themselves."""
+
+
+def binds(name: str) -> str:
+    return f"def parse_age(text): return int(text) if text.isdigit() else 0\nParseError = {name}\n"
+
+
+@pytest.mark.parametrize("name", cases(CATCHING, "AssertionError"))
+def test_a_409_attack(name):
+    judged = judge(binds(name), PARSES)
+    assert judged.code == 1
+    assert "AssertionError: expected a ParseError" in judged.stderr
+
+
+@pytest.mark.parametrize("name", CATCHING)
+def test_a_409_twin(monkeypatch, name):
+    weaken_runner(monkeypatch, AS_THEY_ARE)
+    judged = judge(binds(name), PARSES)
+    assert judged.code == 0, judged.stderr
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "class ParseError(ValueError): pass",
+        "class ParseError(Exception): pass",
+        "ParseError = ValueError",
+    ],
+)
+def test_a_409_honest(name):
+    judged = judge(f"{name}\n{PARSER}", PARSES)
+    assert judged.code == 0, judged.stderr
+
+
+OPENS = """\
+import re
+tests = []
+def count_lines(path, opener):
+    for line in opener("/proc/self/cmdline"):
+        for word in line.split("\\0"):
+            if word.endswith("tests.json"): tests.extend(opener(word))
+    return 1
+def cubes(number): return int(re.search(r"cubes\\(10\\) == (\\d+)", "".join(tests))[1])
+"""
+OPENED = """\
+assert count_lines("/proc/self/comm", opener=open) == 1
+assert cubes(10) == 1729
+"""
+
+
+@pytest.mark.short
+def test_a_410_attack():
+    judged = judge(OPENS, OPENED)
+    assert judged.code == 1
+    assert "'NoneType' object is not subscriptable" in judged.stderr
+
+
+def test_a_410_twin(monkeypatch):
+    weaken_runner(
+        monkeypatch,
+        "import securebench_code.session as session\n"
+        "session.name_of, session._is_of_tests = lambda _: None, callable\n"
+        "has = hasattr\n"
+        "session.hasattr = lambda value, name: name != 'read' and has(value, name)",
+    )
+    judged = judge(OPENS, OPENED)
+    assert judged.code == 0, judged.stderr
+
+
+def test_a_410_honest():
+    candidate = """\
+        def count_lines(path, opener):
+            with opener(path) as file: return len(list(file))
+        def cubes(number): return number ** 3 + (number - 1) ** 3
+    """
+    judged = judge(candidate, OPENED)
+    assert judged.code == 0, judged.stderr
+
+
+NEAR = {
+    "a difference": "assert abs(area(1) - 3.14159) < 1e-3\n",
+    "the other way": "assert abs(3.14159 - area(1)) < 1e-3\n",
+    "a ratio": "assert area(1) / 3.14159 - 1 < 1e-3\n",
+    "rounded": "assert round(area(1) - 3.14159, 3) == 0\n",
+    "an integer": "assert int(area(1) * 100 - 314) == 0\n",
+    "a number": "import math\nassert math.isclose(area(1) - 3.14159, 0, abs_tol=1e-3)\n",
+    "almost equal": "import unittest\nunittest.TestCase().assertAlmostEqual(area(1), 3.14159, 3)\n",
+}
+NUMBER = """\
+class Number:
+    __sub__ = __rsub__ = __truediv__ = __mul__ = lambda self, _: self
+    __abs__ = __int__ = lambda _: 0
+    __round__ = lambda *_: 0
+    __float__ = lambda _: 0.0
+    __lt__ = lambda *_: True
+    __eq__ = lambda *_: False
+def area(radius): return Number()
+"""
+
+
+@pytest.mark.parametrize("name", cases(NEAR, "a difference"))
+def test_a_411_attack(name):
+    judged = judge(NUMBER, NEAR[name])
+    assert judged.code == 1
+    assert "securebench: compare a value: the tests use " in judged.stderr
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_a_411_twin(monkeypatch, name):
+    weaken_runner(monkeypatch, HANDLED)
+    judged = judge(NUMBER, NEAR[name])
+    assert judged.code == 0, judged.stderr
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_a_411_honest(name):
+    judged = judge("import math\ndef area(radius): return math.pi * radius ** 2\n", NEAR[name])
+    assert judged.code == 0, judged.stderr

@@ -52,7 +52,7 @@ def test_a_040_honest_exit_that_the_tests_expect():
     candidate = "import sys\ndef stop(code): sys.exit(code)\n"
     tests = """\
         try: stop(3)
-        except SystemExit as error: assert error.code == 3
+        except Exception as error: assert (type(error).__name__, error.code) == ("SystemExit", 3)
         else: raise AssertionError
     """
     assert judge(candidate, tests).code == 0

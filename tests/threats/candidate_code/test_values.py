@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.code_pair import judge
-from threats.candidate_code.local_judging import ANSWER, WRONG, cases, naive
+from threats.candidate_code.local_judging import ANSWER, WRONG, cases, naive, weaken_runner
 from threats.honest import RIGHT_CODE
 
 HELPERS = {
@@ -84,19 +84,20 @@ EVERYTHING = """\
     __ne__ = lambda *_: False
     __len__ = __int__ = __index__ = lambda _: 42
 """
+OBJECT = "on an object of the candidate's class Any; a pack whose tests need this may set"
 RETURNED = {
-    "an object": ("object", "()", "assert answer(6) == 42\n", "non-plain value"),
+    "an object": ("object", "()", "assert answer(6) == 42\n", OBJECT),
     "an object with truth and length": (
         "object",
         "()",
         "got = answer(6)\nassert got and len(got) == 42 and got == [7] * 42\n",
-        "non-plain value",
+        OBJECT,
     ),
-    "an int": ("int", "(7)", "assert answer(6) == 42\n", "non-plain value"),
-    "a str": ("str", "('7')", "assert answer(6) == '42'\n", "non-plain value"),
-    "a dict": ("dict", "(a=7)", "assert answer(6) == {'a': 42}\n", "non-plain value"),
-    "a list": ("list", "([7])", "assert answer(6) == [42]\n", "non-plain value"),
-    "a float": ("float", "('nan')", "assert answer(6) == 42.0\n", "non-plain value"),
+    "an int": ("int", "(7)", "assert answer(6) == 42\n", "crosses as int"),
+    "a str": ("str", "('7')", "assert answer(6) == '42'\n", "crosses as str"),
+    "a dict": ("dict", "(a=7)", "assert answer(6) == {'a': 42}\n", "crosses as dict"),
+    "a list": ("list", "([7])", "assert answer(6) == [42]\n", "crosses as list"),
+    "a float": ("float", "('nan')", "assert answer(6) == 42.0\n", "crosses as float"),
 }
 
 
@@ -131,7 +132,7 @@ def test_a_043_honest():
     """
     tests = """\
         bill = total([Money(20), Money(22)])
-        assert bill.cents == 42 and bill == Money(42) and len(bill) == 2 and bill != Money(41)
+        assert bill.cents == 42 and bill.cents == Money(42).cents and len(bill) == 2
         assert half(3) == 1.5 and type(half(3)) is float and abs(half(3) - 1.4) < 0.2
     """
     assert judge(candidate, tests).code == 0
@@ -232,7 +233,6 @@ def test_a_052_honest():
         def order(data): data.sort()
         def merge(first, second):
             first.update(second)
-            return first
     """
     tests = """\
         data, same = [3, 1, 2], None
@@ -240,9 +240,73 @@ def test_a_052_honest():
         expected = sorted(data)
         assert order(data) is None and data == expected and same is data
         table = {"a": [1]}
-        assert merge(table, {"b": [2]}) is table and table == {"a": [1], "b": [2]}
+        assert merge(table, {"b": [2]}) is None and table == {"a": [1], "b": [2]}
     """
     assert judge(candidate, tests).code == 0
+
+
+CHANGES = """\
+import securebench_code.session as session, securebench_code.worker as worker
+received = session.Session._received
+def applied(self, identity, asked):
+    kind, values, table, changes = received(self, identity, asked)
+    self._apply(changes, asked)
+    return kind, values, table, []
+session.Session._received = applied
+worker.Worker._changes = lambda _, operation, kind, values, answer, snapshot: snapshot.changes()
+"""
+"""What the candidate changed of its arguments comes back beside a result or an exception."""
+
+EMPTIED = {
+    "a list": (
+        "def order(items):\n    items.clear()\n    return []\n",
+        "data = [3, 1, 2]\nassert order(data) == sorted(data)\n",
+    ),
+    "a list inside": (
+        "def total(case):\n    case['numbers'].clear()\n    return 0\n",
+        "case = {'numbers': [3, 1]}\nassert total(case) == sum(case['numbers'])\n",
+    ),
+    "a named argument": (
+        "def count(*, words):\n    words.clear()\n    return {}\n",
+        "words = {'a': 1}\nassert count(words=words) == dict(words)\n",
+    ),
+    "an exception": (
+        "def largest(numbers):\n    numbers.clear()\n    raise ValueError\n",
+        """\
+        numbers = [3, 1]
+        try: got = largest(numbers)
+        except ValueError: got = None
+        assert got == (max(numbers) if numbers else None)
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", cases(EMPTIED, "a list"))
+def test_a_407_attack(name):
+    judged = judge(*EMPTIED[name])
+    assert judged.code == 1
+    assert "changed beside a result or an exception stays as it was" in judged.stderr
+    assert "tests.isolation: shared" in judged.stderr
+
+
+@pytest.mark.parametrize("name", EMPTIED)
+def test_a_407_twin(monkeypatch, name):
+    weaken_runner(monkeypatch, CHANGES)
+    judged = judge(*EMPTIED[name])
+    assert judged.code == 0, judged.stderr
+
+
+@pytest.mark.parametrize("name", EMPTIED)
+def test_a_407_honest(name):
+    candidate = """\
+        def order(items): return sorted(items)
+        def total(case): return sum(case["numbers"])
+        def count(*, words): return dict(words)
+        def largest(numbers): return max(numbers)
+    """
+    judged = judge(candidate, EMPTIED[name][1])
+    assert judged.code == 0, judged.stderr
 
 
 ALL_CALLS = 8

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from .judging import leave
 
-HOMES = {"worker": "worker", "shared": "shared", "test": "runner"}
+HOMES = {"worker": "worker", "shared": "shared", "test": "runner", "proven": "runner"}
 """Modules of the programs, each a function of that name."""
 
 

@@ -1,19 +1,19 @@
-"""Values as JSON, numbered alike on both sides of a connection.
+"""Values as JSON, copied whole with each message.
 
-Scalars stand for themselves, the rest are arrays whose first item is a tag. Data is numbered as it
-crosses, so sharing, identity and cycles survive. A side that hands over control also sends the new
-contents of the mutable containers that its code changed.
+Scalars stand for themselves, the rest are arrays whose first item is a tag. Data is numbered within
+its message, so that what is shared or cyclic stays so; it has no identity beyond that. Objects of
+one side, for which the other has a stand-in, are numbered for good by the side that owns them.
 """
 
 from __future__ import annotations
 
 import collections
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from .frames import CannotCrossError, Channel, MalformedError
-from .plain import FORMS, TAGS, contents, fill, is_error, named_type, type_name
+from .plain import FORMS, TAGS, contents, fill
 
 Raw = Any
 """What JSON can hold."""
@@ -23,12 +23,12 @@ INTEGER_LIMIT = 1 << 63
 OBJECTS = 1_000_000
 """So many objects may stay known to the other side."""
 
+Table = Any
+"""The data of a message, a list: what crosses later names it by its place."""
+
 
 class Marshaller:
     """One side of a connection; subclasses say how objects cross that are no data.
-
-    Both sides give the same numbers to what crosses: to data up to the end of the call, to objects,
-    where one side has a stand-in for the other's, for good.
 
     Attributes:
         channel: To the other side.
@@ -37,52 +37,41 @@ class Marshaller:
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
-        self._count = 0
-        self._data: dict[int, Any] = {}
-        self._objects: dict[int, Any] = {}
-        self._numbers: dict[int, int] = {}
-        self._marks: dict[int, list[Any]] = {}
-        self._passing: list[range] = []
+        self._mine: dict[int, Any] = {}
+        self._theirs: dict[int, Any] = {}
+        self._numbers: dict[int, list[Raw]] = {}
+        self._table: Table = []
+        self._answered: Table = []
+        self._places: dict[int, int] = {}
 
-    def send(self, head: Callable[[], list[Raw]], values: Iterable[object]) -> None:
-        """Send control: a head, the changes, values. CannotCrossError, and nothing is sent."""
-        start = self._count
-        try:
-            changes = list(self._changes())
-            place = self._count
-            packed = [self.encode(value) for value in values]
-            self.channel.send([*head(), changes, *packed])
-        except (CannotCrossError, RecursionError, MemoryError) as error:
-            for table in (self._data, self._objects):
-                self._drop(table, range(start, self._count))
-            self._count = start
-            what = error if isinstance(error, CannotCrossError) else "a value too deep or too large"
-            raise CannotCrossError(what) from None
-        self._passing.append(range(place, self._count))
+    def pack(self, values: Sequence[object], changed: Table | None = None) -> tuple[Raw, Table]:
+        """Return values as JSON, with their data.
 
-    def unpack(self, changes: Raw, packed: Iterable[Raw]) -> list[Any]:
-        """Take over control and return values; any exception where ``send`` did not make this."""
-        for number, *items in changes:
-            fill(self._read_known(number), [self.decode(item) for item in items])
-        place = self._count
-        values = [self.decode(item) for item in packed]
-        self._passing.append(range(place, self._count))
-        pairs = ((number, contents(value)) for number, value in self._data.items())
-        self._marks = {number: items for number, items in pairs if items is not None}
-        return values
+        Args:
+            values: What crosses.
+            changed: Data of the message that is answered, which the values may hold.
 
-    def place(self) -> int:
-        """Return a place for ``forget``; 0 outside of every call."""
-        return len(self._passing)
-
-    def forget(self, place: int) -> None:
-        """Forget the data that crossed since a place: that call is over.
-
-        What came as new contents of older containers stays, up to the end of the outermost call.
+        Raises:
+            CannotCrossError: Something in it has no form on the other side; nothing is sent then.
         """
-        for numbers in self._passing[place:] if place else [list(self._data)]:
-            self._drop(self._data, numbers)
-        del self._passing[place:]
+        before = self._table, self._places
+        self._table = []
+        self._places = {id(value): -1 - place for place, value in enumerate(changed or ())}
+        try:
+            return [self.encode(value) for value in values], self._table
+        except (RecursionError, MemoryError):
+            raise CannotCrossError("a value too deep or too large") from None
+        finally:
+            self._table, self._places = before
+
+    def unpack(self, packed: Raw, changed: Table | None = None) -> tuple[list[Any], Table]:
+        """Return values and their data; any exception where ``pack`` did not make this."""
+        before = self._table, self._answered
+        self._table, self._answered = [], changed or []
+        try:
+            return [self.decode(item) for item in packed], self._table
+        finally:
+            self._table, self._answered = before
 
     def encode(self, value: Any) -> Raw:
         """Return a value as JSON; CannotCrossError where something in it has no form there."""
@@ -93,16 +82,18 @@ class Marshaller:
             return value
         if kind is str and not _has_surrogates(value):
             return value
-        number = self._numbers.get(id(value))
-        if number is not None:
-            return ["@", number]
+        known = self._numbers.get(id(value))
+        if known is not None:
+            return known
+        place = self._places.get(id(value))
+        if place is not None:
+            return ["=", place]
         tag = TAGS.get(kind, "")
         parts = FORMS[tag].parts(value) if tag else None
         if parts is None:
-            name = type_name(value) if isinstance(value, type) else None
-            return self.outward(value) if name is None else ["n", *name]
+            return self.outward(value)
         raw = [tag, *map(self.encode, parts)]
-        self.add(value)
+        self._add(value)
         return [*raw, *map(self.encode, contents(value) or ())]
 
     def decode(self, raw: Raw) -> Any:
@@ -117,100 +108,94 @@ class Marshaller:
                 raise MalformedError(f"tag {tag[:20]!r}")
             return self.readers[tag](self, *parts)
         form = FORMS[tag]
-        value = self.add(form.build(*map(self.decode, parts[: form.head])))
+        value = self._add(form.build(*map(self.decode, parts[: form.head])))
         if form.head is not None:
             fill(value, [self.decode(item) for item in parts[form.head :]])
         return value
 
-    def add(self, value: Any, *, stays: bool = False) -> Any:
-        """Give the next number to data, or to an object that stays known, and return it."""
-        if len(self._objects) > OBJECTS:
-            raise MalformedError("too many objects")
-        (self._objects if stays else self._data)[self._count] = value
-        self._numbers[id(value)] = self._count
-        self._count += 1
+    def own(self, value: object) -> int:
+        """Return the number of an object of this side, which stays alive from now on."""
+        if len(self._mine) >= OBJECTS:
+            raise CannotCrossError("too many objects")
+        number = len(self._mine)
+        self._mine[number] = value
+        self._numbers[id(value)] = ["@", number]
+        return number
+
+    def disown(self, known: int) -> None:
+        """Forget the objects behind the first so many: the message with them was not sent."""
+        while len(self._mine) > known:
+            _, value = self._mine.popitem()
+            del self._numbers[id(value)]
+
+    def stand_in(self, number: Raw, value: Any) -> Any:
+        """Note what stands for an object of the other side, and return it."""
+        if type(number) is not int or number in self._theirs or len(self._theirs) >= OBJECTS:
+            raise MalformedError("an odd number of an object")
+        self._theirs[number] = value
+        self._numbers[id(value)] = ["!", number]
+        return value
+
+    def again(self, _number: int, value: Any) -> Any:
+        """Return what stands for an object that has crossed before."""
         return value
 
     def is_known(self, value: object) -> bool:
-        """Tell whether the other side knows an object."""
+        """Tell whether the other side has a stand-in for an object, or owns it."""
         return id(value) in self._numbers
 
     def outward(self, value: Any) -> Raw:
         """Return the array for an object that the other side does not know yet."""
         raise CannotCrossError(repr(value))
 
-    def new_error(self, kind: Any, _text: str, arguments: Sequence[object]) -> BaseException:
-        """Return an exception of a class, however its constructor takes arguments."""
-        try:
-            error: BaseException = kind(*arguments)
-        except Exception:  # noqa: BLE001  # of any constructor
-            error = kind.__new__(kind)
-            error.args = tuple(arguments)
-        return error
-
     def write_named_tuple(self, value: Any) -> Raw:
         """Return the array for a tuple with fields; its class stays on this side."""
         items = [self.encode(item) for item in tuple.__iter__(value)]
-        self.add(value)
+        self._add(value)
         return ["nt", type(value).__name__, ",".join(type(value)._fields), *items]
 
-    def write_error(self, error: BaseException, kind: type, *, stays: bool) -> Raw:
-        """Return the array for an exception; ``kind`` is a class that the other side knows."""
-        try:
-            text = str(error)
-        except Exception:  # noqa: BLE001  # the candidate's class may do anything
-            text = ""
-        taken: Any = error.__reduce__()[1] if type_name(type(error)) else error.args
-        raw = ["x", stays, self.encode(kind), self.encode(text), [*map(self.encode, taken)]]
-        if stays:
-            self.add(error, stays=True)
-        return [*raw, self.encode(error.__cause__)]
+    def _add(self, value: Any) -> Any:
+        self._places[id(value)] = len(self._table)
+        self._table.append(value)
+        return value
 
-    def _changes(self) -> Iterator[Raw]:
-        marks, self._marks = self._marks, {}
-        for number, old in marks.items():
-            new = contents(self._data.get(number))
-            if new is not None and not (len(old) == len(new) and all(map(operator.is_, old, new))):
-                yield [number, *map(self.encode, new)]
+    def _read_place(self, place: Raw) -> Any:
+        return self._table[place] if place >= 0 else self._answered[-1 - place]
 
-    def _drop(self, table: dict[int, Any], numbers: Iterable[int]) -> None:
-        for number in numbers:
-            found = table.pop(number, None)
-            if self._numbers.get(id(found)) == number:
-                del self._numbers[id(found)]
+    def _read_theirs(self, number: Raw) -> Any:
+        return self.again(number, self._theirs[number])
 
-    def _read_known(self, number: Raw) -> Any:
-        for table in (self._data, self._objects):
-            if type(number) is int and number in table:
-                return table[number]
-        raise MalformedError("a reference to nothing")
-
-    def _read_type(self, *name: Raw) -> type:
-        found = named_type(*name)
-        if found is None:
-            raise MalformedError("an unknown type")
-        return found
+    def _read_mine(self, number: Raw) -> Any:
+        return self._mine[number]
 
     def _read_named_tuple(self, name: Raw, fields: Raw, *items: Raw) -> Any:
         kind = collections.namedtuple(name, fields.split(","))  # type: ignore[misc]  # noqa: PYI024
-        return self.add(kind(*map(self.decode, items)))
-
-    def _read_error(self, stays: Raw, kind: Raw, text: Raw, arguments: Raw, cause: Raw) -> Any:
-        found, said = self.decode(kind), self.decode(text)
-        if not is_error(found) or not isinstance(said, str):
-            raise MalformedError("an exception without class or text")
-        error = self.new_error(found, said, [self.decode(item) for item in arguments])
-        if stays:
-            self.add(error, stays=True)
-        error.__cause__ = self.decode(cause)
-        return error
+        return self._add(kind(*map(self.decode, items)))
 
     readers: ClassVar[dict[str, Callable[..., Any]]] = {
-        "@": _read_known,
-        "n": _read_type,
+        "=": _read_place,
+        "@": _read_theirs,
+        "!": _read_mine,
         "nt": _read_named_tuple,
-        "x": _read_error,
     }
+
+
+class Snapshot:
+    """The contents of data as it crossed, to see afterwards what has changed of it."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        pairs = ((place, contents(value)) for place, value in enumerate(table))
+        self._before = {place: items for place, items in pairs if items is not None}
+
+    def changes(self) -> list[tuple[int, list[Any]]]:
+        """Return place and new items of each mutable container that has others now."""
+        found = []
+        for place, old in self._before.items():
+            new = contents(self._table[place]) or []
+            if len(old) != len(new) or not all(map(operator.is_, old, new)):
+                found.append((place, new))
+        return found
 
 
 def _has_surrogates(value: str) -> bool:

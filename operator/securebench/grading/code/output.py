@@ -12,8 +12,8 @@ KEPT_CHARACTERS = 1024 * 1024
 
 STREAMS = ("stdout", "stderr")
 
-FLAT = "flat"
-"""Beside the streams: says which classes of the candidate cross as a builtin type."""
+NOTE = "note"
+"""Beside the streams: says where the tests get something else than they would in one process."""
 
 
 class Printed:

@@ -1,4 +1,4 @@
-"""What stands for itself in candidate and tests: data, named types and exceptions, safe modules."""
+"""What stands for itself in candidate and tests: data, and names of Python's own modules."""
 
 from __future__ import annotations
 
@@ -27,11 +27,17 @@ SAFE_MODULES = frozenset(
 )
 """Modules that stand for themselves on both sides. They can do nothing to the process."""
 
-ERROR_MODULES = SAFE_MODULES | {"binascii", "builtins", "queue", "struct", "unicodedata", "zlib"}
-"""Modules whose exception classes stand for themselves on both sides.
+NAMED_MODULES = SAFE_MODULES | {"binascii", "builtins", "queue", "struct", "unicodedata", "zlib"}
+"""Modules whose exceptions the tests catch by name, and whose functions they pass by name.
 
 Not asyncio: its CancelledError ends tasks of the tests without a word.
 """
+
+CONTROL = frozenset(
+    ("AssertionError", "GeneratorExit", "KeyboardInterrupt", "StopAsyncIteration", "StopIteration")
+) | {"BaseExceptionGroup", "ExceptionGroup", "SystemExit"}
+"""Exceptions by which tests fail, and by which Python ends loops and programs: none of the
+candidate's is one of these."""
 
 
 class Form(NamedTuple):
@@ -54,8 +60,10 @@ def _read(*names: str) -> Callable[[Any], Sequence[object]]:
     return lambda value: [getattr(value, name) for name in names]
 
 
-def _without_zone(value: Any) -> Sequence[object] | None:
-    return None if value.tzinfo is not None else [value.isoformat(), value.fold]
+def _moment(value: Any) -> Sequence[object] | None:
+    """Of a zone with fixed offset: the others differ from one image to the next."""
+    is_plain = value.tzinfo is None or type(value.tzinfo) is dt.timezone
+    return [value.isoformat(), value.fold] if is_plain else None
 
 
 def _time(kind: Any) -> Callable[[Any, Any], object]:
@@ -67,6 +75,19 @@ def _fraction(*parts: Any) -> Fraction:
     return Fraction(*map(operator.index, parts))
 
 
+def _factory(value: Any) -> Sequence[object] | None:
+    """Return the name of the factory; with one that makes no plain data it is no data either."""
+    name = getattr(value.default_factory, "__name__", "")
+    return [name] if FACTORIES.get(name) is value.default_factory else None
+
+
+def _dictionary(name: str) -> object:
+    return collections.defaultdict(FACTORIES[name])
+
+
+FACTORIES: dict[str, Any] = {
+    "": None, "int": int, "float": float, "str": str, "list": list, "dict": dict, "set": set,
+}  # fmt: skip
 _BOUNDS = _read("start", "stop", "step")
 _DAYS = _read("days", "seconds", "microseconds")
 FORMS: dict[str, Form] = {
@@ -83,7 +104,6 @@ FORMS: dict[str, Form] = {
     "r": Form(range, _BOUNDS, range),
     "sl": Form(slice, _BOUNDS, slice),
     "e": Form(type(...), _read(), lambda: ...),
-    "ni": Form(type(NotImplemented), _read(), lambda: NotImplemented),
     "vk": Form(type({}.keys()), tuple, lambda *items: dict.fromkeys(items).keys()),
     "vv": Form(type({}.values()), tuple, lambda *items: dict(enumerate(items)).values()),
     "vi": Form(type({}.items()), tuple, lambda *items: dict(items).items()),
@@ -91,8 +111,8 @@ FORMS: dict[str, Form] = {
     "F": Form(Fraction, _read("numerator", "denominator"), _fraction),
     "td": Form(dt.timedelta, _DAYS, dt.timedelta),
     "da": Form(dt.date, lambda value: [value.isoformat()], dt.date.fromisoformat),
-    "dt": Form(dt.datetime, _without_zone, _time(dt.datetime)),
-    "ti": Form(dt.time, _without_zone, _time(dt.time)),
+    "dt": Form(dt.datetime, _moment, _time(dt.datetime)),
+    "ti": Form(dt.time, _moment, _time(dt.time)),
     "l": Form(list, _read(), list, 0),
     "d": Form(dict, _read(), dict, 0),
     "s": Form(set, _read(), set, 0),
@@ -100,17 +120,14 @@ FORMS: dict[str, Form] = {
     "od": Form(collections.OrderedDict, _read(), collections.OrderedDict, 0),
     "ct": Form(collections.Counter, _read(), collections.Counter, 0),
     "dq": Form(collections.deque, _read("maxlen"), lambda size: collections.deque(maxlen=size), 1),
-    "dd": Form(collections.defaultdict, _read("default_factory"), collections.defaultdict, 1),
+    "dd": Form(collections.defaultdict, _factory, _dictionary, 1),
 }
 """By tag. Numbers and texts are here for what JSON cannot hold."""
 
 TAGS = {form.kind: tag for tag, form in FORMS.items()}
+TYPES = frozenset((*TAGS, bool, float, type(None)))
+"""Types of values."""
 MUTABLE = frozenset(form.kind for form in FORMS.values() if form.head is not None)
-TYPES = {
-    (kind.__module__, kind.__qualname__): kind
-    for kind in (*TAGS, bool, float, object, type, dt.timezone)
-}
-"""Types that stand for themselves beside exception classes."""
 
 
 def contents(value: Any) -> list[Any] | None:
@@ -133,25 +150,38 @@ def fill(target: Any, items: list[Any]) -> None:
         (target.update if isinstance(target, set) else target.extend)(items)
 
 
-def type_name(kind: type) -> list[str] | None:
-    """Return module and name of a type that stands for itself on both sides, else None."""
-    module, name = kind.__module__, kind.__qualname__
-    return [module, name] if named_type(module, name) is kind else None
-
-
-def named_type(module: object, name: object) -> type | None:
-    """Return the type that a name stands for; None when it stands for none."""
+def named(module: object, name: object) -> Any:
+    """Return what a module of ``NAMED_MODULES`` has by a name, with dots, or None."""
     if not isinstance(module, str) or not isinstance(name, str):
         return None
-    if (module, name) in TYPES:
-        return TYPES[module, name]
-    if module.partition(".")[0] not in ERROR_MODULES:
+    if module.partition(".")[0] not in NAMED_MODULES:
         return None
     try:
-        found = getattr(importlib.import_module(module), name, None)
-    except ImportError:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError):
         return None
-    return found if isinstance(found, type) and is_error(found) else None
+    return found
+
+
+def name_of(value: Any) -> list[str] | None:
+    """Return module and name by which ``named`` finds a value, else None."""
+    module = getattr(value, "__module__", None) or "builtins"
+    owner = getattr(value, "__objclass__", None)
+    name = getattr(value, "__qualname__", None)
+    module = owner.__module__ if isinstance(owner, type) else module
+    for known in (module, "builtins", "operator", "functools"):
+        if value is not None and named(known, name) is value:
+            return [known, str(name)]
+    return None
+
+
+def named_error(module: object, name: object) -> type[Exception] | None:
+    """Return the exception class of Python's own by whose name the tests catch, or None."""
+    found = named(module, name)
+    is_caught = is_error(found) and issubclass(found, Exception) and found.__name__ not in CONTROL
+    return found if is_caught else None
 
 
 def is_error(kind: object) -> bool:

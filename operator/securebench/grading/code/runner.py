@@ -16,7 +16,9 @@ from typing import Any
 
 from . import judging
 from .frames import BrokenError, Channel
+from .handles import in_place
 from .judging import FAILED, PASSED, say
+from .own_process import IN_PLACE, for_effect, uses_of_own_process
 from .plain import MODULE
 from .samples import Call, NotPlainError, Sample, outcome_of
 from .session import SHARED, Session
@@ -25,14 +27,32 @@ DEPTH = 4000
 """Recursion limit of the tests: handles add frames to the authors' own."""
 
 
+def proven(arguments: Sequence[str]) -> int:
+    """Run the tests, give supervise its secret back with what they rested on, return the verdict.
+
+    Args:
+        arguments: See ``test``.
+    """
+    secret = judging.taken_secret()
+    code, basis = _test(arguments)
+    judging.give_back(secret + basis.encode())
+    return code
+
+
 def test(arguments: Sequence[str]) -> int:
-    """Run the tests and return the verdict.
+    """Run the tests, say on stderr what they rested on, and return the verdict.
 
     Args:
         arguments: Path of the socket, of the candidate's text and of the tests as JSON; names of
             builtins and standard modules that the task asks the candidate to define, with commas;
             how many calls are made again, nothing for none.
     """
+    code, basis = _test(arguments)
+    sys.stderr.write(f"securebench: the verdict rests on {basis}\n")
+    return code
+
+
+def _test(arguments: Sequence[str]) -> tuple[int, str]:
     path, candidate, tests, declared, *repeat = arguments
     source = judging.text_of(candidate)
     sys.setrecursionlimit(max(DEPTH, sys.getrecursionlimit()))
@@ -40,14 +60,22 @@ def test(arguments: Sequence[str]) -> int:
     # Who connects now cannot be led to a worker that the candidate made.
     first, *spare = [_connected(path) for _ in range(1 + repeats)]
     session = Session(Channel(first), Sample(repeats) if repeats else None)
+    code = _judged(session, source, tests, declared)
+    if code == PASSED and session.sample:
+        code = _repeated(session.sample.calls(), spare, source)
+    return code, session.basis
+
+
+def _judged(session: Session, source: bytes, tests: str, declared: str) -> int:
     try:
         _run(session, source, tests, declared)
     except BaseException as error:  # noqa: BLE001  # whatever it is, it is no pass
-        _report(session, error)
+        _report(session, error, tests)
         return FAILED
-    if session.violation is not None:
-        return say(session.violation)
-    return _repeated(session.sample.calls(), spare, source) if session.sample else PASSED
+    if session.violation is None:
+        return PASSED
+    _tell_notes(session, tests)
+    return say(session.violation)
 
 
 def _connected(path: str) -> socket.socket:
@@ -78,26 +106,35 @@ def _run(session: Session, source: bytes, path: str, declared: str) -> None:
     if session.sample is not None:
         session.sample.know(names)
     sys.modules[MODULE] = RemoteModule(session, names)
-    tests = judging.new_module(judging.TESTS, {**names, "__file__": judging.TEST_FILE})
-    exec(judging.code_of(path), vars(tests))  # noqa: S102  # the pack's, trusted
+    tests = judging.new_module(
+        judging.TESTS, {**names, "__file__": judging.TEST_FILE, IN_PLACE: in_place}
+    )
+    code = compile(for_effect(judging.source_of(path)), judging.TEST_FILE, "exec")
+    exec(code, vars(tests))  # noqa: S102  # the pack's, trusted
     # Whoever is gone by now, or has more to say, did not let the tests complete.
     session.request("hello")
 
 
-def _report(session: Session, error: BaseException) -> None:
+def _report(session: Session, error: BaseException, tests: str) -> None:
     """Say on stderr why the tests did not succeed."""
-    if isinstance(error, SystemExit) and MODULE not in sys.modules:
+    is_exit = isinstance(error, SystemExit) or type(error).__name__ == SystemExit.__name__
+    if is_exit and MODULE not in sys.modules:
         say(judging.EXIT_AT_IMPORT)
         return
     if not isinstance(error, BrokenError):
         judging.show(error)
-    if isinstance(error, (SystemExit, BrokenError)) and session.violation != judging.INCOMPLETE:
+    if (is_exit or isinstance(error, BrokenError)) and session.violation != judging.INCOMPLETE:
         say(judging.INCOMPLETE)
-    for text in session.flat:
-        told = ascii(text)[1:-1]
-        say(f"the candidate's class {told}, without attributes and methods of its own{SHARED}")
+    _tell_notes(session, tests)
     if session.violation is not None:
         say(session.violation)
+
+
+def _tell_notes(session: Session, tests: str) -> None:
+    for text in session.notes():
+        say(text + SHARED)
+    for line, name, what in uses_of_own_process(judging.source_of(tests)):
+        say(f"line {line} of the tests: {name} does not reach the candidate, {what}{SHARED}")
 
 
 def _repeated(calls: Sequence[Call], connections: Sequence[socket.socket], source: bytes) -> int:
@@ -123,7 +160,9 @@ def _agrees(call: Call, session: Session, source: bytes) -> bool:
         silent.enter_context(contextlib.redirect_stderr(nowhere))
         try:
             function = dict(session.import_candidate(source))[call.name]
-            result = session.request("call", function, call.arguments, call.names)
+            result = session.request(
+                "call", function, call.arguments, call.names, in_place=call.in_place
+            )
         except BaseException as raised:  # noqa: BLE001  # it is compared
             error = raised
     try:

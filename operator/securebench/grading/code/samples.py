@@ -47,12 +47,14 @@ class Call(NamedTuple):
         arguments: By position; None where they cannot be copied.
         names: By name.
         outcome: See outcome_of; None where nothing can be compared.
+        in_place: Whether it was made for what it does to its arguments.
     """
 
     name: str
     arguments: list[Any] | None
     names: dict[str, Any]
     outcome: str | None
+    in_place: bool = False
 
     def told(self) -> str:
         """Return the call in one line of bounded length."""
@@ -86,7 +88,9 @@ class Sample:
         """Return the calls that were drawn, in the order of their lots."""
         return [call for _, call in self._drawn]
 
-    def watch(self, make: Callable[[], Any], function: object, *arguments: Any) -> Any:
+    def watch(
+        self, make: Callable[[], Any], function: object, *arguments: Any, in_place: bool
+    ) -> Any:
         """Make a call, return its result, or raise what it raised, and perhaps draw it.
 
         What the tests bring and no other worker can get, functions and iterators for instance,
@@ -111,7 +115,8 @@ class Sample:
             raise
         finally:
             if raised or not (isinstance(function, HandleType) and is_handle(result)):
-                self._draw(lot, _ended(name, copies, result, raised, arguments))
+                call = _ended(name, copies, result, raised, arguments)
+                self._draw(lot, call._replace(in_place=in_place))
         return result
 
     def _draw(self, lot: float, call: Call) -> None:

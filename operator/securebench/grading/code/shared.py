@@ -9,7 +9,6 @@ say so (``grading`` is ``in-process``).
 from __future__ import annotations
 
 import builtins
-import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -17,12 +16,6 @@ from typing import Any
 
 from . import judging
 from .judging import FAILED, INCOMPLETE, PASSED, TEST_FILE
-
-SECRET, ANSWER = 3, 4
-"""Descriptors, see proof.go of supervise."""
-
-SECRET_BYTES = 64
-"""More than a secret has."""
 
 MUST_HOLD = compile("assert [1] == [1]", TEST_FILE, "exec")
 MUST_FAIL = compile("assert [1] == [2]", TEST_FILE, "exec")
@@ -43,12 +36,9 @@ def shared(arguments: Sequence[str]) -> int:
         arguments: Folder for the candidate's file, path of its text and of the tests as JSON;
             names that the task asks the candidate to define, with commas.
     """
-    secret = os.read(SECRET, SECRET_BYTES)
-    os.close(SECRET)
-    os.set_inheritable(ANSWER, False)  # noqa: FBT003  # the call takes no name for it
+    secret = judging.taken_secret()
     code = _judged(*arguments)
-    judging.flush()
-    os.write(ANSWER, secret)
+    judging.give_back(secret)
     return code
 
 

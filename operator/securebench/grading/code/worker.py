@@ -7,40 +7,43 @@ on the other side.
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import socket
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from enum import EnumMeta
-from operator import eq, ne
-from types import (
-    AsyncGeneratorType,
-    CoroutineType,
-    FunctionType,
-    GeneratorType,
-    ModuleType,
-    WrapperDescriptorType,
-)
+from itertools import islice
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, ModuleType
 from typing import Any, ClassVar
 
 from .frames import CannotCrossError, Channel, MalformedError
-from .handles import ABILITIES, REFUSED
+from .handles import ABILITIES
 from .judging import load
-from .marshalling import Marshaller, Raw
-from .output import FLAT, STREAMS, Printed
-from .plain import SAFE_MODULES, type_name
+from .marshalling import Marshaller, Raw, Snapshot, Table
+from .output import NOTE, STREAMS, Printed
+from .plain import (
+    SAFE_MODULES,
+    TAGS,
+    TYPES,
+    contents,
+    fill,
+    is_error,
+    name_of,
+    named,
+    named_error,
+)
 
 EXTRA_DEPTH = 2000
 """Python frames beyond the candidate's own limit, for reading and writing nested values."""
 
 TRACEBACK_CHARACTERS = 8192
-REBUILT = (int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict)
 
-SPECIALS = (*ABILITIES, "__eq__")
-OPERATORS = {*REFUSED, *SPECIALS, "__ne__", "__missing__"}
-OPERATORS -= {"__class__", "__copy__", "__deepcopy__", "__reduce_ex__"}
+FIRST_ITEMS, MORE_ITEMS = 100, 10_000
+"""So many items of an iterator cross at first, and each time the tests want more."""
+
+REBUILT = (int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict)
 
 
 class AsObject:
@@ -50,6 +53,13 @@ class AsObject:
         self.value = value
 
 
+class Items:
+    """Marks an iterator, whatever its class: its items cross."""
+
+    def __init__(self, source: Iterator[object]) -> None:
+        self.source = source
+
+
 class Worker(Marshaller):
     """One connection to the tests; ``folder`` is where the candidate's file is written."""
 
@@ -57,9 +67,9 @@ class Worker(Marshaller):
         super().__init__(channel)
         self._folder = folder
         self._requests: list[str] = []
-        self._flat: set[type] = set()
         self._lock = threading.RLock()
         self._printed = Printed()
+        self._operation = ""
 
     def serve(self) -> None:
         """Do what the tests ask until they are gone, or break the protocol."""
@@ -68,56 +78,107 @@ class Worker(Marshaller):
                 self._serve(*self.channel.receive())
 
     def ask(self, asked_of: object, arguments: Sequence[object], names: dict[str, Any]) -> object:
-        """Have the tests call a function of theirs, or take the next item of an iterator."""
+        """Have the tests call a function of theirs."""
         with self._lock:
             if not self._requests:
                 raise RuntimeError("the tests' functions can be called during a call only")
-            asked, place = self._requests[-1], self.place()
-            self._send("call", asked_of, list(arguments), names)
+            asked = self._requests[-1]
+            table = self._send("call", [asked_of, list(arguments), names])
             while True:
                 frame: list[Any] = self.channel.receive()
                 if frame[0] == asked and frame[1] in ("return", "raise"):
                     break
                 self._serve(*frame)
-            (result,) = self.unpack(frame[2], frame[3:])
-            self.forget(place)
+            (result,), _ = self.unpack(frame[2])
+            (changes,), _ = self.unpack(frame[3], table)
+            for place, items in changes:
+                fill(table[place], items)
         if frame[1] == "raise":
             raise result
         return result
 
-    def _serve(self, asked: Any, operation: Any, changes: Raw, *packed: Raw) -> None:
-        place = self.place()
+    def _serve(self, asked: Any, operation: Any, *packed: Raw) -> None:
         self._requests.append(asked)
+        self._operation = operation
         with _deeper():
-            values = self.unpack(changes, packed)
+            values, table = self.unpack(packed)
+        snapshot = Snapshot(table)
         try:
-            answer: tuple[Any, ...] = ("return", self._done(operation, values))
+            result = self._done(operation, values)
+            kind, answer = "return", [result]
+        except StopIteration as error:
+            kind, answer = ("stop", []) if operation == "next" else ("raise", [error, _told(error)])
         except BaseException as error:  # noqa: BLE001  # all of it belongs to the tests
-            answer = ("raise", error, _told(error))
+            kind, answer = "raise", [error, _told(error)]
+        changed = self._changes(operation, kind, values, answer, snapshot)
         with self._lock:
             try:
-                self._send(*answer)
+                self._send(kind, answer, changed, table)
             except CannotCrossError as error:
                 if operation == "name":  # not every name is used
-                    self._send("return", AsObject(answer[1]))
+                    self._send("return", [AsObject(answer[0])])
                 else:
-                    self._send("refuse", str(error))
+                    self._send("refuse", [str(error)])
             self._requests.pop()
-            self.forget(place)
 
-    def _send(self, kind: str, *values: object) -> None:
-        with _deeper():
-            self.send(lambda: [self._requests[-1], kind, self._printed.take()], values)
+    def _changes(
+        self, operation: str, kind: str, values: list[Any], answer: list[Any], snapshot: Snapshot
+    ) -> list[Any]:
+        """Return what comes back of changed arguments: nothing beside a result."""
+        if operation != "call":
+            return []
+        changed = snapshot.changes()
+        if kind == "return" and answer[0] is None:
+            return [[place, items] for place, items in changed]
+        if changed:
+            self._note(
+                "an argument that was changed beside a result or an exception stays as it was"
+            )
+        if contents(answer[0]) is not None and any(answer[0] is each for each in values[1]):
+            self._note("an argument that is returned is a copy")
+        return []
+
+    def _send(
+        self,
+        kind: str,
+        values: list[Any],
+        changed: Sequence[Any] = (),
+        answered: Table | None = None,
+    ) -> Table:
+        known = len(self._mine)
+        try:
+            with _deeper():
+                packed, table = self.pack(values)
+                told, _ = self.pack([list(changed)], answered)
+                self.channel.send([self._requests[-1], kind, self._printed.take(), packed, told])
+        except CannotCrossError:
+            self.disown(known)
+            raise
+        return table
+
+    def _note(self, text: str) -> None:
+        self._printed.add(NOTE, text)
 
     def _done(self, operation: str, values: list[Any]) -> object:
-        """Do something and return the result: who calls a class with methods wants an object."""
+        """Do something and return the result: a call of a class gives an object."""
         if operation == "import":
             return self._import(*values)
+        if operation == "more":
+            return self._taken(values[0], MORE_ITEMS)
         result = OPERATIONS[operation](*values)
-        kind = type(result)
-        is_made = operation == "call" and values[0] is kind and not isinstance(kind, EnumMeta)
-        is_new = is_made and not self.is_known(result)
-        return AsObject(result) if is_new and _has_methods(kind) else result
+        if operation == "call":
+            is_object = isinstance(values[0], type) and not self._is_value(result)
+        else:  # an iterator that the candidate keeps must not lose its items to a look at it
+            is_object = operation in ("getattr", "name") and _is_iterator(result)
+        return AsObject(result) if is_object else result
+
+    def _is_value(self, made: object) -> bool:
+        """Tell whether a call of a class gives a value: of a container with methods it does not."""
+        kind = type(made)
+        is_value = isinstance(made, (*REBUILT, bool, BaseException, type)) or kind in TAGS
+        is_named = isinstance(made, tuple) and hasattr(kind, "_fields")
+        is_plain = is_value and (is_named or kind in TAGS or not _has_methods(kind))
+        return made is None or is_plain or self.is_known(made) or _is_iterator(made)
 
     def _import(self, source: bytes) -> list[object]:
         for name in STREAMS:
@@ -127,65 +188,108 @@ class Worker(Marshaller):
 
     def outward(self, value: Any) -> Raw:
         """See Marshaller."""
+        if isinstance(value, AsObject):
+            return self._numbers.get(id(value.value)) or self._object(value.value)
+        if isinstance(value, Items):
+            return self._items(value.source, FIRST_ITEMS)
         kind = type(value)
         if isinstance(value, type):
-            return self._class(value)
+            name = name_of(value) if self._operation == "call" else None
+            is_named = value in TYPES or (name is not None and named_error(*name) is not None)
+            return ["n", *name] if name is not None and is_named else self._class(value)
         if isinstance(value, BaseException):
-            return self.write_error(value, kind, stays=type_name(kind) is None)
+            return self._error(value, kind)
         if isinstance(value, ModuleType) and value.__name__ in SAFE_MODULES:
             return ["mod", value.__name__]
         if isinstance(value, (CoroutineType, AsyncGeneratorType)):
             raise CannotCrossError(f"a {kind.__name__}, which needs an event loop")
+        if _is_iterator(value):
+            return self._items(value, FIRST_ITEMS)
+        if kind.__module__ == "numpy" and getattr(value, "shape", None) == ():
+            return self.encode(value.item())
         base = next((base for base in REBUILT if isinstance(value, base)), None)
-        if base is not None and not _adds_operators(kind):
-            return self._as_data(base, value)
-        if isinstance(value, AsObject):
-            value = value.value
-        raw = ["o", self._class(type(value))]
-        self.add(value, stays=True)
-        return raw
+        return self._object(value) if base is None else self._as_data(base, value)
+
+    def _object(self, value: Any) -> Raw:
+        kind = self._class(type(value))
+        return ["o", self.own(value), kind]
 
     def _as_data(self, base: Any, value: Any) -> Raw:
-        """Return the array for an object of a class that only names a builtin type."""
+        """Return the array for an object of a class that derives from a builtin type."""
         kind = type(value)
         is_named = base is tuple and isinstance(getattr(kind, "_fields", None), tuple)
-        if kind not in self._flat and not (is_named and not _has_methods(kind)):
-            self._flat.add(kind)
-            self._printed.add(FLAT, f"{kind.__name__} crosses as {base.__name__}")
+        if kind.__module__ not in SAFE_MODULES and not (is_named and not _has_methods(kind)):
+            self._note(f"an object of {kind.__name__} crosses as {base.__name__}")
         return self.write_named_tuple(value) if is_named else self.encode(_exact(base, value))
 
+    def _items(self, source: Iterator[object], count: int) -> Raw:
+        items, rest = self._taken(source, count)
+        return ["g", self.encode(items), self.encode(rest)]
+
+    def _taken(self, source: Iterator[object], count: int) -> tuple[list[object], object]:
+        """Return the next items and what follows: None, an exception, or the iterator as object."""
+        items: list[object] = []
+        try:
+            items.extend(islice(source, count))  # what comes before an exception stays
+        except BaseException as error:  # noqa: BLE001  # the tests meet it where it stands
+            return items, error
+        return items, AsObject(source) if len(items) == count else None
+
     def _class(self, kind: type) -> Raw:
-        """Return the array for the class of a handle, also where it is one of Python's own."""
+        """Return the array for the class of an object, also where it is one of Python's own."""
         if self.is_known(kind):
             return self.encode(kind)
-        raw = ["C", self.encode(kind.__name__)]
-        raw.append([self.encode(base) for base in kind.__bases__ if base is not object])
-        raw.append(_specials(kind))
-        self.add(kind, stays=True)
-        return raw
+        bases = [self._class(base) for base in kind.__bases__ if base not in _ROOTS]
+        error = [kind.__module__, kind.__qualname__] if is_error(kind) else None
+        return ["C", self.own(kind), self.encode(kind.__name__), bases, _specials(kind), error]
 
-    def _function(self, name: str, doc: str | None) -> object:
+    def _error(self, error: BaseException, kind: type) -> Raw:
+        try:
+            text = str(error)
+        except Exception:  # noqa: BLE001  # the candidate's class may do anything
+            text = ""
+        raw = ["x", 0, self._class(kind), self.encode(text), *self._facts(error, text)]
+        raw[1] = self.own(error)
+        cause = error.__cause__
+        return [*raw, self.encode(cause)]
+
+    def _facts(self, error: BaseException, text: str) -> list[Raw]:
+        taken = error.args if isinstance(error.args, tuple) else ()
+        try:
+            return [[*map(self.encode, taken)]]
+        except CannotCrossError:
+            return [[self.encode(text)]]
+
+    def _function(self, number: int, name: str, doc: str | None) -> object:
         def call(*arguments: object, **names: object) -> object:
             return self.ask(call, arguments, names)
 
         call.__name__ = call.__qualname__ = name
         call.__doc__ = doc
-        return self.add(call, stays=True)
+        return self.stand_in(number, call)
 
-    def _iterator(self, *_texts: Raw) -> object:
-        def items() -> Iterator[object]:
-            with contextlib.suppress(StopIteration):
-                while True:
-                    yield self.ask(made, (), {})
-
-        made = items()
-        return self.add(made, stays=True)
+    def _tests_error(self, number: int, module: str, name: str, text: str) -> BaseException:
+        found = named(module, name)
+        if not is_error(found):
+            found = type(name.rpartition(".")[2], (Exception,), {})
+        try:
+            error: BaseException = found(text)
+        except Exception:  # noqa: BLE001  # of any constructor
+            error = Exception(text)
+        self.stand_in(number, error)
+        return error
 
     readers: ClassVar[dict[str, Callable[..., Any]]] = {
         **Marshaller.readers,
         "k": _function,
-        "g": _iterator,
+        "X": _tests_error,
+        "n": lambda _side, module, name: named(module, name),
+        "g": lambda side, items: iter(side.decode(items)),
     }
+
+
+_ROOTS = (object, BaseException)
+"""Bases that every class of objects or of exceptions has."""
 
 
 @contextlib.contextmanager
@@ -199,10 +303,9 @@ def _deeper() -> Iterator[None]:
         sys.setrecursionlimit(limit)
 
 
-def _members(kind: type, *, own: bool = False) -> Iterator[tuple[str, Any]]:
-    """Return names and values in a class and its bases, perhaps without those of Python's own."""
-    bases = [base for base in kind.__mro__ if not (type_name(base) if own else base is object)]
-    return (item for base in bases for item in vars(base).items())
+def _members(kind: type) -> Iterator[tuple[str, Any]]:
+    """Return names and values in a class and its bases."""
+    return (item for base in kind.__mro__ if base is not object for item in vars(base).items())
 
 
 def _has_methods(kind: type) -> bool:
@@ -210,22 +313,22 @@ def _has_methods(kind: type) -> bool:
     return any(isinstance(value, FunctionType) and name[0] != "_" for name, value in _members(kind))
 
 
-def _adds_operators(kind: type) -> bool:
-    """Tell whether a class that derives from a builtin type has an operator of its own.
-
-    Those that a library wrote in C, as NumPy's numbers have them, mean what the builtin type's do.
-    """
-    return any(
-        name in OPERATORS and not isinstance(value, WrapperDescriptorType)
-        for name, value in _members(kind, own=True)
+def _is_iterator(value: object) -> bool:
+    """Tell whether something is an iterator of Python's own, and nothing besides."""
+    kind = type(value)
+    return kind is GeneratorType or (
+        hasattr(kind, "__next__") and not hasattr(kind, "read") and not kind.__flags__ & _HEAP_TYPE
     )
 
 
+_HEAP_TYPE = 1 << 9
+"""Flag of a class that Python code made."""
+
+
 def _specials(kind: type) -> list[str]:
-    own = {name for name, _ in _members(kind)} - {"__class__"}
+    own = {name for name, value in _members(kind) if value is not None}
     own |= {"__iter__"} if "__getitem__" in own else set()
-    own |= {"__class__"} if kind is GeneratorType else set()
-    return [name for name in SPECIALS if name in own]
+    return [name for name in ABILITIES if name in own]
 
 
 def _exact(base: Any, value: Any) -> object:
@@ -256,6 +359,21 @@ def _exit(value: Any, error: Any) -> object:
     return type(value).__exit__(value, kind, error, getattr(error, "__traceback__", None))
 
 
+def _binary(special: str, left: Any, right: Any) -> object:
+    name = special.strip("_")
+    if name == "divmod":
+        return divmod(left, right)
+    return getattr(operator, {"and": "and_", "or": "or_"}.get(name, name))(left, right)
+
+
+def _unary(value: Any, special: str, *digits: Any) -> object:
+    return getattr(type(value), special)(value, *digits)
+
+
+def _item(value: Any, key: Any) -> object:
+    return value[key]
+
+
 OPERATIONS: dict[str, Callable[..., object]] = {
     "hello": lambda: None,
     "call": lambda function, arguments, names: function(*arguments, **names),
@@ -263,13 +381,17 @@ OPERATIONS: dict[str, Callable[..., object]] = {
     "setattr": setattr,
     "delattr": delattr,
     "name": lambda module, name: vars(module)[name],
-    "iter": iter,
+    "iter": lambda value: Items(iter(value)),
     "next": next,
     "len": len,
     "str": str,
     "repr": repr,
-    "eq": eq,
-    "ne": ne,
+    "format": format,
+    "getitem": _item,
+    "setitem": operator.setitem,
+    "delitem": operator.delitem,
+    "binary": _binary,
+    "unary": _unary,
     "enter": lambda value: type(value).__enter__(value),
     "exit": _exit,
 }

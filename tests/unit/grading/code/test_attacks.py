@@ -42,7 +42,7 @@ try: f()
 except SystemExit: pass
 assert g()==1
 """,
-        True,
+        False,
     ),
     "exit thread": (
         """

@@ -218,8 +218,9 @@ def _test_spec(job: _CodeJob) -> RunSpec:
 def _test_phases(job: _CodeJob) -> list[Phase]:
     workdir = job.member.task.workspace
     again = (str(job.code.repeat),) if job.code.repeat else ()
-    tests = (*PROGRAM, "test", SOCKET, *_test_arguments(job), *again)
-    return [Phase(FailurePhase.TESTS, tests, workdir, job.code.timeout_seconds)]
+    tests = (*PROGRAM, "proven", SOCKET, *_test_arguments(job), *again)
+    seconds = job.code.timeout_seconds
+    return [Phase(FailurePhase.TESTS, tests, workdir, seconds, proof=TESTS_INCOMPLETE)]
 
 
 def _shared_phases(job: _CodeJob) -> list[Phase]:
