@@ -7,6 +7,7 @@ from pathlib import Path
 
 from securebench.analysis.results import Entry, Provenance, ResultSet
 from securebench.run.api.outcomes import Outcome
+from securebench.run.records.reading import RecordFlaws
 
 
 def attempt(
@@ -42,7 +43,7 @@ def result_set(name: str, entries: Sequence[Entry]) -> ResultSet:
         benchmark_id="simulated",
         entries=tuple(entries),
         provenance=Provenance({}, frozenset(), {}, {}),
-        damaged=0,
+        flaws=RecordFlaws(),
         has_ended=True,
         prices={},
         launches=(),

@@ -103,8 +103,23 @@ def _require_enforced(schema: object) -> None:
 def _defect(error: ValidationError) -> SchemaDefect:
     keyword = str(error.validator)
     own = keyword in {UNKNOWN, REQUIRED, MISSPELT}
-    words = error.message if own else f"must be {_wanted(cast('Schema', error.schema))}"
+    words = error.message if own else _words(cast("Schema", error.schema), error.instance)
     return SchemaDefect(tuple(error.absolute_path), keyword, words)
+
+
+def _words(schema: Schema, value: object) -> str:
+    """Return what a value must be, with the remedy where its form alone is wrong."""
+    wanted = _wanted(schema)
+    if (
+        "enum" in schema
+        and "description" not in schema
+        and isinstance(value, str)
+        and not value.strip()
+    ):
+        return f"must be a non-empty string, {wanted}"
+    if schema.get("type") == "string" and isinstance(value, int | float):
+        return f"must be {wanted}: put it in quotes"
+    return f"must be {wanted}"
 
 
 def _wanted(schema: Schema) -> str:

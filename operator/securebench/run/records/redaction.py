@@ -6,9 +6,9 @@ Source: contract 8.1.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import StringIO
-from typing import AnyStr, NamedTuple
+from typing import AnyStr, Generic, NamedTuple
 
 from securebench.benchmark.resources import REDACTED, Lane, ResourceBundle
 
@@ -95,7 +95,9 @@ class _Secrets:
     def __init__(self, secrets: Iterable[str]) -> None:
         self._exact = frozenset(secret for secret in secrets if secret.strip())
         self._trimmed = frozenset(secret.strip() for secret in self._exact)
-        self._inside = tuple(secret for secret in self._exact if len(secret) >= SUBSTRING_MINIMUM)
+        inside = [secret for secret in self._exact if len(secret) >= SUBSTRING_MINIMUM]
+        self._inside = _Index(inside)
+        self._inside_bytes = _Index([each.encode("utf-8", "surrogatepass") for each in inside])
 
     def redact_output(self, text: str | bytes) -> str | bytes:
         shown = text if isinstance(text, str) else text.decode("utf-8", "replace")
@@ -108,9 +110,7 @@ class _Secrets:
             return REDACTED
         result = StringIO()
         position = 0
-        for start, end in _merged(
-            heapq.merge(*(_occurrences(secret, text) for secret in self._inside))
-        ):
+        for start, end in _merged(self._inside.spans(text)):
             result.write(text[position:start])
             result.write(REDACTED)
             position = end
@@ -118,10 +118,9 @@ class _Secrets:
         return result.getvalue() if position else text
 
     def _redact_bytes(self, data: bytes) -> bytes:
-        secrets = [secret.encode("utf-8", "surrogatepass") for secret in self._inside]
         view, result = memoryview(data), bytearray()
         position = 0
-        for start, end in _merged(heapq.merge(*(_occurrences(secret, data) for secret in secrets))):
+        for start, end in _merged(self._inside_bytes.spans(data)):
             result += view[position:start]
             result += REDACTED.encode()
             position = end
@@ -140,12 +139,46 @@ class _Secrets:
         return value
 
 
+FEW = 16
+"""Secrets up to which one search for each is quicker than the index."""
+
+
+class _Index(Generic[AnyStr]):
+    """Secrets by how they begin, so that a text is read once however many there are.
+
+    Args:
+        secrets: Each of at least ``SUBSTRING_MINIMUM`` characters or bytes.
+    """
+
+    def __init__(self, secrets: Sequence[AnyStr]) -> None:
+        self._secrets: frozenset[AnyStr] = frozenset(secrets)
+        lengths: dict[AnyStr, set[int]] = {}
+        for secret in self._secrets:
+            lengths.setdefault(secret[:SUBSTRING_MINIMUM], set()).add(len(secret))
+        self._lengths: Mapping[AnyStr, list[int]] = {
+            begin: sorted(found, reverse=True) for begin, found in lengths.items()
+        }
+
+    def spans(self, text: AnyStr) -> Iterable[tuple[int, int]]:
+        """Return where secrets stand in a text, in the order of their beginnings."""
+        if len(self._secrets) <= FEW:
+            return heapq.merge(*(_occurrences(secret, text) for secret in self._secrets))
+        return self._indexed(text)
+
+    def _indexed(self, text: AnyStr) -> Iterator[tuple[int, int]]:
+        for start in range(len(text) - SUBSTRING_MINIMUM + 1):
+            for length in self._lengths.get(text[start : start + SUBSTRING_MINIMUM], ()):
+                if text[start : start + length] in self._secrets:
+                    yield start, start + length  # a shorter one adds nothing to the union
+                    break
+
+
 def _occurrences(secret: AnyStr, text: AnyStr) -> Iterator[tuple[int, int]]:
     start = text.find(secret)
     while start >= 0:
         end = start + len(secret)
         yield start, end
-        start = text.find(secret, end)
+        start = text.find(secret, start + 1)
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -127,7 +127,7 @@ BAD = {
                     ["eval.rubric must be a non-empty string or an object"]),
     "tests text": ("code_completion", {}, {"tests": "x"}, ["eval.tests must be an object"]),
     "starter code": ("code_completion", {"starter_code": 1}, {},
-                     ["input.starter_code must be a string"]),
+                     ["input.starter_code must be a string: put it in quotes"]),
     "repo tests text": ("repo_patch", {}, {"tests": "x"}, ["eval.tests must be an object"]),
     "repo tests": (
         "repo_patch", {}, {"tests": {"source": "inline", "command": [], "timeout_seconds": -1}},
@@ -174,7 +174,7 @@ BAD = {
                          ["eval.needed_commands must be a list"]),
     "commands": (
         "terminal_task", {}, {"needed_commands": ["chroot", "", "mount"]},
-        ["eval.needed_commands[1] must be one of chroot",
+        ["eval.needed_commands[1] must be a non-empty string, one of chroot",
          "eval.needed_commands[2] must be one of chroot"]),
 }  # fmt: skip
 

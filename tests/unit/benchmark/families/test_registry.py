@@ -39,4 +39,4 @@ def test_other_names_have_no_verifier(name):
 
 
 def test_version_is_a_plain_string():
-    assert VERIFIER_VERSION == "2"
+    assert VERIFIER_VERSION == "3"

@@ -90,7 +90,7 @@ BAD = {
     "no mapping": ("- a", ["m:1: manifest root must be a mapping"]),
     "empty": ("", ["m:1: manifest root must be a mapping"]),
     "missing": ("x: 1", ["m:1: manifest id is required", "m:1: manifest version is required"]),
-    "id": ("id: 3\nversion: 1", ["m:1: manifest id must be a non-empty string"]),
+    "id": ("id: 3\nversion: 1", ["m:1: manifest id must be a non-empty string: put it in quotes"]),
     "null id": ("id: null\nversion: 1", ["m:1: manifest id must be a non-empty string"]),
     "blank id": ("id: ' '\nversion: 1", ["m:1: manifest id must be a non-empty string"]),
     "text version": ("id: a\nversion: '1'", ["m:2: manifest version must be an integer"]),

@@ -27,7 +27,7 @@ WHOLE = {"type": "integer"}
 CASES = {
     "a text": (TEXT, "x", []),
     "blank": (TEXT, " \u2003", ["it must be a non-empty string"]),
-    "a number for a text": (TEXT, 1, ["it must be a non-empty string"]),
+    "a number for a text": (TEXT, 1, ["it must be a non-empty string: put it in quotes"]),
     "null": (nullable(TEXT), None, []),
     "true is no number": (TEXT_OR_NUMBER, True, ["it must be a non-empty string or a number"]),
     "nan": (NON_NEGATIVE, float("nan"), ["it must be a non-negative number"]),

@@ -137,7 +137,7 @@ def test_digests_stay_the_same_from_version_to_version():
     assert (plan.policy_digest, plan.harness.digest, plan.digest) == (
         "sha256:71431dd3931e0802d2973db812700730fe436dafe78d9f61daa453ea7d281325",
         "sha256:eb1543adde2c998bba7626b05b417a01baecc93dd7ea4c37415cbccf17fc36ca",
-        "sha256:aecc6cc4054e0ad1f1484315ab7836a77b1e897fdf43c12b580ad8ff2bc2316f",
+        "sha256:73b72fd5aa11464be9fbfc7b7861bda1891f6db589bc7820921bda1a3ce81f94",
     )
     assert plan.digest == json_digest(
         {

@@ -1,7 +1,7 @@
 import pytest
 
 from securebench.benchmark.resources import REDACTED, Lane, Resource, ResourceBundle
-from securebench.run.records.redaction import redact_verification, task_secrets
+from securebench.run.records.redaction import FEW, redact_verification, task_secrets
 
 
 def redact(secrets, *, stdout="", stderr="", metadata=None, message=None):
@@ -28,11 +28,23 @@ TEXTS = {
 }  # fmt: skip
 
 
+OTHERS = [f"another secret {number}" for number in range(FEW + 1)]
+"""So many that they are looked up by their beginnings."""
+
+
+@pytest.mark.parametrize("others", [[], OTHERS], ids=["few", "many"])
 @pytest.mark.parametrize("case", TEXTS)
-def test_outputs(case):
+def test_outputs(case, others):
     secrets, text, want = TEXTS[case]
-    result = redact(secrets, stdout=text, stderr=text)
-    assert (result.stdout, result.stderr) == (want, want)
+    result = redact([*secrets, *others], stdout=text, stderr=text.encode())
+    assert (result.stdout, result.stderr) in {(want, want.encode()), (want, want)}
+
+
+def test_many_secrets_with_one_beginning():
+    secrets = [f"secret-value-{number:04d}" for number in range(2000)]
+    values = [f"is {secret}0, of {secret[:-1]}" for secret in secrets]
+    found = redact(secrets, metadata={"values": values}).metadata["values"]
+    assert found == [f"is {REDACTED}0, of {secret[:-1]}" for secret in secrets]
 
 
 METADATA = {
