@@ -136,7 +136,7 @@ lint: setup ## Format, lint, import contracts, spelling, YAML, shell and Go
 	@ruff check --output-format concise .
 	@ruff format --check .
 	@lint-imports
-	@codespell --ignore-words-list notin,caf,comand,abd,ue,te,regraded,ans,nd,testng --skip 'tests/e2e/scenarios/*,tests/unit/docs/schemas/*,tests/fuzz/corpus/*,images/supervise/internal/*/testdata/*,tests/gitops/*/go.sum,tests/kms/service/go.sum,tests/kueue/*/go.sum,benchmarks/*/tasks.jsonl,benchmarks/*/oracle/*,tests/packs/bad-pack/*' operator tests docs images charts benchmarks Makefile *.md
+	@codespell --ignore-words-list notin,caf,comand,abd,ue,te,regraded,ans,nd,testng,onl --skip 'tests/e2e/scenarios/*,tests/unit/docs/schemas/*,tests/fuzz/corpus/*,images/supervise/internal/*/testdata/*,tests/gitops/*/go.sum,tests/kms/service/go.sum,tests/kueue/*/go.sum,benchmarks/*/tasks.jsonl,benchmarks/*/oracle/*,tests/packs/bad-pack/*,tests/unit/agents/providers/measured_requests.json' operator tests docs images charts benchmarks Makefile *.md
 	@yamllint --strict .
 	@shellcheck -x $$(git ls-files --cached --others --exclude-standard -- '*.sh' ':!benchmarks' ':!tests/e2e/scenarios' ':!tests/packs' tests/cluster/cluster tests/outside/outside .ci/run .ci/stages)
 	@test -z "$$(gofmt -l images/supervise tests/gitops)" || { gofmt -d images/supervise tests/gitops; exit 1; }
