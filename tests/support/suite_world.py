@@ -128,6 +128,7 @@ class SuiteWorld(World):
             harness_digest=harness_digest(harness, spec["harness"].get("env", ())),
             verifier_version=VERIFIER_VERSION,
             started_at=rfc3339(self.clock.now()),
+            agent=spec["harness"]["type"],
         )
         return RunIndex(self.root).add(entry)
 

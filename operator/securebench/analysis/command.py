@@ -333,6 +333,8 @@ def _score_line(run: ResultSet, score: Interval | None) -> str:
     spent = "" if run.cost is None else f", cost {run.cost.summary}"
     if score is None:
         return f"{run.name}: no verdict{spent}"
+    if run.tries > 1:
+        spent += f", run {run.tries} of this agent and model on this pack"
     value, low, high = (f"{share * 100:.1f}" for share in score)
     return f"{run.name}: passed {value} % (95 % interval {low} to {high}){spent}"
 

@@ -112,6 +112,8 @@ class ResultSet:
         lost_launches: How many launches the cluster or the provider lost, by reason.
         noisy_launches: How many launches met a limit of a container, by how.
         uid: UID of the BenchmarkRun; empty for a folder, which does not say it.
+        tries: Runs of this agent and model on this pack that were started up to this one; 1 also
+            where the summary does not say it.
     """
 
     name: str
@@ -127,6 +129,7 @@ class ResultSet:
     lost_launches: Mapping[str, int]
     noisy_launches: Mapping[str, int]
     uid: str = ""
+    tries: int = 1
 
     @property
     def cost(self) -> Cost | None:
@@ -196,6 +199,7 @@ def read_results(folder: Path, name: str, prices: Prices | None = None) -> Resul
         launches=_launches(folder / LAUNCHES),
         lost_launches=_counts(summary, "lost_launches"),
         noisy_launches=_counts(summary, "noisy_launches"),
+        tries=int(as_number(summary.get("tries")) or 1),
     )
 
 

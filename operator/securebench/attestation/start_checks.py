@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from securebench.attestation.findings import Mismatch, bounded
-from securebench.attestation.starts import StartList, same_runs
+from securebench.attestation.starts import StartList, same_agent_runs, same_runs
 from securebench.attestation.statement import differing, start_fields
 from securebench.core.json_values import object_at, objects_at, text_at
 from securebench.core.listing import listed
@@ -68,6 +68,13 @@ def start_notes(predicate: Raw, starts: StartList | None) -> Iterator[str]:
     last = cast("int", told["count"]) if isinstance(told.get("count"), int) else 0
     behind = [line for line in starts.lines if line.number > last]
     later = same_runs(behind, text_at(own[0], "run_id"), text_at(own[0], "pack_digest"))
+    tried = same_agent_runs(starts.lines, own[0])
+    if len(tried) > len(known) + len(later):
+        model = text_at(own[0], "model") or "any model"
+        yield (
+            f"{len(tried)} runs of agent {text_at(own[0], 'agent')} with {model} on this pack,"
+            f" under any run id and with any other settings: {_names(tried)}"
+        )
     if later:
         yield f"{len(later)} more were started after this one had ended: {_names(later)}"
 

@@ -38,6 +38,8 @@ class StartedRun:
         harness_digest: Contract 15.6.
         verifier_version: Contract 15.6.
         started_at: RFC 3339.
+        agent: Type of the harness.
+        model: Model of its configuration; empty without one.
     """
 
     run: str
@@ -48,6 +50,8 @@ class StartedRun:
     harness_digest: str
     verifier_version: str
     started_at: str
+    agent: str = ""
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,14 @@ def same_runs(lines: Iterable[StartLine], run_id: str, pack_digest: str) -> list
         line.start
         for line in lines
         if (line.start.get("run_id"), line.start.get("pack_digest")) == wanted
+    ]
+
+
+def same_agent_runs(lines: Iterable[StartLine], own: Start) -> list[Start]:
+    """Return the runs of the same agent and model on the same pack, whatever else differs."""
+    names = ("pack_digest", "agent", "model")
+    return [
+        line.start for line in lines if all(line.start.get(name) == own.get(name) for name in names)
     ]
 
 

@@ -69,6 +69,7 @@ class PastRun(NamedTuple):
         verifier_version: Contract 15.6.
         outcome: Reason of ``Succeeded``; empty if it did not end.
         ordinal: How often these were started, from 1.
+        agent_tries: Runs of its agent and model on its pack that were started up to it.
     """
 
     name: str
@@ -79,6 +80,7 @@ class PastRun(NamedTuple):
     verifier_version: str
     outcome: str
     ordinal: int
+    agent_tries: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class CellProgress:
         tries: How often it was started with the same digests; 0 if never.
         pass_rate: As its run shows it.
         exists: Whether its BenchmarkRun is there.
+        agent_tries: As of ``PastRun``; 0 if it was never started.
     """
 
     cell: str
@@ -106,6 +109,7 @@ class CellProgress:
     tries: int = 0
     pass_rate: Mapping[str, object] | None = None
     exists: bool = False
+    agent_tries: int = 0
 
 
 class EndRules(NamedTuple):
@@ -196,7 +200,14 @@ def _progress(
     state = rules.state(past.outcome)
     message = _end_message(state, why)
     return CellProgress(
-        planned.cell, state, planned.name, past.uid, past.outcome, message, past.ordinal
+        planned.cell,
+        state,
+        planned.name,
+        past.uid,
+        past.outcome,
+        message,
+        past.ordinal,
+        agent_tries=past.agent_tries,
     )
 
 
@@ -231,6 +242,7 @@ def _existing_run_progress(
         past.ordinal if past is not None else 0,
         run.pass_rate or None,
         exists=True,
+        agent_tries=past.agent_tries if past is not None else 0,
     )
 
 

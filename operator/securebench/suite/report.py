@@ -252,5 +252,6 @@ def _status_cell(cell: CellProgress) -> StatusCell:
         reason=cell.reason or None,
         message=message or None,
         tries=cell.tries or None,
+        agent_tries=cell.agent_tries or None,
         pass_rate=PassRate.parse(rate) if rate else None,
     )

@@ -19,7 +19,7 @@ def test_the_largest_status_stays_below_64_kib() -> None:
     cells = [
         CellProgress(
             f"{index:02}" + "c" * 120, CellState.FAILED, "r" * 63, "u" * 36, "x" * 64, "m" * 9999,
-            10**6, RATE,
+            10**6, RATE, agent_tries=10**6,
         )
         for index in range(MAX_CELLS)
     ]  # fmt: skip

@@ -63,7 +63,9 @@ COUNTED: dict[str, dict[str, Any]] = {
 NAMED_ONLY: dict[str, dict[str, Any]] = {
     "pack.digest": within("pack", {"volume": {"path": "p"}, "digest": "sha256:" + "a" * 64}),
     "regrade.run": run_with(regrade={"run": "old"}),
+    "regrade.uid": run_with(regrade={"run": "old", "uid": "u"}),
     "resumeFrom.run": run_with(resumeFrom={"run": "old"}),
+    "resumeFrom.uid": run_with(resumeFrom={"run": "old", "uid": "u"}),
 }
 """A plan has the digest of the pack that was read, the uid of the run that it grades again, and the
 journal of the run that it continues."""
@@ -103,7 +105,12 @@ UNCOUNTED: dict[str, dict[str, Any]] = {
 }
 
 WITH_PROVIDER = run_with(harness=KEYED, provider={"secretRef": SECRET})
-BASES = {"budget.tokens": WITH_PROVIDER, "provider.secretRef.name": WITH_PROVIDER}
+BASES = {
+    "budget.tokens": WITH_PROVIDER,
+    "provider.secretRef.name": WITH_PROVIDER,
+    "regrade.uid": NAMED_ONLY["regrade.run"],
+    "resumeFrom.uid": NAMED_ONLY["resumeFrom.run"],
+}
 """What a change is compared with, where that is not ``BASE``."""
 
 INSTALLATION = ScoreSettings(TaskLimits(1, 2, 3, 4, 5, 6), {"codex": {"1.0": "i", "latest": "1.0"}})
@@ -178,8 +185,9 @@ def test_what_counts_changes_the_plan_and_the_name(field: str) -> None:
 
 @pytest.mark.parametrize("field", NAMED_ONLY)
 def test_a_plan_has_what_a_spec_only_names(field: str) -> None:
-    assert plan_digest(NAMED_ONLY[field]) == plan_digest(BASE)
-    assert name_digest(NAMED_ONLY[field]) != name_digest(BASE)
+    base = BASES.get(field, BASE)
+    assert plan_digest(NAMED_ONLY[field]) == plan_digest(base)
+    assert name_digest(NAMED_ONLY[field]) != name_digest(base)
 
 
 @pytest.mark.parametrize("field", UNCOUNTED)

@@ -27,6 +27,7 @@ from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.starts import RunStarts, start_of
 from securebench.controller.volume.store import RunStore
 from securebench.core.clock import rfc3339
+from securebench.core.json_values import text_at
 from securebench.core.version import VERSION
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.model import EarlierRun, RunPlan
@@ -81,7 +82,7 @@ def bind_new_run(
         kept = take_over(store, sources.regraded, plan, pack)
     if pinned.answers is not None:
         write_answers(store, pinned.answers)
-    entry = _register_start(context, store, plan, resumed)
+    entry = _register_start(context, store, plan, spec, resumed)
     store.create(new_binding(run, plan, entry, resumed))
     return PreparedRun(plan, store, pack, entry, kept, answers.by_id)
 
@@ -114,7 +115,11 @@ def _pinned_inputs(
 
 
 def _register_start(
-    context: Context, store: RunStore, plan: RunPlan, resumed: IndexEntry | None
+    context: Context,
+    store: RunStore,
+    plan: RunPlan,
+    spec: BenchmarkRunSpec,
+    resumed: IndexEntry | None,
 ) -> IndexEntry:
     """Write a run into the list of starts and the index; return its line of the index."""
     entry = IndexEntry(
@@ -126,6 +131,8 @@ def _register_start(
         harness_digest=plan.harness.digest,
         verifier_version=plan.verifier_version,
         started_at=rfc3339(context.clock.now()),
+        agent=spec.harness.type,
+        model=text_at(spec.harness.config, "model"),
         resume_generation=resumed.resume_generation + 1 if resumed is not None else 0,
         regrade_of=plan.regrade.uid if plan.regrade is not None else "",
     )

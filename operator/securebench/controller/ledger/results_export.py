@@ -83,7 +83,13 @@ class ResultsExport:
             index=self._prepared.index,
             records=self._ledger.finished(),
             finishes=finishes,
-            totals=Totals(self._usage(), history.losses, history.noise, self._regrade()),
+            totals=Totals(
+                self._usage(),
+                history.losses,
+                history.noise,
+                self._regrade(),
+                self._prepared.index.tries,
+            ),
             is_audit=plan.audit,
             record_bytes=plan.limits.record_bytes,
         )

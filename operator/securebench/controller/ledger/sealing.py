@@ -46,12 +46,14 @@ class Totals(NamedTuple):
         losses: Number of launches that were lost, by reason.
         noise: Number of launches that met a limit, by how.
         regrade: What it says of the run that was graded again; None for a run that is no regrade.
+        tries: Runs of this agent and model on this pack that were started up to this one.
     """
 
     usage: Usage | None
     losses: Mapping[str, int]
     noise: Mapping[ResourceNoise, int]
     regrade: Mapping[str, object] | None = None
+    tries: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,7 @@ def write_summary(
     summary = run_summary(run_id, facts, totals.usage, totals.losses, totals.noise)
     body = summary.to_json(str(store.folder), str(store.folder / CANDIDATES))
     body |= {} if totals.regrade is None else {"regrade": dict(totals.regrade)}
+    body |= {"tries": totals.tries} if totals.tries > 1 else {}
     store.write_json(SUMMARY, body | {"sha256": sha256})
     return Estimates(summary.pass_rate, summary.pass_at_k)
 

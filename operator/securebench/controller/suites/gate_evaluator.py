@@ -204,6 +204,7 @@ class GateEvaluator:
                 cell.tries,
                 is_first=isinstance(baselines.get(cell.cell), NoBaselineYet),
                 is_stopped=cell.state is CellState.STOPPED,
+                agent_tries=cell.agent_tries,
             )
             for cell in cells
         ]

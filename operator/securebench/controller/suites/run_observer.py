@@ -91,4 +91,5 @@ def _past_run(entry: IndexEntry) -> PastRun:
         verifier_version=entry.verifier_version,
         outcome=entry.outcome,
         ordinal=entry.run_ordinal,
+        agent_tries=entry.tries,
     )

@@ -32,6 +32,9 @@ class IndexEntry(StartedRun):
         removed_at: When its results were removed from the volume, RFC 3339; empty while they lie
             there.
         regrade_of: Uid of the run that it grades again, or empty.
+        tries: Runs of the same agent and model on the same pack that were started up to this one,
+            whatever their names, run ids and other settings. A regrade starts no agent and adds
+            none.
     """
 
     run_ordinal: int = 1
@@ -40,10 +43,16 @@ class IndexEntry(StartedRun):
     start: int = 0
     removed_at: str = ""
     regrade_of: str = ""
+    tries: int = 1
 
     def binding(self) -> tuple[str, str, str, str]:
         """Return what must be equal for results to belong together."""
         return self.run_id, self.pack_digest, self.harness_digest, self.verifier_version
+
+    def is_try_like(self, other: IndexEntry) -> bool:
+        """Whether an agent like the other's was started on the same pack."""
+        mine, theirs = ((each.pack_digest, each.agent, each.model) for each in (self, other))
+        return mine == theirs and not self.regrade_of
 
 
 _ADAPTER = TypeAdapter(IndexEntry)
@@ -94,7 +103,8 @@ class RunIndex:
                 if known.uid == entry.uid:
                     return known
             same = sum(1 for known in entries if known.binding() == entry.binding())
-            counted = replace(entry, run_ordinal=same + 1)
+            tries = sum(known.is_try_like(entry) for known in entries) + (not entry.regrade_of)
+            counted = replace(entry, run_ordinal=same + 1, tries=tries)
             self._write([*entries, counted])
             return counted
 

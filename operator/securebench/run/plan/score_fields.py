@@ -77,7 +77,8 @@ class ScoreFields:
         resources: Resources of the containers.
         isolation: What is required, and what may be open.
         limits: Contract 15.7.
-        earlier_run: Run whose attempts or candidates it takes over; empty for none.
+        earlier_run: Run whose attempts or candidates it takes over, and its uid if the spec has it;
+            empty for none.
     """
 
     run_id: str | None
@@ -141,7 +142,7 @@ def score_fields(spec: BenchmarkRunSpec, context: ScoreContext) -> ScoreFields:
         resources=spec.resources.model_dump(mode="json", include=_DIGESTED_RESOURCES),
         isolation=spec.isolation.model_dump(mode="json", include=_DIGESTED_ISOLATION),
         limits=installation.limits,
-        earlier_run=earlier.run if earlier is not None else "",
+        earlier_run="/".join(filter(None, (earlier.run, earlier.uid))) if earlier else "",
     )
 
 

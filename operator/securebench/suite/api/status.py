@@ -45,6 +45,9 @@ class StatusCell(ApiModel):
     """Why the cell cannot run, failed or was stopped."""
     tries: Count | None = None
     """Runs of this cell with the same digests that were ever started."""
+    agent_tries: Count | None = None
+    """Runs of the same agent and model on the same pack that were started up to this one, whatever
+    their names, run ids and other settings."""
     pass_rate: PassRate | None = None
     """Pass rate of the cell's run; absent once its BenchmarkRun is deleted."""
 

@@ -45,8 +45,18 @@ def judge(gates: Gates, cells: Sequence[JudgedCell]) -> GateReport:
 
 def _tries(cells: Sequence[JudgedCell]) -> list[str]:
     """Say which cells were run more than once, so that the best of many does not look like one."""
-    found = [f"{cell.cell} {cell.tries} times" for cell in cells if cell.tries > 1]
-    return [f"the same was run before: {listed(found)}"] if found else []
+    same = [f"{cell.cell} {cell.tries} times" for cell in cells if cell.tries > 1]
+    like = [
+        f"{cell.cell} is number {cell.agent_tries}"
+        for cell in cells
+        if cell.agent_tries > max(cell.tries, 1)
+    ]
+    found = [f"the same was run before: {listed(same)}"] if same else []
+    if like:
+        found.append(
+            f"runs of this agent and model on this pack, with any other settings: {listed(like)}"
+        )
+    return found
 
 
 def _verdicts(gates: Gates, cells: Sequence[JudgedCell]) -> Iterator[GateVerdict]:

@@ -51,6 +51,7 @@ class JudgedCell(NamedTuple):
         results: Results of its run; a text says why there are none.
         baseline: What it is compared with; a text says why there is none, None: nothing is named.
         tries: Runs that were ever started with its digests.
+        agent_tries: Runs of its agent and model on its pack, whatever else differed.
         is_first: Whether it is compared with the last good result of its own suite, which has none
             yet.
         is_stopped: Whether its run was cancelled; looks at a comparison count what it has done.
@@ -62,6 +63,7 @@ class JudgedCell(NamedTuple):
     tries: int = 1
     is_first: bool = False
     is_stopped: bool = False
+    agent_tries: int = 1
 
 
 def read_results(name: str, records: Iterable[Record | None]) -> CellResults | str:

@@ -185,7 +185,9 @@ def test_a_name_that_another_run_takes_decides_nothing(world: SuiteWorld, golden
         (
             f"notWorse: smoke/a: its baseline, BenchmarkRun golden, had uid {golden} when this"
             f" suite first used it, and another object has taken that name since, uid {other}: set"
-            f" uid of the baseline to the one that is meant | baselines: golden is uid {golden}"
+            " uid of the baseline to the one that is meant | runs of this agent and model on this"
+            " pack, with any other settings: smoke/a is number 3"
+            f" | baselines: golden is uid {golden}"
         ),
     )
     world.restart_suites()
@@ -441,3 +443,18 @@ def test_an_incomplete_run_counts_where_a_gate_judges_the_loss(world: SuiteWorld
     assert world.said("GatesPassed")[0] == "True"
     world.apply_suite(**ONE)
     assert world.said()[:2] == ("False", "CellsFailed")
+
+
+def test_tries_with_a_comment_in_the_command_are_counted(world: SuiteWorld) -> None:
+    """And those of other suites and runs: the message, the status and the index have the number."""
+    for number in range(1, 4):
+        harness = {"type": "command", "config": {"command": f"echo A # {number}"}}
+        matrix = {"packs": PACKS[:1], "harnesses": [{"name": f"try-{number}", "harness": harness}]}
+        world.apply_suite(f"suite-{number}", matrix=matrix, gates={"minPassRate": "0.5"})
+        world.end_all(passed=PASSED)
+    assert world.said("GatesPassed", "suite-1")[2] == "minPassRate: all 1 cells keep to 0.5"
+    assert world.said("GatesPassed", "suite-3")[2] == (
+        "minPassRate: all 1 cells keep to 0.5 | runs of this agent and model on this pack, with any"
+        " other settings: smoke/try-3 is number 3"
+    )
+    assert world.suite_status("suite-3")["results"][0]["agentTries"] == 3

@@ -33,6 +33,27 @@ def test_repeated_tries_are_counted(index):
 
 
 @pytest.mark.parametrize(
+    ("change", "want"),
+    [
+        ({"run": "other", "run_id": "m", "harness_digest": "x", "verifier_version": "2"}, 2),
+        ({"pack_digest": "x"}, 1),
+        ({"agent": "codex"}, 1),
+        ({"model": "m"}, 1),
+        ({"regrade_of": "uid-1"}, 1),
+    ],
+)
+def test_tries_of_an_agent_are_counted_whatever_their_names_and_settings(index, change, want):
+    index.add(FIRST)
+    assert index.add(replace(FIRST, uid="uid-2", **change)).tries == want
+
+
+def test_a_regrade_is_no_try(index):
+    index.add(FIRST)
+    index.add(replace(FIRST, uid="uid-2", regrade_of="uid-1"))
+    assert index.add(replace(FIRST, uid="uid-3")).tries == 2
+
+
+@pytest.mark.parametrize(
     "change",
     [{"run_id": "m"}, {"pack_digest": "x"}, {"harness_digest": "x"}, {"verifier_version": "2"}],
 )
