@@ -101,7 +101,7 @@ FAMILIES = {
     ),
     "code": (
         Batch("f5-odd-code", "code_completion"),
-        {"grading": {"tests": {"source": "inline", "code": "assert False\n"}}},
+        {"grading": {"tests": {"source": "inline", "code": "assert odd() == 1\n"}}},
     ),
     "repo": (
         Batch("f5-odd-repo", "repo_patch", defaults=REPO_DEFAULTS),

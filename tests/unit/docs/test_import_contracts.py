@@ -23,9 +23,9 @@ PROVIDERS = ("securebench.agents.allowed_domains", "securebench.agents.providers
 TOP = "securebench.cli"
 """The highest layer, so that the contract of the layers protects it from everybody."""
 PURE_STANDARD_LIBRARY = """
-__future__ abc base64 binascii builtins codecs collections copy dataclasses datetime decimal difflib
-enum fnmatch fractions functools hashlib heapq importlib ipaddress itertools json math operator
-pathlib posixpath re shlex statistics sys types typing unicodedata zlib zoneinfo
+__future__ abc ast base64 binascii builtins codecs collections copy dataclasses datetime decimal
+difflib enum fnmatch fractions functools hashlib heapq importlib ipaddress itertools json math
+operator pathlib posixpath re shlex statistics sys types typing unicodedata zlib zoneinfo
 """
 """What pure packages import without an exception in the contract: it computes, or names types, or
 is a table (time zones)."""

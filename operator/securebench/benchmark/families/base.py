@@ -68,6 +68,13 @@ def no_answer_problems(_task: TaskView) -> Iterator[str]:
     return iter(())
 
 
+def as_written(
+    _row_input: Mapping[str, object], row_eval: Mapping[str, object]
+) -> Mapping[str, object]:
+    """Return ``eval`` as it is."""
+    return row_eval
+
+
 def no_metadata(_task: TaskView) -> Mapping[str, object]:
     """Return nothing: the common fields say everything."""
     return {}
@@ -97,7 +104,8 @@ class Family:
         record_metadata: Returns what records of a verdict say beside the common metadata.
         test_sources: Yields the Python sources of a row that grade, each after its name.
         patches: Yields the patches of a row that grade, each after its name.
-        answer_problems: Yields what is wrong with answers that no candidate is expected to give.
+        answer_problems: Yields what is certainly wrong with answers or tests.
+        completed: Returns ``eval`` of a row with what ``input`` and ``eval`` together say.
         advice: Yields warnings about ``eval`` of a row that holds.
         audit: What an audit asks of its tasks beside what it asks of all.
     """
@@ -121,6 +129,9 @@ class Family:
     test_sources: Callable[[TaskView], Iterator[tuple[str, str]]] = no_texts
     patches: Callable[[TaskView], Iterator[tuple[str, str]]] = no_texts
     answer_problems: Callable[[TaskView], Iterator[str]] = no_answer_problems
+    completed: Callable[[Mapping[str, object], Mapping[str, object]], Mapping[str, object]] = (
+        as_written
+    )
     advice: Callable[[Mapping[str, object]], Iterator[Advice]] = no_advice
     audit: AuditRules = field(default_factory=AuditRules)
 

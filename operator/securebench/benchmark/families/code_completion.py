@@ -6,10 +6,12 @@ import builtins
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from securebench.benchmark.families.audit_rules import AuditRules
 from securebench.benchmark.families.base import Family, TaskView
 from securebench.benchmark.families.fields import Field, FieldSection
+from securebench.benchmark.families.reached_code import CHECK, never_run, uncalled_check
 from securebench.benchmark.families.verification import ISOLATIONS, SEPARATE, SHARED, CodePlan
 from securebench.benchmark.resources import Lane
 from securebench.core.json_schema import (
@@ -28,6 +30,9 @@ REPEATS = 8
 
 CODE_SECONDS = 30.0
 """Time limit where neither tests nor environment give one (contract 15.8)."""
+
+ENTRY_POINT = re.compile(r"[^\W\d]\w*(?:\(\))?(?:\.[^\W\d]\w*(?:\(\))?)*")
+"""A name, or a method as in ``Solution().twoSum``."""
 
 DEFINITION = re.compile(r"\b(?:def|class)\s+([^\W\d]\w*)")
 
@@ -64,6 +69,18 @@ _TESTS = object_of(
 """Values that do not hold are a verifier's configuration error (VC of contract 14.4)."""
 
 
+_ENTRY_POINT = Field(
+    "entry_point",
+    described(
+        {"description": "a function's name"},
+        "The function that `check(candidate)` of the tests is called with, in `input` or `eval`;"
+        " a method as `Solution().run`. Without a `check`, or where the tests call it themselves,"
+        " it does nothing.",
+        "clamp",
+    ),
+)
+
+
 def configuration_problem(task: TaskView) -> str | None:
     """Return why the tests cannot be run, or None."""
     language = task.resources.value("language")
@@ -80,6 +97,9 @@ def configuration_problem(task: TaskView) -> str | None:
         return "code_completion tests.timeout_seconds must be a positive number"
     if tests.get("isolation", SEPARATE) not in ISOLATIONS:
         return f"code_completion tests.isolation must be one of {', '.join(ISOLATIONS)}"
+    entry = task.resources.value("entry_point")
+    if entry is not None and not (isinstance(entry, str) and ENTRY_POINT.fullmatch(entry)):
+        return "code_completion entry_point must be a function's name, as double or Solution().run"
     return _repeat_problem(tests)
 
 
@@ -125,6 +145,30 @@ def _test_sources(task: TaskView) -> Iterator[tuple[str, str]]:
         yield "eval.tests.code", code
 
 
+def _never_run(task: TaskView) -> Iterator[str]:
+    texts = (task.resources.value(name) for name in ("prompt", "starter_code"))
+    asked = {name for text in texts if isinstance(text, str) for name in DEFINITION.findall(text)}
+    for name, source in _test_sources(task):
+        for line, problem in never_run(source, frozenset(asked)):
+            yield f"{name}, line {line}: {problem}"
+
+
+def _with_call(
+    row_input: Mapping[str, object], row_eval: Mapping[str, object]
+) -> Mapping[str, object]:
+    """Return ``eval`` whose tests call their ``check(candidate)``, as HumanEval's harness does."""
+    entry = row_eval.get("entry_point", row_input.get("entry_point"))
+    tests = row_eval.get("tests")
+    if not (isinstance(entry, str) and ENTRY_POINT.fullmatch(entry) and isinstance(tests, Mapping)):
+        return row_eval
+    code = tests.get("code")
+    if not isinstance(code, str):
+        return row_eval
+    if f"def {CHECK}" not in code or uncalled_check(code) is None:
+        return row_eval
+    return {**row_eval, "tests": {**tests, "code": f"{code}\n\n{CHECK}({entry})\n"}}
+
+
 def _record_metadata(task: TaskView) -> Mapping[str, object]:
     return {"language": task.resources.value("language") or LANGUAGE}
 
@@ -142,6 +186,7 @@ FAMILY = Family(
                 ),
                 required=True,
             ),
+            _ENTRY_POINT,
             Field("language", described(TEXT, "Always `python`.", LANGUAGE, LANGUAGE)),
             Field(
                 "starter_code",
@@ -166,6 +211,7 @@ FAMILY = Family(
                 required=True,
                 lane=Lane.EVALUATION_INPUTS,
             ),
+            replace(_ENTRY_POINT, lane=Lane.EVALUATION_INPUTS),
             Field(
                 "reference_solution",
                 described(
@@ -190,6 +236,8 @@ FAMILY = Family(
     code=code_plan,
     record_metadata=_record_metadata,
     test_sources=_test_sources,
+    answer_problems=_never_run,
+    completed=_with_call,
     required_resources=("prompt",),
-    audit=AuditRules(settings=frozenset({"isolation", "language"})),
+    audit=AuditRules(settings=frozenset({"isolation", "language", "entry_point"})),
 )

@@ -220,7 +220,9 @@ def _resources(row: BenchmarkRow) -> Iterator[Resource]:
         yield _resource(name, Lane.PUBLIC, value)
     if row.assets:
         yield _resource(ASSETS, Lane.PUBLIC, [dict(asset) for asset in row.assets])
-    for name, value in row.eval.items():
+    family = FAMILIES.get(row.family)
+    evaluation = row.eval if family is None else family.completed(row.input, row.eval)
+    for name, value in evaluation.items():
         yield _resource(name, eval_visibility_for(row.family, name), value)
 
 

@@ -31,7 +31,7 @@ FRAMEWORK_WORDS = frozenset(
     }
 )
 STRUCTURAL_KEYS = frozenset({"source", "type", "workdir", "mount", "path", "isolation"})
-STRUCTURAL_VALUES = frozenset({"needed_commands", "candidate_policy"})
+STRUCTURAL_VALUES = frozenset({"needed_commands", "candidate_policy", "entry_point"})
 
 
 class RedactedVerification(NamedTuple):

@@ -235,7 +235,7 @@ LANES = {
     "multiple_choice": ({}, {"answer"}),
     "short_answer": ({}, {"accepted_answers", "tolerance"}),
     "free_response": ({}, {"reference_answer", "rubric"}),
-    "code_completion": ({"tests"}, {"reference_solution", "canonical_solution"}),
+    "code_completion": ({"tests", "entry_point"}, {"reference_solution", "canonical_solution"}),
     "repo_patch": ({"tests", "candidate_policy"}, {"gold_patch"}),
     "terminal_task": (
         {"checker", "needed_commands", "run_tests", "test_files"}, {"expected_state"}),

@@ -33,13 +33,16 @@ def pytest_row(path):
     return terminal({"source": "pytest", "path": path})
 
 
-def code(source):
+CHECK = "def check(candidate):\n    assert candidate(4) == 8\n"
+
+
+def code(source, **evaluation):
     tests = {"source": "inline", "code": source}
     return {
         "id": "a",
         "family": "code_completion",
         "input": {"prompt": "p"},
-        "eval": {"tests": tests},
+        "eval": {"tests": tests, **evaluation},
     }
 
 
@@ -73,6 +76,7 @@ def findings(tmp_path, row, files):
 GOOD = {
     "inline tests": (code("assert f() == 1"), {}),
     "tests that are no text": (code(3), {}),
+    "a check with its entry point": (code(CHECK, entry_point="double"), {}),
     "patches": (repo(test_patch=PATCH, setup_patch={"source": "inline", "patch": PATCH}), {}),
     "a pytest file": (pytest_row("t.py"), {"t.py": "def test_x(): pass"}),
     "a pytest folder": (
@@ -101,6 +105,12 @@ GOOD = {
 }
 BAD = {
     "inline tests": (code("assert f( == 1"), {}, "eval.tests.code, line 1: "),
+    "a check that nothing calls": (
+        code(f"import math\n{CHECK}"),
+        {},
+        "eval.tests.code, line 2: check is never called: name the candidate's function",
+    ),
+    "tests that call nothing": (code("n = 1\nassert n == 1"), {}, "eval.tests.code, line 1: noth"),
     "a test patch": (repo(test_patch=CUT), {}, "eval.tests.test_patch, line 4: hunk 1 of x"),
     "a setup patch": (
         repo(setup_patch={"source": "inline", "patch": CUT}),

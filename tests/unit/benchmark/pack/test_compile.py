@@ -73,6 +73,34 @@ def test_tasks_share_what_their_pack_says_of_all():
     assert other.environment == {"image": "own", "workdir": "/app"}
 
 
+CHECK = "def check(candidate):\n    assert candidate(4) == 8\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "entry", "place", "appended"),
+    [
+        (CHECK, "double", "input", "\n\ncheck(double)\n"),
+        (CHECK, "double", "eval", "\n\ncheck(double)\n"),
+        (CHECK.rstrip(), "Solution().run", "input", "\n\ncheck(Solution().run)\n"),
+        (CHECK, "double\nimport os", "input", ""),
+        (CHECK, "print(1)", "input", ""),
+        (CHECK, 3, "input", ""),
+        (f"{CHECK}check(double)\n", "double", "input", ""),
+        ("assert double(4) == 8\n", "double", "input", ""),
+    ],
+)
+def test_a_check_is_called_with_the_entry_point(code, entry, place, appended):
+    row = {
+        "id": "a",
+        "family": "code_completion",
+        "input": {"prompt": "p"},
+        "eval": {"tests": {"source": "inline", "code": code}},
+    }
+    row[place]["entry_point"] = entry
+    task = compile_benchmark_row(row, manifest=MANIFEST)
+    assert task.resources.value("tests")["code"] == f"{code}{appended}"
+
+
 def test_payloads_of_a_task():
     (task,) = compile_benchmark_pack(pack(CHOICE))
     assert task.agent_payload() == task.public_payload() == CHOICE["input"]
