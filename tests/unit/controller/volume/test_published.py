@@ -22,7 +22,9 @@ Record = dict[str, object]
 
 UID = "0f6b2c1e-0000-4000-8000-000000000001"
 HIDDEN = "assert answer == 'Lake Superior'"
-ENTRY = IndexEntry("a-run", UID, "A run", "pack", "sha256:p", "sha256:h", "1", "2026-11-23", 3)
+ENTRY = IndexEntry(
+    "a-run", UID, "A run", "pack", "sha256:p", "sha256:h", "1", "2026-11-23", run_ordinal=3
+)
 RECORD = {
     "task_id": "a",
     "passed": False,
