@@ -40,6 +40,7 @@ class StartedRun:
         started_at: RFC 3339.
         agent: Type of the harness.
         model: Model of its configuration; empty without one.
+        regrade_of: Uid of the run that it grades again, or empty.
     """
 
     run: str
@@ -52,6 +53,7 @@ class StartedRun:
     started_at: str
     agent: str = ""
     model: str = ""
+    regrade_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +134,16 @@ def same_runs(lines: Iterable[StartLine], run_id: str, pack_digest: str) -> list
 
 
 def same_agent_runs(lines: Iterable[StartLine], own: Start) -> list[Start]:
-    """Return the runs of the same agent and model on the same pack, whatever else differs."""
+    """Return the runs of the same agent and model on the same pack, whatever else differs.
+
+    A regrade starts no agent, and is none of them.
+    """
     names = ("pack_digest", "agent", "model")
     return [
-        line.start for line in lines if all(line.start.get(name) == own.get(name) for name in names)
+        line.start
+        for line in lines
+        if all(line.start.get(name) == own.get(name) for name in names)
+        and not line.start.get("regrade_of")
     ]
 
 

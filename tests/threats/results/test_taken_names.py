@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from securebench.analysis.results import read_results
+from securebench.attestation import start_checks
+from securebench.attestation.verification import Trust, verify_run
+from securebench.client.inspection.verify import FolderFiles
 from securebench.cluster.port import ObjectKind
 from securebench.controller.admission import earlier_run
 from securebench.controller.suites.baseline_reader import BaselineReader
@@ -16,6 +20,7 @@ from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.suite.api.models import Baseline
 from support.operator_world import opened
 from support.regrade_world import RegradeWorld
+from support.sealed_runs import handed_on
 from support.suite_world import HARNESSES, PACKS, SuiteWorld
 
 pytestmark = pytest.mark.short
@@ -151,3 +156,44 @@ def test_a_451_honest(graded: RegradeWorld) -> None:
     better_under_the_name(graded)
     new = graded.finished("later", regrade={"run": "nightly", "uid": first})
     assert graded.grades(new) == [True, False]
+
+
+def tried(world: RegradeWorld, *names: str) -> str:
+    """Run an agent under several names and with a comment of its own; return the last uid."""
+    uid, spec = "", {}
+    for name in names:
+        command = {"type": "command", "config": {"command": f"./agent # {name}"}}
+        uid = world.finished(name, runId=name, harness=command, **spec)
+        world.cluster.remove(ObjectKind.BENCHMARK_RUN, name)
+    return uid
+
+
+def said(world: RegradeWorld, uid: str, folder: Path) -> tuple[int, int, list[str]]:
+    """Return the number of tries in the summary and for a report, and the notes of a check."""
+    handed = handed_on(world.root, uid, folder)
+    notes = verify_run(FolderFiles(handed), Trust(is_signature_needed=False)).notes
+    results = read_results(handed, "handed")
+    return world.summary(uid).get("tries", 1), results.tries, list(notes)
+
+
+def test_a_452_attack(graded: RegradeWorld, tmp_path: Path) -> None:
+    last = tried(graded, "one", "two", "three")
+    in_summary, in_report, notes = said(graded, last, tmp_path / "handed")
+    # The run of the fixture is one of the same agent, too.
+    assert (in_summary, in_report) == (4, 4)
+    assert any("4 runs of agent command with any model on this pack" in note for note in notes)
+
+
+def test_a_452_twin(graded: RegradeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        IndexEntry, "is_try_like", lambda self, other: self.harness_digest == other.harness_digest
+    )
+    monkeypatch.setattr(start_checks, "same_agent_runs", lambda _lines, _own: [])
+    last = tried(graded, "one", "two", "three")
+    assert said(graded, last, tmp_path / "handed") == (1, 1, [])
+
+
+def test_a_452_honest(graded: RegradeWorld, tmp_path: Path) -> None:
+    (first,) = (entry.uid for entry in RunIndex(graded.root).entries())
+    graded.regraded()
+    assert said(graded, first, tmp_path / "handed") == (1, 1, [])

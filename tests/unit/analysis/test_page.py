@@ -166,3 +166,10 @@ def test_a_comparison(tmp_path):
     assert "b" not in found.tags
     assert "lost" in found.text
     assert "old<b>" in "".join(found.text)
+
+
+def test_a_page_says_which_try_it_shows(tmp_path):
+    said = "This is run 19 of this agent and model on this pack"
+    assert said not in report(tmp_path, result_line("a"))
+    (tmp_path / "summary.json").write_text('{"tries": 19}')
+    assert said in "".join(report_page([read_results(tmp_path, "nightly")], NOW))

@@ -128,3 +128,12 @@ def test_values_of_other_kinds_are_no_error(tmp_path):
     line = result_line("a", timing=[], producer_metadata=1, labels=None, launches="2", score="x")
     (entry,) = read_results(result_folder(tmp_path, [line]), "r").entries
     assert (entry.seconds, entry.launches, entry.score, entry.tokens) == (0.0, 0, None, None)
+
+
+@pytest.mark.parametrize(
+    ("summary", "want"), [("{}", 1), ('{"tries": 19}', 19), ('{"tries": "x"}', 1)]
+)
+def test_tries_are_those_of_the_summary(tmp_path, summary, want):
+    folder = result_folder(tmp_path, [result_line("a")])
+    (folder / "summary.json").write_text(summary)
+    assert read_results(folder, "r").tries == want

@@ -31,7 +31,6 @@ class IndexEntry(StartedRun):
         start: Number of its line in the list of started runs; 0 for none.
         removed_at: When its results were removed from the volume, RFC 3339; empty while they lie
             there.
-        regrade_of: Uid of the run that it grades again, or empty.
         tries: Runs of the same agent and model on the same pack that were started up to this one,
             whatever their names, run ids and other settings. A regrade starts no agent and adds
             none.
@@ -42,7 +41,6 @@ class IndexEntry(StartedRun):
     outcome: str = ""
     start: int = 0
     removed_at: str = ""
-    regrade_of: str = ""
     tries: int = 1
 
     def binding(self) -> tuple[str, str, str, str]:
