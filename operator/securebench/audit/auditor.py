@@ -137,7 +137,7 @@ def _trial_folder(subject: Subject, temporary: Path) -> tuple[Path, int | None]:
 
 def _trial_findings(subject: Subject, run_pack: RunPack, rule: TrialRule) -> tuple[Finding, ...]:
     made = candidates(subject, rule)
-    given = {name: text for name, text in made.items() if text is not None}
+    given = [each for of_task in made.values() for each in of_task]
     records: Records = ()
     with TemporaryDirectory(prefix="securebench-audit-") as temporary:
         folder = Path(temporary, f"{subject.manifest.resolve().parent.name}-{rule.name}")

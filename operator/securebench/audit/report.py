@@ -19,7 +19,7 @@ from securebench.audit.findings import (
     FindingOutcome,
     Rule,
 )
-from securebench.audit.rules.families import answer_rules
+from securebench.audit.rules.families import answer_rules, trial_rules
 from securebench.core.unsafe_text import printable
 from securebench.protocol.audit_result import PackAudit
 
@@ -143,7 +143,8 @@ class Report:
 
 def _deciding() -> frozenset[str]:
     """Return the rules without which no audit passed: right answers pass, and nothing does not."""
-    return frozenset({Rule.NOP, *(rule.name for rule in answer_rules())})
+    trials = (rule.name for rule in trial_rules() if rule.decides)
+    return frozenset({Rule.NOP, *(rule.name for rule in answer_rules()), *trials})
 
 
 def write_report(report: Report, folder: Path) -> Path:

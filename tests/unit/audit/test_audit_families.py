@@ -45,7 +45,7 @@ RHYME = Family(
             TrialRule(
                 "echoes",
                 "{} echoes fail",
-                lambda task, _reference: None if task.id == "mute" else "la",
+                lambda task, _reference: {} if task.id == "mute" else {"": "la"},
                 AuditProblem("it has no echo", "look yourself", checked=False),
                 lambda record: AuditProblem("an echo passes", "mend") if record["passed"] else None,
             ),

@@ -36,7 +36,7 @@ def test_our_packs_are_clean_without_a_cluster(pack, tmp_path):
     assert done.exit_code == 0
     assert report["pack"]["id"] == pack
     unchecked = {each["rule"] for each in report["findings"] if each["outcome"] == "not_checked"}
-    runs = {"oracle", "nop", "base-fails", "gold-passes", "flaky"}
+    runs = {"oracle", "nop", "stubs", "base-fails", "gold-passes", "flaky"}
     assert runs | {"image"} <= unchecked <= runs | {"image", "history", "lint"}
 
 
@@ -49,18 +49,18 @@ def test_a_clean_pack_ends_with_0_and_the_line_of_the_contract(tmp_path):
     path = tmp_path / "o" / "audit-report.json"
     assert done.exit_code == 0
     assert done.stdout.splitlines()[-1] == (
-        f"securebench audit: pack=small passed=4 failed=0 not_checked=6 report={path}"
+        f"securebench audit: pack=small passed=4 failed=0 not_checked=7 report={path}"
     )
     assert "not about this pack: allow-paths, history\n" in done.stdout
     assert "no task that this rule is about" not in done.stdout
-    rules = "oracle, gold-passes, nop, base-fails, flaky"
+    rules = "oracle, gold-passes, nop, stubs, base-fails, flaky"
     assert f"not checked: {rules}: nothing was run\n" in done.stdout
     assert done.stdout.count("nothing was run\n") == 1
     report = json.loads(path.read_text())
     assert list(report) == ["schema_version", "pack", "time", "counts", "findings"]
     assert re.fullmatch("sha256:[0-9a-f]{64}", report["pack"]["digest"])
     assert report["pack"]["tasks"] == 1
-    assert report["counts"] == {"passed": 6, "failed": 0, "not_checked": 6}
+    assert report["counts"] == {"passed": 6, "failed": 0, "not_checked": 7}
     assert [each["rule"] for each in report["findings"]] == list(every_rule())
     keys = ["rule", "outcome", "object", "message", "remedy"]
     assert all(list(each) == keys for each in report["findings"])
@@ -79,10 +79,10 @@ def test_a_pack_that_could_not_be_run_is_one_error(tmp_path, monkeypatch):
     error, last = done.stdout.splitlines()[-2:]
     assert error.startswith("securebench: error: the pack could not be run: no cluster: ")
     assert error in done.stderr
-    assert last.startswith("securebench audit: pack=small passed=3 failed=0 not_checked=7 ")
+    assert last.startswith("securebench audit: pack=small passed=3 failed=0 not_checked=8 ")
     report = json.loads((tmp_path / "audit-report.json").read_text())
     unchecked = [each["rule"] for each in report["findings"] if "no cluster" in each["message"]]
-    assert unchecked == ["oracle", "gold-passes", "nop", "base-fails", "flaky"]
+    assert unchecked == ["oracle", "gold-passes", "nop", "stubs", "base-fails", "flaky"]
 
 
 def test_a_defect_ends_with_1_and_says_what_to_do(tmp_path, monkeypatch):

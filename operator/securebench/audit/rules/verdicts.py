@@ -6,6 +6,7 @@ Pure: records of a run come in, as they stand in ``candidates.jsonl`` (contract 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from securebench.audit.findings import (
     Finding,
@@ -18,6 +19,7 @@ from securebench.audit.findings import (
 )
 from securebench.audit.rules.families import answer_rules
 from securebench.audit.subject import Subject
+from securebench.audit.trial_pack import TrialCandidate
 from securebench.benchmark.families.audit_rules import AnswerRule, AuditProblem, TrialRule
 from securebench.benchmark.families.registry import verifier_for_task_type
 from securebench.benchmark.pack.task import SecureBenchTask
@@ -42,20 +44,29 @@ def check_nop(subject: Subject, records: Records) -> tuple[Finding, ...]:
 
 
 def check_trial(
-    rule: TrialRule, subject: Subject, candidates: Mapping[str, str | None], records: Records
+    rule: TrialRule,
+    subject: Subject,
+    made: Mapping[str, Sequence[TrialCandidate]],
+    records: Records,
 ) -> tuple[Finding, ...]:
     """Judge the run of a family's candidates.
 
     Args:
         rule: The rule.
         subject: The pack.
-        candidates: By id of the tasks that the rule is about; None where a task has none.
+        made: By id of the tasks that the rule is about; none where a task has none.
         records: Records of the run.
     """
-    tried = [task for task in subject.tasks if candidates.get(task.id) is not None]
-    without = [name for name, candidate in candidates.items() if candidate is None]
+    known = _by_task(records)
+    tried = [task for task in subject.tasks if made.get(task.id)]
+    without = [name for name, of_task in made.items() if not of_task]
     problems = [
-        *_judged(tried, records, rule.problem),
+        *(
+            replace(problem, message=f"{each.said} {problem.message}".lstrip())
+            for task in tried
+            for each in made[task.id]
+            for problem in _judged_as(task, known.get(each.row_id), rule.problem)
+        ),
         *(FindingProblem(task_name(name), *rule.without) for name in without),
     ]
     return findings(rule.name, problems, summary(len(tried), rule.fulfilled))
@@ -83,18 +94,25 @@ def _judged(
     """Yield what a rule says of each record, and the tasks that have no verdict."""
     known = _by_task(records)
     for task in tasks:
-        name = task_name(task.id)
-        record = known.get(task.id)
-        if verifier_for_task_type(task.task_type) is None:
-            message = f"the family {task.task_type!r} has no verifier"
-            yield FindingProblem(name, message, "nothing: its records stay pending", checked=False)
-        elif record is None or record.get("passed") is None:
-            reason = None if record is None else record.get("failure_reason")
-            message = f"the run has no verdict for it: {reason or 'no record'}"
-            yield FindingProblem(name, message, _NO_VERDICT, checked=False)
-        elif (problem := problem_of(record)) is not None:
-            why = "" if record["passed"] else _why(record)
-            yield FindingProblem(name, f"{problem.message}{why}", problem.remedy, problem.checked)
+        yield from _judged_as(task, known.get(task.id), problem_of)
+
+
+def _judged_as(
+    task: SecureBenchTask,
+    record: Record | None,
+    problem_of: Callable[[Record], AuditProblem | None],
+) -> Iterator[FindingProblem]:
+    name = task_name(task.id)
+    if verifier_for_task_type(task.task_type) is None:
+        message = f"the family {task.task_type!r} has no verifier"
+        yield FindingProblem(name, message, "nothing: its records stay pending", checked=False)
+    elif record is None or record.get("passed") is None:
+        reason = None if record is None else record.get("failure_reason")
+        message = f"the run has no verdict for it: {reason or 'no record'}"
+        yield FindingProblem(name, message, _NO_VERDICT, checked=False)
+    elif (problem := problem_of(record)) is not None:
+        why = "" if record["passed"] else _why(record)
+        yield FindingProblem(name, f"{problem.message}{why}", problem.remedy, problem.checked)
 
 
 def _answer_findings(subject: Subject, rule: AnswerRule, records: Records) -> tuple[Finding, ...]:

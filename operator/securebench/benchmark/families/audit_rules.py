@@ -61,16 +61,19 @@ class TrialRule(NamedTuple):
     Attributes:
         name: As the report has it.
         fulfilled: As of ``TaskRule``.
-        candidate: Returns the candidate of a task with that reference answer, or None.
+        candidates: Returns the candidates of a task with that reference answer, by what is said
+            of them; empty where a problem needs no more words.
         without: What is said of a task that has no such candidate.
         problem: Says what is wrong with the record of a candidate, or None.
+        decides: Whether no audit passed without the rule.
     """
 
     name: str
     fulfilled: str
-    candidate: Callable[[TaskView, str | None], str | None]
+    candidates: Callable[[TaskView, str | None], Mapping[str, str]]
     without: AuditProblem
     problem: Callable[[Mapping[str, object]], AuditProblem | None]
+    decides: bool = False
 
 
 class TaskRepository(NamedTuple):

@@ -8,10 +8,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from securebench.benchmark.families.audit_rules import AuditRules
+from securebench.benchmark.families.audit_rules import AuditProblem, AuditRules, TrialRule
 from securebench.benchmark.families.base import Family, TaskView
+from securebench.benchmark.families.code_stubs import stubs
 from securebench.benchmark.families.fields import Field, FieldSection
-from securebench.benchmark.families.reached_code import CHECK, never_run, uncalled_check
+from securebench.benchmark.families.reached_code import (
+    CHECK,
+    candidate_names,
+    never_run,
+    uncalled_check,
+)
 from securebench.benchmark.families.verification import ISOLATIONS, SEPARATE, SHARED, CodePlan
 from securebench.benchmark.resources import Lane
 from securebench.core.json_schema import (
@@ -34,6 +40,7 @@ CODE_SECONDS = 30.0
 ENTRY_POINT = re.compile(r"[^\W\d]\w*(?:\(\))?(?:\.[^\W\d]\w*(?:\(\))?)*")
 """A name, or a method as in ``Solution().twoSum``."""
 
+CLASS = re.compile(r"\bclass\s+([^\W\d]\w*)\s*[:(]")
 DEFINITION = re.compile(r"\b(?:def|class)\s+([^\W\d]\w*)")
 
 _TESTS = object_of(
@@ -133,8 +140,7 @@ def declared_names(task: TaskView) -> tuple[str, ...]:
     The tests get every other builtin and standard module as Python has it, whatever the candidate
     defines.
     """
-    texts = (task.resources.value(name) for name in ("prompt", "starter_code"))
-    found = {name for text in texts if isinstance(text, str) for name in DEFINITION.findall(text)}
+    found = _asked(task, DEFINITION)
     return tuple(sorted(found & (sys.stdlib_module_names | set(dir(builtins)))))
 
 
@@ -146,11 +152,37 @@ def _test_sources(task: TaskView) -> Iterator[tuple[str, str]]:
 
 
 def _never_run(task: TaskView) -> Iterator[str]:
-    texts = (task.resources.value(name) for name in ("prompt", "starter_code"))
-    asked = {name for text in texts if isinstance(text, str) for name in DEFINITION.findall(text)}
     for name, source in _test_sources(task):
-        for line, problem in never_run(source, frozenset(asked)):
+        for line, problem in never_run(source, _asked(task, DEFINITION)):
             yield f"{name}, line {line}: {problem}"
+
+
+def _asked(task: TaskView, definition: re.Pattern[str]) -> frozenset[str]:
+    """Return names that prompt or starter code define."""
+    texts = (task.resources.value(name) for name in ("prompt", "starter_code"))
+    texts_of = (text for text in texts if isinstance(text, str))
+    return frozenset(name for text in texts_of for name in definition.findall(text))
+
+
+def _stubs(task: TaskView, _reference: str | None) -> Mapping[str, str]:
+    used = {name for _, source in _test_sources(task) for name in candidate_names(source)}
+    names = {name for name in used | _asked(task, DEFINITION) if _is_name(name)}
+    asked = _asked(task, CLASS)
+    classes = {name for name in names if name in asked or name[0].isupper()}
+    starter = task.resources.value("starter_code")
+    alone = {"the starter code alone": starter} if isinstance(starter, str) else {}
+    return {**stubs(names - classes, classes), **alone} if names else {}
+
+
+def _is_name(name: str) -> bool:
+    return name.isidentifier() and not name.startswith("__")
+
+
+def _stub_problem(record: Mapping[str, object]) -> AuditProblem | None:
+    if not record["passed"]:
+        return None
+    remedy = "assert values that only a solution returns, and that they are of the right type"
+    return AuditProblem("passes the tests", remedy)
 
 
 def _with_call(
@@ -239,5 +271,21 @@ FAMILY = Family(
     answer_problems=_never_run,
     completed=_with_call,
     required_resources=("prompt",),
-    audit=AuditRules(settings=frozenset({"isolation", "language", "entry_point"})),
+    audit=AuditRules(
+        trials=(
+            TrialRule(
+                "stubs",
+                "the tests of {} tasks fail with stubs",
+                _stubs,
+                AuditProblem(
+                    "no name is known that its tests take from the candidate",
+                    "call the candidate by its name in the tests",
+                    checked=False,
+                ),
+                _stub_problem,
+                decides=True,
+            ),
+        ),
+        settings=frozenset({"isolation", "language", "entry_point"}),
+    ),
 )

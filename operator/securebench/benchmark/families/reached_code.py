@@ -50,6 +50,12 @@ def uncalled_check(source: str) -> int | None:
     return None
 
 
+def candidate_names(source: str) -> frozenset[str]:
+    """Return the names that the tests take from the candidate, as far as their text shows them."""
+    tree = _parsed(source)
+    return frozenset() if tree is None else frozenset(_walked(tree, frozenset()).candidates)
+
+
 def never_run(source: str, asked: frozenset[str]) -> Iterator[tuple[int, str]]:
     """Yield line and defect of tests that never run, or of a source that uses no candidate.
 
@@ -208,6 +214,7 @@ class _Walk(ast.NodeVisitor):
         imports: Where imported names come from.
         lazy: Functions whose call alone runs nothing.
         mentioned: Names and attributes that reached code reads.
+        candidates: Names of the candidate that reached code reads.
         uses_candidate: Whether reached code does more than look at the candidate.
     """
 
@@ -222,6 +229,7 @@ class _Walk(ast.NodeVisitor):
     )
     locals: frozenset[str] = frozenset()
     owner: str = ""
+    candidates: set[str] = field(default_factory=set)
     uses_candidate: bool = False
     is_dynamic: bool = False
     main_line: int = 0
@@ -379,6 +387,8 @@ class _Walk(ast.NodeVisitor):
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         """Note modules that reach everything, and the candidate's own."""
         self._imported(node.module or "")
+        if "securebench_candidate" in (node.module or ""):
+            self.candidates |= {each.name for each in node.names}
 
     def _imported(self, name: str) -> None:
         if "securebench_candidate" in name:
@@ -391,6 +401,7 @@ class _Walk(ast.NodeVisitor):
             return
         self.mentioned.add(name)
         if is_name and self._is_candidate(name):
+            self.candidates.add(name)
             self.uses_candidate = True
 
     def _is_candidate(self, name: str) -> bool:

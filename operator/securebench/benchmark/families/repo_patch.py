@@ -233,9 +233,10 @@ def _allow_paths(task: TaskView, reference: str | None) -> Iterator[AuditProblem
         yield AuditProblem(message, "correct candidate_policy, or the gold patch")
 
 
-def _base_candidate(task: TaskView, reference: str | None) -> str | None:
+def _base_candidates(task: TaskView, reference: str | None) -> Mapping[str, str]:
     gold = gold_patch(task, reference)
-    return None if gold is None else patch_without_effect(gold, patch_plan(task).candidate_policy)
+    idle = None if gold is None else patch_without_effect(gold, patch_plan(task).candidate_policy)
+    return {} if idle is None else {"": idle}
 
 
 def _base_problem(record: Mapping[str, object]) -> AuditProblem | None:
@@ -274,7 +275,7 @@ AUDIT = AuditRules(
         TrialRule(
             "base-fails",
             "the tests of {} bases fail",
-            _base_candidate,
+            _base_candidates,
             AuditProblem(
                 "the pack has no gold patch that changes a file,"
                 " so no patch without effect is known",

@@ -11,7 +11,7 @@ from securebench.audit.rules.verdicts import (
     check_trial,
 )
 from securebench.audit.subject import load_subject
-from securebench.audit.trial_pack import candidates, write_trial_pack
+from securebench.audit.trial_pack import TrialCandidate, candidates, write_trial_pack
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.patch.candidate_policy import CandidatePolicy
 from securebench.benchmark.patch.judgement import judge_patch
@@ -29,6 +29,13 @@ def record(task, *, passed, phase="checks", **more):
 
 
 (BASE_FAILS,) = FAMILIES["repo_patch"].audit.trials
+
+
+def code_row(tests, *, starter="", **more):
+    row = code()
+    row["eval"]["tests"]["code"] = tests
+    row["input"] |= {"starter_code": starter, **more}
+    return row
 
 
 def check_oracle(subject, records):
@@ -165,11 +172,11 @@ def test_a_patch_without_effect(case, tmp_path):
     row, want = PATCHES[case]
     subject = write_pack(tmp_path, row)
 
-    patch = candidates(subject, BASE_FAILS)["fix"]
+    made = candidates(subject, BASE_FAILS)["fix"]
 
-    assert patch == want
-    if patch is not None:
-        assert judge_patch(patch, CandidatePolicy.of({})).problem is None
+    assert [each.text for each in made] == ([] if want is None else [want])
+    if want is not None:
+        assert judge_patch(want, CandidatePolicy.of({})).problem is None
 
 
 def test_the_pack_of_the_bases_holds_their_rows_and_answers(tmp_path):
@@ -178,8 +185,8 @@ def test_the_pack_of_the_bases_holds_their_rows_and_answers(tmp_path):
     (tmp_path / "base").mkdir()
 
     made = candidates(subject, BASE_FAILS)
-    assert made == {"fix": MODE, "new": None}
-    write_trial_pack(subject, tmp_path / "base", {"fix": MODE})
+    assert made == {"fix": (TrialCandidate("fix", "fix", "", MODE),), "new": ()}
+    write_trial_pack(subject, tmp_path / "base", made["fix"])
 
     written = load_subject(tmp_path / "base/manifest.yaml", tmp_path / "base/tasks.jsonl")
     assert [task.id for task in written.tasks] == ["fix"]
@@ -195,6 +202,64 @@ def test_a_base_without_a_patch_is_not_checked(tmp_path):
     assert (found.outcome, found.object) == (FindingOutcome.NOT_CHECKED, "task 'new'")
 
 
+(STUBS,) = FAMILIES["code_completion"].audit.trials
+SEEN = {
+    "used by the tests": (code(), {"add"}),
+    "a class": (
+        code_row("stack = Stack()\nassert stack.pop() == 3", starter="class Stack:\n"),
+        {"Stack"},
+    ),
+    "in a check": (code_row("def check(f):\n    assert f(4) == 8\ncheck(double)"), {"double"}),
+    "by an entry point": (
+        code_row("def check(f):\n    assert f(4) == 8", entry_point="double"),
+        {"double"},
+    ),
+    "by its module": (
+        code_row("from securebench_candidate import double\nassert double(4) == 8"),
+        {"double"},
+    ),
+    "by the starter": (
+        code_row("assert vars(f)['double'](4)", starter="def double(n): ...\n"),
+        {"double", "f"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SEEN)
+def test_stubs_define_what_the_tests_call(case, tmp_path):
+    row, names = SEEN[case]
+    ((task, made),) = candidates(write_pack(tmp_path, row), STUBS).items()
+
+    assert len({each.row_id for each in made}) == len(made) >= 9
+    assert {each.task_id for each in made} == {task}
+    for each in made:
+        if each.said.startswith("a stub"):
+            found = {}
+            exec(each.text, found)  # noqa: S102  # ours
+            assert names <= found.keys(), each.said
+
+
+def test_a_stub_that_passes_is_a_finding(tmp_path):
+    subject = write_pack(tmp_path / "pack", code("add"), code("sub"))
+    made = candidates(subject, STUBS)
+    everything = [each for of_task in made.values() for each in of_task]
+    (tmp_path / "stubs").mkdir()
+    write_trial_pack(subject, tmp_path / "stubs", everything)
+    written = load_subject(tmp_path / "stubs/manifest.yaml", tmp_path / "stubs/tasks.jsonl")
+    assert [task.id for task in written.tasks] == [each.row_id for each in everything]
+    assert written.checked.errors == written.answer_errors == ()
+    assert {written.answers[each.row_id].text for each in everything} == {
+        each.text for each in everything
+    }
+
+    records = [record(each.row_id, passed=each.row_id == "add--1") for each in everything]
+    (found,) = check_trial(STUBS, subject, made, records)
+
+    said = "a stub that returns None passes the tests"
+    assert (found.outcome.value, found.object, found.message) == ("failed", "task 'add'", said)
+    assert check_trial(STUBS, subject, made, records[1:])[0].outcome is FindingOutcome.NOT_CHECKED
+
+
 class Cluster:
     """Remembers what was run; every oracle passes and every nop and base fails."""
 
@@ -204,8 +269,9 @@ class Cluster:
     def run_pack(self, folder, kind, limit):
         names = sorted(path.name for path in folder.iterdir())
         self.runs.append((folder.name, kind, limit, names))
-        passed = kind == "oracle" and not folder.name.endswith("-base-fails")
-        return [record(task, passed=passed) for task in ("add", "fix")]
+        passed = kind == "oracle" and not folder.name.endswith(("-base-fails", "-stubs"))
+        stubs = [f"add--{number}" for number in range(1, 10)]
+        return [record(task, passed=passed) for task in ("add", "fix", *stubs)]
 
 
 def test_the_pack_is_run_as_often_as_asked(subject):
@@ -216,6 +282,7 @@ def test_the_pack_is_run_as_often_as_asked(subject):
     assert [run[:3] for run in cluster.runs] == [
         *[("pack", "oracle", None)] * 2,
         *[("pack", "nop", None)] * 2,
+        ("pack-stubs", "oracle", None),
         ("pack-base-fails", "oracle", None),
     ]
     assert cluster.runs[-1][3] == ["manifest.yaml", "oracle", "tasks.jsonl"]
