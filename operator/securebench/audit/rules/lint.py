@@ -12,7 +12,7 @@ from securebench.core.errors import InvalidInputError
 
 
 def check_lint(subject: Subject) -> tuple[Finding, ...]:
-    """Return errors and warnings; images without a digest and uncounted tests are not checked.
+    """Return errors and warnings; doubts about images and ways of running tests are not checked.
 
     Warnings that a family's rule of the audit has under the same name are left to that rule.
     """
@@ -36,6 +36,8 @@ def _problem(found: LintFinding) -> FindingProblem:
         return FindingProblem(place or PACK, found.message, remedy, checked=False)
     if found.rule is LintRule.EXIT_CODE:
         return _uncounted(place, found)
+    if found.rule is LintRule.ISOLATION:
+        return FindingProblem(place or PACK, found.message, found.hint, checked=False)
     kind = "error" if found.severity is Severity.ERROR else "warning"
     return FindingProblem(place or PACK, found.message, f"correct what this {kind} names")
 

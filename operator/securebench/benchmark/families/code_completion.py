@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from securebench.benchmark.families.audit_rules import AuditProblem, AuditRules, TrialRule
-from securebench.benchmark.families.base import Family, TaskView
+from securebench.benchmark.families.base import Advice, Family, TaskView
 from securebench.benchmark.families.code_stubs import stubs
 from securebench.benchmark.families.fields import Field, FieldSection
 from securebench.benchmark.families.reached_code import (
     CHECK,
     candidate_names,
+    compared_objects,
     never_run,
     uncalled_check,
 )
@@ -29,6 +30,7 @@ from securebench.core.json_schema import (
     is_text,
     object_of,
 )
+from securebench.grading.code.own_process import uses_of_own_process
 
 LANGUAGE = "python"
 REPEATS = 8
@@ -157,6 +159,27 @@ def _never_run(task: TaskView) -> Iterator[str]:
             yield f"{name}, line {line}: {problem}"
 
 
+def _isolation_advice(row_eval: Mapping[str, object]) -> Iterator[Advice]:
+    tests = row_eval.get("tests")
+    code = tests.get("code") if isinstance(tests, Mapping) else None
+    if not isinstance(tests, Mapping) or not isinstance(code, str):
+        return
+    if tests.get("isolation", SEPARATE) != SEPARATE:
+        return
+    found = [
+        *(
+            (line, f"{name} does not reach the candidate, {what}")
+            for line, name, what in uses_of_own_process(code)
+        ),
+        *(
+            (line, f"an object of {name} is compared; compare values that its methods return")
+            for line, name in compared_objects(code)
+        ),
+    ]
+    for line, message in found:
+        yield Advice("isolation", f"eval.tests.code, line {line}: {message}")
+
+
 def _asked(task: TaskView, definition: re.Pattern[str]) -> frozenset[str]:
     """Return names that prompt or starter code define."""
     texts = (task.resources.value(name) for name in ("prompt", "starter_code"))
@@ -270,6 +293,7 @@ FAMILY = Family(
     test_sources=_test_sources,
     answer_problems=_never_run,
     completed=_with_call,
+    advice=_isolation_advice,
     required_resources=("prompt",),
     audit=AuditRules(
         trials=(

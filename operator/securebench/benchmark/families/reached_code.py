@@ -56,6 +56,18 @@ def candidate_names(source: str) -> frozenset[str]:
     return frozenset() if tree is None else frozenset(_walked(tree, frozenset()).candidates)
 
 
+def compared_objects(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and class where the tests compare an object that they make of the candidate's."""
+    tree = _parsed(source)
+    names = candidate_names(source)
+    for node in () if tree is None else ast.walk(tree):
+        for side in (node.left, *node.comparators) if isinstance(node, ast.Compare) else ():
+            name = getattr(side.func, "id", "") if isinstance(side, ast.Call) else ""
+            if name in names and name[0].isupper():
+                yield side.lineno, name
+                break
+
+
 def never_run(source: str, asked: frozenset[str]) -> Iterator[tuple[int, str]]:
     """Yield line and defect of tests that never run, or of a source that uses no candidate.
 

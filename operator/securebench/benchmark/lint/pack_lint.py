@@ -54,6 +54,7 @@ class LintRule(StrEnum):
     ARTIFACT_PATH = "artifact-path"
     GRADER = "grader"
     TOLERANCE = "tolerance"
+    ISOLATION = "isolation"
 
 
 _HINTS: Final[Mapping[LintRule, str]] = {
@@ -68,6 +69,7 @@ _HINTS: Final[Mapping[LintRule, str]] = {
     LintRule.SECRET_NAME: "remove it unless the agent is meant to have it",
     LintRule.ARTIFACT_PATH: "remove artifact_path",
     LintRule.GRADER: "correct it",
+    LintRule.ISOLATION: "set eval.tests.isolation to shared where the tests need it",
     LintRule.TOLERANCE: "say in eval.tolerance how far a number may be off",
 }
 """What to do, by rule; defects of the pack itself say it in their message."""

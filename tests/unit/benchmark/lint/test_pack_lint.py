@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.files.load import check_pack
 from securebench.benchmark.lint.pack_lint import LintRule, Severity, lint_harness, lint_pack
 
@@ -194,3 +195,22 @@ def test_the_difference_of_a_checkout_is_for_repositories_alone():
     assert finding.rule is LintRule.NO_EFFECT
     assert "is for repo_patch tasks; the pack has none" in finding.message
     assert lint_harness([], takes_checkout=True, task_types=["short_answer", "repo_patch"]) == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "isolation", "said"),
+    [
+        ("import random\nrandom.seed(1)\nassert f() == 1", "separate", "line 2: random.seed"),
+        ("import os\nos.environ['A'] = '1'\nassert f()", "separate", "line 2: os.environ"),
+        ("assert total() == Money(42)", "separate", "line 1: an object of Money"),
+        ("assert Money(1) != 3", "separate", "line 1: an object of Money"),
+        ("assert Money(1).cents == 1", "separate", None),
+        ("from decimal import Decimal\nassert f() == Decimal(1)", "separate", None),
+        ("assert f() == 1", "separate", None),
+        ("import random\nrandom.seed(1)\nassert f() == Money(1)", "shared", None),
+    ],
+)
+def test_tests_that_need_one_process(source, isolation, said):
+    tests = {"source": "inline", "code": source, "isolation": isolation}
+    found = [each.message for each in FAMILIES["code_completion"].advice({"tests": tests})]
+    assert [said in each for each in found] == ([True] if said else [])
