@@ -94,7 +94,7 @@ class Case(NamedTuple):
 
 
 NAME = "must be the name of an object in this namespace"
-PATH = "must be a relative path without empty, '.' or '..' parts and without backslashes"
+UID = "must be the metadata.uid of an object (letters, digits, -)"
 PACK_PATH = "must be a relative path without empty parts, parts that begin with '.'"
 QUANTITY = "must be a quantity above zero such as 500m, 2, 256Mi or 1Gi"
 SOURCE = "exactly one of volume, configMap, secret and image is needed"
@@ -115,8 +115,6 @@ CASES: Mapping[str, Case] = {
         "must name an image by its digest",
     ),
     "two sources": Case(image_spec, "pack.volume", None, {"path": "smoke"}, SOURCE),
-    "pack.manifest": Case(minimal_spec, "pack.manifest", "m.yaml", "./m.yaml", PATH),
-    "pack.tasks": Case(minimal_spec, "pack.tasks", "rows/t.jsonl", "rows//t.jsonl", PATH),
     "pack.digest": Case(
         minimal_spec, "pack.digest", DIGEST, "sha256:ABC", "must be sha256: and 64 lower case"
     ),
@@ -181,6 +179,8 @@ CASES: Mapping[str, Case] = {
     "resumeFrom": Case(
         minimal_spec, "resumeFrom.run", "earlier", "case", "must name another, earlier BenchmarkRun"
     ),
+    "resumeFrom.uid": Case(full_spec, "resumeFrom.uid", "1f-A", "a b", UID),
+    "regrade.uid": Case(regrade_spec, "regrade.uid", "1f-A", "a/b", UID),
     "regrade.run": Case(minimal_spec, "regrade.run", "Lab 3/ä", "a\nb", "must not be blank"),
     "regrade": Case(
         minimal_spec, "regrade.run", "earlier", "case", "must name another, earlier BenchmarkRun"

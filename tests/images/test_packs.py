@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from securebench.cli.main import app
 from securebench.cluster.port import ObjectKind
 from securebench.controller.admission.pack_fetch import fetch_pack
-from securebench.controller.admission.pack_source import PackSource, answers_content, freeze
+from securebench.controller.admission.pack_source import PackSource, freeze
 from securebench.core.errors import PackError
 from securebench.oci.artifact import ARTIFACT_TYPE, HIDDEN_LAYER, PUBLIC_LAYER
 from securebench.run.api.models import Pack
@@ -136,4 +136,4 @@ def test_the_operator_pulls_with_its_secret(guarded: str, tmp_path: Path, pack_d
 
     assert freeze(root, pack, source).digest == pack_digest
     oracle = (PACK / "oracle" / "answers.jsonl").read_bytes()
-    assert answers_content(pack, source) == oracle
+    assert source.answers() == oracle

@@ -179,13 +179,6 @@ PackPath = Annotated[
 ]
 """Folder below the volume's packs; names that begin with a dot are reserved for the operator."""
 
-ConfigKey = Annotated[
-    str,
-    Field(min_length=1, max_length=MAX_NAME),
-    Matching(r"[-._a-zA-Z0-9]+", "must be a key of the object (letters, digits, -, _, .)"),
-]
-"""Key of a ConfigMap or Secret."""
-
 Digest = Annotated[
     str,
     Field(max_length=71),
