@@ -14,6 +14,7 @@ from securebench.client.submit.secrets import secret_values
 from securebench.client.submit.tester_config import HarnessSection
 from securebench.gateway.net.dial import Dialer
 from securebench.gateway.provider.provider_call import ProviderCall
+from securebench.gateway.relay import account
 from securebench.gateway.server import context
 from support.relays import (
     HOSTS,
@@ -74,6 +75,7 @@ async def test_a_390_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 async def test_a_390_twin_of_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProviderCall, "_estimate", lambda self: self._meter.usage)
+    monkeypatch.setattr(account, "PROVIDER_USAGE", "nothing is refused for it")
     async with relayed(CHAT, [SILENT], tmp_path, max_tokens=1000) as relay:
         for _ in range(5):
             assert (await relay.ask()).status == 200

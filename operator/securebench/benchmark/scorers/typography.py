@@ -15,9 +15,10 @@ BOX_START, BOX_END = "\x02", "\x03"
 _INVISIBLE = (
     *(0x00AD, 0x034F, 0x061C, 0x180E, 0xFEFF, 0x3164, 0xFFA0),
     *(*range(0x115F, 0x1161), *range(0x17B4, 0x17B6), *range(0x180B, 0x1810)),
-    *(*range(0x200B, 0x2010), *range(0x202A, 0x202F), 0x2060, *range(0x2065, 0x2070)),
+    *(*range(0x200B, 0x2010), *range(0x202A, 0x202D), 0x2060, *range(0x2065, 0x2070)),
     *(*range(0xFE00, 0xFE10), *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0200)),
 )
+"""Characters that show nothing; overrides of direction, U+202D and U+202E, show another text."""
 _ALIKE = {
     "-": "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63",
     "'": "\u2018\u2019\u201a\u201b\u2032\u00b4\u02b9\u02bc\u2039\u203a",
