@@ -11,6 +11,7 @@ from typing import Final
 
 from securebench.agents.registry import AGENTS, harness_config
 from securebench.benchmark.families.base import Family
+from securebench.benchmark.families.fields import FieldSection
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.files.load import load_tasks
 from securebench.benchmark.reading.manifest import MANIFEST
@@ -94,16 +95,17 @@ def tester_page() -> str:
     return _page("Tester YAML", parts)
 
 
+def _section_table(section: FieldSection) -> str:
+    lanes = {field.name: _LANES[field.lane] for field in section.fields}
+    return field_table(list(field_rows(section.schema)), lanes)
+
+
 def family_page(family: Family) -> str:
     """Return the page of one family."""
     texts, sections = _parts(family.name), (family.input, family.eval)
     starter = starter_files("example", family.name, COMMAND)
     row = json.loads(starter["tasks.jsonl"].splitlines()[0])
-    lanes = {field.name: _LANES[field.lane] for each in sections for field in each.fields}
-    tables = (
-        f"### {section.name}\n\n{field_table(list(field_rows(section.schema)), lanes)}"
-        for section in sections
-    )
+    tables = (f"### {each.name}\n\n{_section_table(each)}" for each in sections)
     parts = [
         texts[""],
         f"## A task\n\n{_json(row)}",
