@@ -234,7 +234,7 @@ def test_a_link_in_place_of_a_run_file_is_refused(root: Path) -> None:
 
 def index_entry(run: str, run_id: str, outcome: str = "Completed") -> IndexEntry:
     return IndexEntry(
-        run, f"uid-{run}", run_id, "p", "sha256:p", "sha256:h", "1", "now", 1, 0, outcome=outcome
+        run, f"uid-{run}", run_id, "p", "sha256:p", "sha256:h", "1", "now", outcome=outcome
     )
 
 
