@@ -110,7 +110,7 @@ BAD = {
         {},
         "eval.tests.code, line 2: check is never called: name the candidate's function",
     ),
-    "tests that call nothing": (code("n = 1\nassert n == 1"), {}, "eval.tests.code, line 1: "),
+    "tests that call nothing": (code("n = 1\nassert n == 1"), {}, "line 1: nothing"),
     "a test patch": (repo(test_patch=CUT), {}, "eval.tests.test_patch, line 4: hunk 1 of x"),
     "a setup patch": (
         repo(setup_patch={"source": "inline", "patch": CUT}),
