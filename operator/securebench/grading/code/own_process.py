@@ -50,18 +50,19 @@ IN_PLACE = "__securebench_in_place__"
 """Name, in the tests, of what calls a function for what it does to its arguments."""
 
 
-def for_effect(source: str) -> ast.Module:
+def for_effect(source: str, file: str) -> ast.Module:
     """Return the tests with each call marked of whose result nothing is used.
 
     Only such a call changes its arguments: a candidate that empties them could otherwise change
     what its result is compared with. A result that is compared with None alone is not used.
+
+    Args:
+        source: The tests.
+        file: Its name in messages.
     """
-    tree = ast.parse(source, TESTS_NAME)
+    tree = ast.parse(source, file)
     _ForEffect().visit(tree)
     return ast.fix_missing_locations(tree)
-
-
-TESTS_NAME = "solution_test.py"
 
 
 class _ForEffect(ast.NodeTransformer):

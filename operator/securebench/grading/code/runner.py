@@ -109,7 +109,8 @@ def _run(session: Session, source: bytes, path: str, declared: str) -> None:
     tests = judging.new_module(
         judging.TESTS, {**names, "__file__": judging.TEST_FILE, IN_PLACE: in_place}
     )
-    code = compile(for_effect(judging.source_of(path)), judging.TEST_FILE, "exec")
+    tree = for_effect(judging.source_of(path), judging.TEST_FILE)
+    code = compile(tree, judging.TEST_FILE, "exec")
     exec(code, vars(tests))  # noqa: S102  # the pack's, trusted
     # Whoever is gone by now, or has more to say, did not let the tests complete.
     session.request("hello")

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 from .frames import BrokenError, CannotCrossError, Channel, MalformedError
 from .handles import TEXT, HandleType, handle, handle_type, is_handle
 from .judging import INCOMPLETE, TEST_FILE, TRACEBACK
+from .marshalling import OBJECTS as MOST_OBJECTS
 from .marshalling import Marshaller, Raw, Snapshot, Table
 from .output import NOTE, STREAMS
 from .plain import (
@@ -39,9 +40,6 @@ IDENTITY_BYTES = 16
 
 ITEMS = 100_000
 """So many items of an iterator of the tests cross."""
-
-OBJECTS_AGAIN = 1_000_000
-"""So many times objects that are known may cross again."""
 
 WATCHED = 1000
 """So many containers that were attributes are looked at again when the tests fail."""
@@ -108,7 +106,7 @@ class Session(Marshaller):
             return value
         kind: Any = type(value)
         made = _copied_error(value) if isinstance(value, BaseException) else handle(kind)
-        if len(self._again) >= OBJECTS_AGAIN:
+        if len(self._again) >= MOST_OBJECTS:
             raise CannotCrossError("too many objects")
         self._again.append(made)
         self._numbers[id(made)] = ["!", number]
