@@ -138,8 +138,10 @@ def main(names: list[str], images: Path, namespace: str | None) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("packs", nargs="*", choices=[path.name for path in folders()])
+    parser.add_argument("packs", nargs="*")
     parser.add_argument("--images", type=Path, required=True)
     parser.add_argument("--namespace")
     options = parser.parse_args()
+    if unknown := set(options.packs) - {path.name for path in folders()}:
+        parser.error(f"no such pack: {', '.join(sorted(unknown))}")
     sys.exit(main(options.packs, options.images, options.namespace))
