@@ -235,6 +235,9 @@ SOAK_SECONDS ?= 7200
 soak: setup install ## Runs one after the other for SOAK_SECONDS: memory and descriptors of the operator over time
 	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m bench.soak --namespace $(NAMESPACE) --seconds $(SOAK_SECONDS)
 
+house: setup ## Count modules, lines, imports and value classes, and trace the way of a row and of a patch (BEFORE=commit beside it)
+	@python tests/house/__main__.py $(if $(BEFORE),--before $(BEFORE))
+
 # What make scale measures. Without a cluster: decisions on a run of SCALE_TASKS tasks, and the export of SCALE_RECORDS records (0: none).
 # Against the API server: SCALE_STEPS of ratio, sizes, flights, runs, restart; runs of SCALE_SIZES tasks, SCALE_COMPARED tasks beside the
 # bare client for SCALE_ROUNDS rounds, SCALE_FLIGHTS Pods at once, SCALE_RUNS runs at once, SCALE_RESTART finished and live attempts.
