@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.table import Table
 
-from securebench.audit.trials import Trial, run_trial
+from securebench.audit.command import Trial, run_trial
 from securebench.client.volume.connection import ClusterTarget
 
 PACK = Path(__file__).parents[2] / "benchmarks" / "humaneval-mini"

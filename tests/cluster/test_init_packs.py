@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.audit.trials import Trial, run_trial
+from securebench.audit.command import Trial, run_trial
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.client.packs.starter import init
 from securebench.client.volume.connection import ClusterTarget

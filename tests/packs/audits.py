@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from packs import BENCHMARKS, RUNNABLE
-from securebench.audit.report import REPORT_FILE
+from securebench.audit.command import REPORT_FILE
 
 BAD = Path(__file__).parent / "bad-pack"
 BY_CHANCE = ("oracle", "task 'flaky'")

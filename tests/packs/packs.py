@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from securebench.audit.trials import Trial, TrialKind, run_trial
+from securebench.audit.command import Trial, TrialKind, run_trial
 from securebench.client.volume.connection import ClusterTarget
 from securebench.core.errors import SecureBenchError
 

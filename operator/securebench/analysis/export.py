@@ -15,9 +15,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.openmetrics.exposition import generate_latest
 
-from securebench.analysis.overview import Overview, overview
-from securebench.analysis.results import Entry, ResultSet
-from securebench.analysis.visible import visible
+from securebench.analysis.results import Entry, Overview, ResultSet, overview, visible
 from securebench.stats.cost import DOLLAR, cost
 
 _DECIMAL: Final = ("score", "seconds")

@@ -15,9 +15,14 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from securebench.analysis.export import TOKEN_COLUMNS
-from securebench.analysis.overview import group_of, overview, provenance_sentence
-from securebench.analysis.results import Entry, ResultSet
-from securebench.analysis.visible import visible
+from securebench.analysis.results import (
+    Entry,
+    ResultSet,
+    group_of,
+    overview,
+    provenance_sentence,
+    visible,
+)
 from securebench.core.digests import json_digest
 from securebench.core.errors import InvalidInputError
 from securebench.protocol.volume import SUMMARY

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from securebench.audit.auditor import AuditResources, audit
-from securebench.audit.findings import Finding, FindingOutcome, Rule
-from securebench.audit.images.archive import catalogue
-from securebench.audit.subject import Subject, load_subject
+from securebench.audit.command import AuditResources, audit
+from securebench.audit.images import catalogue
+from securebench.audit.subject import Finding, FindingOutcome, Rule, Subject, load_subject
 from threats.kit.canaries import canary
 
 SECRET = canary()

@@ -1,6 +1,6 @@
 import json
 
-from securebench.analysis.noise import noise
+from securebench.analysis.comparison import noise
 from securebench.analysis.results import LAUNCHES, read_results
 from securebench.protocol.volume import SUMMARY
 from support.result_folders import result_folder, result_line

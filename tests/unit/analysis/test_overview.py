@@ -1,7 +1,6 @@
 import pytest
 
-from securebench.analysis.overview import GROUPS, overview, provenance_sentence, spread
-from securebench.analysis.results import read_results
+from securebench.analysis.results import GROUPS, overview, provenance_sentence, read_results, spread
 from securebench.stats.cost import Tokens
 from securebench.stats.intervals import wilson
 from support.result_folders import result_folder, result_line

@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.analysis.visible import excerpt, visible
+from securebench.analysis.results import excerpt, visible
 
 VISIBLE = {
     "plain text": ("a\tb\nc é 漢 😀", "a\tb\nc é 漢 😀"),

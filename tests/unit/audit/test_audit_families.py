@@ -2,9 +2,8 @@
 
 import pytest
 
-from securebench.audit.auditor import AuditResources, audit, every_rule
-from securebench.audit.findings import Finding, FindingOutcome, Rule
-from securebench.audit.report import Report
+from securebench.audit.command import AuditResources, Report, audit, every_rule
+from securebench.audit.subject import Finding, FindingOutcome, Rule
 from securebench.benchmark.families.audit_rules import (
     AnswerRule,
     AuditProblem,

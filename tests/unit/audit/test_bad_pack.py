@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from securebench.audit.auditor import AuditResources, audit, every_rule
-from securebench.audit.findings import FindingOutcome, Rule
-from securebench.audit.images.archive import catalogue
-from securebench.audit.subject import load_subject
+from securebench.audit.command import AuditResources, audit, every_rule
+from securebench.audit.images import catalogue
+from securebench.audit.subject import FindingOutcome, Rule, load_subject
 from unit.audit.image_archives import Work, docker_archive
 
 SOURCE = Path(__file__).parents[2] / "packs" / "bad-pack"

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from securebench.audit.auditor import every_rule
-from securebench.audit.findings import Finding, FindingOutcome, Rule
-from securebench.audit.report import Report
+from securebench.audit.command import Report, every_rule
+from securebench.audit.subject import Finding, FindingOutcome, Rule
 from securebench.cli.main import app
 from unit.audit.audit_packs import choice, short, write_pack
 from unit.audit.image_archives import docker_archive

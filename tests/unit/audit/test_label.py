@@ -13,9 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from securebench.audit import command
-from securebench.audit.auditor import every_rule
-from securebench.audit.findings import PACK, Finding, FindingOutcome
-from securebench.audit.report import Report
+from securebench.audit.command import Report, every_rule
+from securebench.audit.subject import PACK, Finding, FindingOutcome
 from securebench.cli.main import app
 from securebench.client.volume.connection import ClusterTarget
 from securebench.client.volume.link import OperatorLink

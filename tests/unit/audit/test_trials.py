@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.audit import trials
-from securebench.audit.trials import Trial, TrialKind, run_trial
+from securebench.audit import command
+from securebench.audit.command import Trial, TrialKind, run_trial
 from securebench.client.session.dependencies import SessionDependencies
 from securebench.client.session.run_session import RunSession
 from securebench.client.submit import tester_config as tester
@@ -66,7 +66,7 @@ class Cluster:
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made = Cluster(tmp_path / "volume")
-    monkeypatch.setattr(trials, "open_session", made.open_session)
+    monkeypatch.setattr(command, "open_session", made.open_session)
     return made
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from packs.packs import BENCHMARKS, RUNNABLE, Pair, failures, row
-from securebench.audit.trials import Trial
+from securebench.audit.command import Trial
 from securebench.client.submit.prepare import prepare
 from securebench.client.submit.tester_config import HarnessSection, load_tester_config
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.analysis.visible import visible
+from securebench.analysis.results import visible
 from securebench.client.terminal_text import shown_path
 from securebench.core.unsafe_text import printable, printable_lines
 

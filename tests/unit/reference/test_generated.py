@@ -18,11 +18,16 @@ from securebench.benchmark.pack.task import compile_benchmark_row
 from securebench.benchmark.reading.manifest import MANIFEST, parse_manifest
 from securebench.benchmark.reading.rows import ASSET, ROW
 from securebench.client.submit.tester_config import TESTER, parse_tester_config
-from securebench.reference import meanings
-from securebench.reference.generate import TESTER_SCHEMA, generated_files
-from securebench.reference.pages import FIELDS_PAGE, TESTER_PAGE
-from securebench.reference.tables import FieldRow, field_rows
-from securebench.reference.tester_schema import config_schema
+from securebench.reference import generate
+from securebench.reference.generate import (
+    FIELDS_PAGE,
+    TESTER_PAGE,
+    TESTER_SCHEMA,
+    FieldRow,
+    config_schema,
+    field_rows,
+    generated_files,
+)
 
 ROOT = Path(__file__).parents[3]
 FILES = generated_files()
@@ -74,7 +79,7 @@ OBJECTS = {
     "manifest": MANIFEST.schema,
     "row": ROW.schema,
     "asset": ASSET.schema,
-    "tester YAML": meanings.with_descriptions(TESTER.schema, meanings.TESTER),
+    "tester YAML": generate.with_descriptions(TESTER.schema, generate.TESTER_MEANINGS),
     **{f"config of {name}": config_schema(name) for name in AGENTS},
     **{f"input of {name}": family.input.schema for name, family in FAMILIES.items()},
     **{f"eval of {name}": family.eval.schema for name, family in FAMILIES.items()},
@@ -88,7 +93,7 @@ def rows(name: str) -> list[FieldRow]:
 @pytest.mark.parametrize("name", OBJECTS)
 def test_every_field_has_a_meaning_and_an_example(name: str) -> None:
     what = (
-        "write them with described(...), those of a tester YAML in securebench.reference.meanings"
+        "write them with described(...), those of a tester YAML in securebench.reference.generate"
     )
     wanted = {"markdownDescription", "examples"}
     assert [row.name for row in rows(name) if not wanted <= set(row.schema)] == [], what
@@ -103,9 +108,9 @@ def test_every_example_and_default_holds(name: str) -> None:
 
 
 def test_no_meaning_is_of_a_key_that_is_not_there() -> None:
-    assert set(meanings.TESTER) == {row.name for row in rows("tester YAML")}
+    assert set(generate.TESTER_MEANINGS) == {row.name for row in rows("tester YAML")}
     configs = {row.name for agent in AGENTS for row in rows(f"config of {agent}")}
-    assert set(meanings.CONFIG) <= configs
+    assert set(generate.CONFIG_MEANINGS) <= configs
 
 
 def blocks(page: str, language: str) -> list[str]:

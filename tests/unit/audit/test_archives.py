@@ -7,14 +7,15 @@ import tarfile
 
 import pytest
 
-from securebench.audit.images.archive import (
+from securebench.audit.images import (
+    LayerScanner,
     UnreadableImageError,
     catalogue,
     full_reference,
+    keep_files,
     open_layer,
     read_archive,
 )
-from securebench.audit.images.layers import LayerScanner, keep_files
 from unit.audit.image_archives import docker_archive, oci_archive, tar
 
 NAME = "docker.io/library/small:1"
@@ -196,7 +197,7 @@ def test_a_layer_is_known_by_its_content_and_not_by_its_name(tmp_path):
 
 
 def test_files_beyond_the_bound_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("securebench.audit.images.layers.MAX_FILE_BYTES", 40)
+    monkeypatch.setattr("securebench.audit.images.MAX_FILE_BYTES", 40)
     image = image_of(tmp_path, [{"a": b"x" * 41, "b": b"y" * 40}])
 
     assert LayerScanner([VALUE]).scan(image, image.layers[0]).too_large == ("a",)

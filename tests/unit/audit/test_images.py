@@ -4,12 +4,9 @@ import base64
 
 import pytest
 
-from securebench.audit.findings import FindingOutcome
-from securebench.audit.images.archive import catalogue
-from securebench.audit.images.git import GitError
-from securebench.audit.images.patched import patched_files
-from securebench.audit.rules.history import check_history
-from securebench.audit.rules.image import check_image
+from securebench.audit.images import GitError, catalogue, patched_files
+from securebench.audit.rules import check_history, check_image
+from securebench.audit.subject import FindingOutcome
 from unit.audit.audit_packs import GOLD, code, repo, write_pack
 from unit.audit.image_archives import Work, docker_archive, tar
 
@@ -195,7 +192,7 @@ def test_layers_that_cannot_be_read_are_not_checked(tmp_path):
 
 
 def test_a_file_beyond_the_bound_is_not_checked(tmp_path, monkeypatch):
-    monkeypatch.setattr("securebench.audit.images.layers.MAX_FILE_BYTES", 50)
+    monkeypatch.setattr("securebench.audit.images.MAX_FILE_BYTES", 50)
     docker_archive(tmp_path / "a.tar", "small:1", [{"big": b"x" * 51}])
 
     (found,) = check_image(subject_of(tmp_path, code()), catalogue(tmp_path))

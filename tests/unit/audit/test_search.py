@@ -11,8 +11,8 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from securebench.audit.search import encodings
-from securebench.audit.search.values import HiddenValue, find, find_plain, strings
+from securebench.audit import search
+from securebench.audit.search import HiddenValue, find, find_plain, strings
 
 SECRET = b"the vault opens at half past nine, with \xc3\xa9lan"
 VALUE = HiddenValue("eval.tests.code", SECRET)
@@ -109,29 +109,27 @@ def test_the_plain_part_of_a_text_with_escapes_is_not_url_encoded():
 
 
 def test_a_stream_is_read_up_to_its_bound(monkeypatch):
-    monkeypatch.setattr(encodings, "MAX_STREAM_BYTES", 1000)
+    monkeypatch.setattr(search, "MAX_STREAM_BYTES", 1000)
     bomb = gzip.compress(bytes(10**6) + SECRET)
 
     assert list(find([VALUE], bomb)) == []
-    streams = [
-        v.content for v in encodings.views(bomb) if v.forms == (encodings.SearchForm.COMPRESSED,)
-    ]
+    streams = [v.content for v in search.views(bomb) if v.forms == (search.SearchForm.COMPRESSED,)]
     assert [len(stream) for stream in streams] == [1000]
 
 
 def test_many_streams_share_the_bound(monkeypatch):
-    monkeypatch.setattr(encodings, "MAX_STREAM_BYTES", 1000)
+    monkeypatch.setattr(search, "MAX_STREAM_BYTES", 1000)
     streams = gzip.compress(bytes(700)) * 5
 
     (joined,) = [
-        v.content for v in encodings.views(streams) if v.forms == (encodings.SearchForm.COMPRESSED,)
+        v.content for v in search.views(streams) if v.forms == (search.SearchForm.COMPRESSED,)
     ]
 
     assert joined == bytes(700) + b"\0" + bytes(300)
 
 
 def test_places_that_look_like_streams_are_bounded(monkeypatch):
-    monkeypatch.setattr(encodings, "MAX_STREAMS", 3)
+    monkeypatch.setattr(search, "MAX_STREAMS", 3)
     content = b"\x1f\x8b\x08 " * 3 + gzip.compress(SECRET)
 
     assert list(find([VALUE], content)) == []

@@ -5,9 +5,8 @@ import json
 
 import pytest
 
-from securebench.audit.findings import FindingOutcome
-from securebench.audit.rules import payload
-from securebench.audit.subject import load_subject
+from securebench.audit import rules
+from securebench.audit.subject import FindingOutcome, load_subject
 
 CANARY = "0123456789abcdef0123456789abcdef"
 SCRIPT = '#!/bin/sh\n# checks the sum\ntest "$(cat out)" = 4711\n'
@@ -33,7 +32,7 @@ def pack(tmp_path):
             subject = load_subject(tmp_path / "manifest.yaml", tmp_path / "tasks.jsonl")
             assert subject.checked.errors == ()
             assert subject.answer_errors == ()
-            return payload.check_payload(subject)
+            return rules.check_payload(subject)
 
     return Pack()
 
@@ -178,7 +177,7 @@ def test_names_are_searched(pack):
 
 
 def test_large_files_are_searched_for_plain_values_and_named(pack, monkeypatch):
-    monkeypatch.setattr(payload, "MAX_DECODED_BYTES", 100)
+    monkeypatch.setattr(rules, "MAX_DECODED_BYTES", 100)
     pack.put("hidden/check.sh", SCRIPT)
     pack.put("assets/a.txt", "x" * 100 + SCRIPT)
 

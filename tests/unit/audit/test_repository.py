@@ -4,9 +4,7 @@ import zlib
 
 import pytest
 
-from securebench.audit.images.git import Git, GitError
-from securebench.audit.images.layers import KeptLayers
-from securebench.audit.images.repository import Repository, traces
+from securebench.audit.images import Git, GitError, KeptLayers, Repository, traces
 from unit.audit.image_archives import Work
 
 OLD, NOW, FIXED = (b"value = %d\n" % number for number in (1, 2, 3))
@@ -236,7 +234,7 @@ def test_git_that_is_missing_is_an_error(tmp_path, monkeypatch):
 
 
 def test_git_that_takes_too_long_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("securebench.audit.images.git.TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr("securebench.audit.images.TIMEOUT_SECONDS", 0.2)
 
     with pytest.raises(GitError, match="longer than"):
         Git(tmp_path).run(["-c", "alias.wait=!sleep 1", "wait"])

@@ -2,16 +2,20 @@
 
 import pytest
 
-from securebench.audit.auditor import AuditResources, audit, every_rule, run_rules
-from securebench.audit.findings import FindingOutcome
-from securebench.audit.rules.verdicts import (
+from securebench.audit.command import AuditResources, audit, every_rule, run_rules
+from securebench.audit.rules import (
     check_answers,
     check_flaky,
     check_nop,
     check_trial,
 )
-from securebench.audit.subject import load_subject
-from securebench.audit.trial_pack import TrialCandidate, candidates, write_trial_pack
+from securebench.audit.subject import (
+    FindingOutcome,
+    TrialCandidate,
+    candidates,
+    load_subject,
+    write_trial_pack,
+)
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.patch.candidate_policy import CandidatePolicy
 from securebench.benchmark.patch.judgement import judge_patch

@@ -4,11 +4,8 @@ import json
 
 import pytest
 
-from securebench.audit.findings import FindingOutcome, Rule
-from securebench.audit.rules.families import check_task_rules
-from securebench.audit.rules.lint import check_lint
-from securebench.audit.rules.null_answers import check_null_answers
-from securebench.audit.subject import load_subject
+from securebench.audit.rules import check_lint, check_null_answers, check_task_rules
+from securebench.audit.subject import FindingOutcome, Rule, load_subject
 from securebench.benchmark.lint.pack_lint import lint_harness
 from unit.audit.audit_packs import GOLD, choice, code, deferred, free, repo, short, write_pack
 

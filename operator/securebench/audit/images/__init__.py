@@ -1,1 +1,0 @@
-"""Images as archives: their layers, and the repositories inside."""

@@ -1,1 +1,0 @@
-"""The rules of an audit, one concept a module."""

@@ -1,1 +1,0 @@
-"""Looking for hidden values in what others can see."""
