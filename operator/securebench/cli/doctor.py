@@ -26,7 +26,7 @@ def doctor_command(
     operator_pod: OperatorPod = None,
 ) -> None:
     """Check cluster, rights, operator, storage and network, and say what to do."""
-    from securebench.client.doctor.command import DoctorOptions, doctor
+    from securebench.client.doctor import DoctorOptions, doctor
     from securebench.client.volume.connection import ClusterTarget
 
     target = ClusterTarget(namespace, context, operator_pod)

@@ -227,10 +227,10 @@ def import_terminal_bench(
     ] = False,
 ) -> None:
     """Create a pack from task folders of Terminal-Bench or Harbor."""
-    from securebench.importers import command
+    from securebench.importers import terminal_bench
 
-    wanted = command.Import(folder, pack, pack_id or pack.resolve().name, skip, replace)
-    end_with(lambda: command.import_terminal_bench(wanted))
+    wanted = terminal_bench.Import(folder, pack, pack_id or pack.resolve().name, skip, replace)
+    end_with(lambda: terminal_bench.run_import(wanted))
 
 
 def _pack_files(

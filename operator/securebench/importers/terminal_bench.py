@@ -1,7 +1,9 @@
-"""A pack from task folders of Terminal-Bench and Harbor.
+"""The command ``securebench pack import``: a pack from task folders of Terminal-Bench and Harbor.
 
 Each task becomes a ``terminal_task``: the agent works in a copy of its image's working folder, and
-the tests look at that folder only.
+the tests look at that folder only. The script of a task folder (run-tests.sh, tests/test.sh)
+usually fetches a test runner and then starts pytest. Tests have no network here: the image must
+hold what the script fetches, and the verifier itself starts pytest.
 """
 
 from __future__ import annotations
@@ -11,37 +13,414 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import yaml
 
 from securebench.benchmark.pack.environment import MOUNT_TARGETS
 from securebench.benchmark.pack.paths import EVALUATION_ROOT, is_at_or_below
+from securebench.client.output import print_error, print_line
 from securebench.core.errors import ConfigErrors, PackError
-from securebench.importers.dockerfile import (
-    DEFAULT_WORKDIR,
-    Additions,
-    defects,
-    instructions,
-    with_additions,
-    workdir,
-)
-from securebench.importers.import_findings import ImportFindings
 from securebench.importers.task_folder import (
     COMPOSE_NAMES,
     HARBOR,
     TERMINAL_BENCH,
+    ImportFindings,
     TaskFolder,
     is_task_folder,
     read_task,
     text_of,
 )
-from securebench.importers.test_script import TestScript, read_script
 from securebench.run import layout
+
+DEFAULT_WORKDIR = "/app"
+"""Where an image is entered whose Dockerfile does not say so; the usual bases are made that way."""
+
+IDLE = re.compile(
+    r"(\S*/)?((ba)?sh|python3?|sleep [^;&|]+|tail -f [^;&|]+|(ba)?sh -l?c (sleep|tail) [^;&|]+)"
+)
+"""Commands that only keep a container alive; nothing is lost when they are not run."""
+
+_ADDED = "# Added by securebench pack import: "
+
+
+class Instruction(NamedTuple):
+    """One instruction of a Dockerfile: upper-case name, the rest, line number from 1."""
+
+    name: str
+    rest: str
+    line: int
+
+
+class Defect(NamedTuple):
+    """Why a Dockerfile cannot be used."""
+
+    reason: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """What is appended to a Dockerfile.
+
+    Args:
+        variables: Variables of the compose file or the task configuration.
+        apt: Debian packages that the test script installs.
+        pip: Python packages that it installs.
+        needs_python: Whether tests need a python3 that the image may lack.
+    """
+
+    variables: Mapping[str, str]
+    apt: Sequence[str] = ()
+    pip: Sequence[str] = ()
+    needs_python: bool = False
+
+
+def instructions(text: str) -> list[Instruction]:
+    """Return the instructions of a Dockerfile; texts of here-documents are left out."""
+    found: list[Instruction] = []
+    lines = iter(enumerate(text.splitlines(), start=1))
+    for number, line in lines:
+        whole = line.strip()
+        if not whole or whole.startswith("#"):
+            continue
+        while whole.endswith("\\"):
+            _, more = next(lines, (0, ""))
+            stripped = more.strip()
+            whole = whole[:-1] + " " + ("\\" if stripped.startswith("#") else stripped)
+        name, *words = re.split(r"\s", whole, maxsplit=1)
+        rest = "".join(words)
+        found.append(Instruction(name.upper(), rest.strip(), number))
+        for marker in re.findall(r"<<-?\s*[\"']?(\w+)", rest):
+            for _, inner in lines:
+                if inner.strip() == marker:
+                    break
+    return found
+
+
+def workdir(found: Iterable[Instruction]) -> str:
+    """Return the working folder of the last stage."""
+    folder = DEFAULT_WORKDIR
+    for item in _last_stage(found):
+        if item.name == "WORKDIR":
+            named = item.rest.strip("\"'")
+            folder = named if named.startswith("/") else f"{folder.rstrip('/')}/{named}"
+    return folder.rstrip("/") or "/"
+
+
+def _last_stage(found: Iterable[Instruction]) -> Sequence[Instruction]:
+    """Return the instructions of the last stage behind those of the stages it is made from."""
+    stages: dict[str, list[Instruction]] = {}
+    stage: list[Instruction] = []
+    number = 0
+    for item in found:
+        if item.name == "FROM":
+            base, *named = _words(item.rest.lower()) or [""]
+            stage = list(stages.get(base, ()))
+            stages |= dict.fromkeys((str(number), *named[1:]), stage)
+            number += 1
+        stage.append(item)
+    return stage
+
+
+def defects(found: Sequence[Instruction], hidden: Collection[str] = ()) -> list[Defect]:
+    """Return everything for which an image cannot be a task's image here.
+
+    Args:
+        found: The Dockerfile.
+        hidden: Names at the top of the build context that no agent may see.
+    """
+    result = [Defect("there is no FROM", 1)] if all(i.name != "FROM" for i in found) else []
+    for item in found:
+        if item.name in {"COPY", "ADD"} and "--from" not in item.rest:
+            named = [word for word in _words(item.rest)[:-1] if _top(word) in hidden]
+            result += [
+                Defect(
+                    f"{item.name} puts {word!r} into the image, where the agent sees it", item.line
+                )
+                for word in named
+            ]
+        elif item.name == "ENTRYPOINT" or (item.name == "CMD" and not _is_idle(item.rest)):
+            reason = (
+                f"{item.name} starts a program; containers of a run start the task's command only"
+            )
+            result.append(Defect(reason, item.line))
+        elif item.name == "WORKDIR" and "$" in item.rest:
+            result.append(Defect("a WORKDIR with a variable is not supported", item.line))
+    return result
+
+
+def with_additions(text: str, additions: Additions) -> str:
+    """Return a Dockerfile with what the task needs besides, in the order of its dependencies."""
+    found = instructions(text)
+    lines = [f"ENV {name}={json.dumps(value)}" for name, value in additions.variables.items()]
+    lines += _installs(found, additions)
+    if not lines:
+        return text if text.endswith("\n") else f"{text}\n"
+    user = next((i.rest for i in reversed(_last_stage(found)) if i.name == "USER"), "")
+    block = ["USER root", *lines, f"USER {user}"] if user else lines
+    note = f"{_ADDED}variables, and what the tests would fetch, for they have no network."
+    return "\n".join([text.rstrip("\n"), "", note, *block, ""])
+
+
+def _installs(found: Sequence[Instruction], additions: Additions) -> list[str]:
+    lines = []
+    python = _has_python(found)
+    packages = list(additions.apt)
+    if additions.needs_python and not python:
+        packages += ["python3", "python3-pip"] if additions.pip else ["python3"]
+    if packages:
+        names = " ".join(sorted(set(packages)))
+        lines.append(
+            f"RUN apt-get update && apt-get install -y --no-install-recommends {names}"
+            " && rm -rf /var/lib/apt/lists/*"
+        )
+    if additions.pip:
+        names = " ".join(_quoted(name) for name in additions.pip)
+        lines.append(
+            f"RUN PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --no-cache-dir {names}"
+        )
+    return lines
+
+
+def _has_python(found: Sequence[Instruction]) -> bool:
+    named = " ".join(i.rest for i in found if i.name in {"FROM", "ARG", "RUN"})
+    return "python" in named.lower()
+
+
+def _words(rest: str) -> list[str]:
+    if rest.startswith("["):
+        try:
+            listed = json.loads(rest)
+        except (ValueError, RecursionError):
+            return []
+        return [str(word) for word in listed]
+    return [word for word in rest.split() if not word.startswith("--")]
+
+
+def _top(word: str) -> str:
+    return word.strip("\"'").removeprefix("./").strip("/").partition("/")[0]
+
+
+def _is_idle(rest: str) -> bool:
+    return IDLE.fullmatch(" ".join(_words(rest)).replace('"', "").replace("'", "")) is not None
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[\w.=+-]+", name) else f"'{name}'"
+
+
+NETWORK = re.compile(
+    r"\b(apt|apt-get|apk|yum|dnf|curl|wget|pip3?|uv|uvx|npm|npx|yarn|cargo|gem|git clone)\b"
+)
+OURS = re.compile(r"pytest(-json-ctrf)?([=<>~!@\[].*)?$")
+"""Packages that the verifier brings, or that only make a report."""
+
+_NOTHING = re.compile(
+    r"(set|echo|printf|cd|exit|true|:)(\s.*|$)|then|else|fi|deactivate"
+    r"|(source|\.)\s+(\"?)\S*/(activate|\.cargo/env|\.local/bin/env)\4"
+    r"|export PATH=.*|mkdir -p /logs\S*"
+)
+_REPORT = re.compile(
+    r"[12&]?>>?\s*(&[12]|/dev/(null|stdout|stderr)"
+    r"|\"/logs/(?!\S*\.\.)[\w./-]+\"|/logs/(?!\S*\.\.)[\w./-]+)(?=\s|$)"
+)
+"""Output that goes nowhere, or into the logs of the harness."""
+_QUOTED = re.compile(r"\\.|'[^']*'|\"(\\.|[^\"\\])*\"")
+_KEYWORD = re.compile(r"(if|then|else|do)\s+(?=\S)")
+_CD = re.compile(r"cd(\s|$)")
+_INTO_TESTS = re.compile(r"cd\s+\"?(\$TEST_DIR|\$\{TEST_DIR\}|/tests)/?\"?")
+_CONDITION = re.compile(r"(if|elif)\s+(\[|test\b).*")
+_UV_INSTALLER = re.compile(r"(curl|wget)\b.*astral\.sh/uv")
+_FLAGS = frozenset({"-v", "-vv", "-q", "-s", "-x", "-l", "--no-header", "--showlocals"})
+_FLAG_START = ("-r", "--tb", "--color", "--ctrf=", "--junitxml=", "--capture=", "--durations=")
+_FLAG_VALUES = frozenset({"--ctrf", "--junitxml", "--tb", "--color"})
+_APT_NOTHING = (["update"], ["clean"], ["autoclean"])
+_UVX_VALUES = frozenset({"-p", "--python", "-w", "--with", "--from"})
+
+
+class Unmapped(NamedTuple):
+    """A line that is no known step."""
+
+    text: str
+    line: int
+
+
+class TestScript(NamedTuple):
+    """What a test script does.
+
+    Args:
+        pip: Python packages that it installs, without those that the verifier brings.
+        targets: What pytest gets, relative to the folder of the tests; ``.`` for all.
+        unmapped: Lines beyond installing and running pytest.
+        uses_network: Whether any line would fetch something.
+    """
+
+    apt: tuple[str, ...]
+    pip: tuple[str, ...]
+    targets: tuple[str, ...]
+    unmapped: tuple[Unmapped, ...]
+    uses_network: bool
+
+    @property
+    def is_plain_pytest(self) -> bool:
+        """Whether the verifier's own pytest can do all that the script does."""
+        return bool(self.targets) and not self.unmapped
+
+
+def read_script(text: str) -> TestScript:
+    """Return what a test script does, line by line."""
+    apt: list[str] = []
+    pip: list[str] = []
+    targets: list[str] = []
+    unmapped: list[Unmapped] = []
+    is_inside = False
+    for number, line in _logical_lines(text):
+        for whole in _steps(line):
+            step = _REPORT.sub("", whole).strip()
+            if _CD.match(step):
+                is_inside = _INTO_TESTS.fullmatch(step) is not None
+            if _is_nothing(step):
+                continue
+            words = [step] if re.search(r"[|&]", _unquoted(step)) else _split(step)
+            if found := _installed(words):
+                apt += found.apt
+                pip += [name for name in found.pip if not OURS.match(name)]
+                words = found.rest
+                if not words:
+                    continue
+            tests = _pytest_targets(words, is_inside=is_inside)
+            if tests is None:
+                unmapped.append(Unmapped(whole, number))
+            else:
+                targets += tests
+    return TestScript(
+        tuple(dict.fromkeys(apt)),
+        tuple(dict.fromkeys(pip)),
+        tuple(dict.fromkeys(targets)),
+        tuple(unmapped),
+        uses_network=any(NETWORK.search(line) for _, line in _logical_lines(text)),
+    )
+
+
+class _Installed(NamedTuple):
+    apt: list[str]
+    pip: list[str]
+    rest: list[str]
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield lines with continuations joined, without comments, each with its first number."""
+    held, start = "", 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        plain = line.strip()
+        if not held:
+            start = number
+        if plain.startswith("#"):
+            continue
+        if plain.endswith("\\"):
+            held += plain[:-1] + " "
+            continue
+        whole, held = (held + re.sub(r"\s#.*$", "", plain)).strip(), ""
+        if whole:
+            yield start, whole
+
+
+def _steps(line: str) -> list[str]:
+    parts = (part.strip() for part in re.split(r"&&|\|\||;", line))
+    return [
+        part if _CONDITION.fullmatch(part) else _KEYWORD.sub("", part, count=1)
+        for part in parts
+        if part
+    ]
+
+
+def _is_nothing(step: str) -> bool:
+    if not step or _UV_INSTALLER.match(step):
+        return True
+    if "$(" in step or "`" in step or re.search(r"[<>|&\"']", _unquoted(step)):
+        return False
+    return bool(_CONDITION.fullmatch(step) or _NOTHING.fullmatch(step))
+
+
+def _unquoted(step: str) -> str:
+    """Return what the shell reads of a step; quotes in it are open."""
+    return _QUOTED.sub("", step)
+
+
+def _split(step: str) -> list[str]:
+    try:
+        words = shlex.split(step)
+    except ValueError:
+        return [step]
+    while words[1:] and (words[0] == "sudo" or re.fullmatch(r"DEBIAN_FRONTEND=\w+", words[0])):
+        words = words[1:]
+    return words
+
+
+def _installed(words: Sequence[str]) -> _Installed | None:
+    """Return what a step installs, and the command that remains of it."""
+    head = [word for word in words if not word.startswith("-")]
+    if words[0] in {"apt", "apt-get"}:
+        if "install" in head:
+            return _Installed(head[2:], [], [])
+        return _Installed([], [], []) if head[1:] in _APT_NOTHING else None
+    if words[0] == "uv" and head[1:2] in (["venv"], ["init"], ["sync"], ["python"]):
+        return _Installed([], [], [])
+    if words[0] == "uv" and head[1:2] == ["add"]:
+        return _Installed([], head[2:], [])
+    if words[0] == "uvx" or (words[0] == "uv" and head[1:2] == ["run"]):
+        return _uv_run(words[1:] if words[0] == "uvx" else words[2:])
+    if "pip" in {word.rstrip("3") for word in words[:3]} and "install" in head:
+        return _Installed([], head[head.index("install") + 1 :], [])
+    return None
+
+
+def _uv_run(words: Sequence[str]) -> _Installed:
+    packages: list[str] = []
+    position = 0
+    while position < len(words) and words[position].startswith("-"):
+        if words[position] in _UVX_VALUES:
+            if words[position] not in {"-p", "--python"} and position + 1 < len(words):
+                packages.append(words[position + 1])
+            position += 1
+        position += 1
+    return _Installed([], packages, list(words[position:]))
+
+
+def _pytest_targets(words: Sequence[str], *, is_inside: bool) -> list[str] | None:
+    """Return what pytest is started on; None for another command."""
+    rest = list(words)
+    if rest[:1] in (["python"], ["python3"]) and rest[1:2] == ["-m"]:
+        rest = rest[2:]
+    if rest[:1] != ["pytest"]:
+        return None
+    targets = []
+    words_left = iter(rest[1:])
+    for word in words_left:
+        if word in _FLAG_VALUES:
+            next(words_left, None)
+        elif word in _FLAGS or word.startswith(_FLAG_START):
+            continue
+        elif (target := _below_tests(word, is_inside=is_inside)) is not None:
+            targets.append(target)
+        else:
+            return None
+    return targets or (["."] if is_inside else None)
+
+
+def _below_tests(word: str, *, is_inside: bool) -> str | None:
+    found = re.fullmatch(r"(?:\$TEST_DIR|\$\{TEST_DIR(?::-/tests)?\}|/tests)(?:/(.*))?", word)
+    if found is not None:
+        return (found[1] or "").rstrip("/") or "."
+    is_relative = is_inside and re.fullmatch(r"[\w.][\w./-]*", word)
+    return word.removeprefix("./").rstrip("/") or "." if is_relative else None
+
 
 HIDDEN_NAMES = frozenset({"tests", "solution", "solution.sh", "solution.yaml", "run-tests.sh"})
 """Names of a Terminal-Bench task folder, its build context, that must never be in an image."""
@@ -324,3 +703,35 @@ def _put(path: Path, text: str) -> None:
 
 def _lines(values: Sequence[object]) -> str:
     return "".join(f"{json.dumps(value, ensure_ascii=False)}\n" for value in values)
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """What is imported.
+
+    Attributes:
+        folder: Task folder, or folder of task folders.
+    """
+
+    folder: Path
+    pack: Path
+    pack_id: str
+    skip: bool = False
+    replace: bool = False
+
+
+def run_import(wanted: Import) -> int:
+    """Write a pack and print what was imported, changed and left out."""
+    result = import_terminal_bench(
+        wanted.folder,
+        wanted.pack,
+        pack_id=wanted.pack_id,
+        skip=wanted.skip,
+        replace=wanted.replace,
+    )
+    for remark in result.remarks:
+        print_line(f"note: {remark}")
+    for error in result.errors:
+        print_error(str(error))
+    print_line(f"pack {wanted.pack_id} path={wanted.pack} tasks={len(result.tasks)}")
+    return 0

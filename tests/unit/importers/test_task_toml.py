@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.importers.import_findings import ImportFindings
-from securebench.importers.task_folder import read_task
-from securebench.importers.task_toml import check_keys
+from securebench.importers.task_folder import ImportFindings, check_keys, read_task
 
 CARRIED = """\
 version = "1.0"

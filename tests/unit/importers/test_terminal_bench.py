@@ -6,16 +6,16 @@ import pytest
 
 from securebench.benchmark.files.load import check_pack
 from securebench.core.errors import ConfigErrors
-from securebench.importers.compose import read_compose
-from securebench.importers.dockerfile import (
+from securebench.importers.task_folder import read_compose
+from securebench.importers.terminal_bench import (
     Additions,
     defects,
+    import_terminal_bench,
     instructions,
+    read_script,
     with_additions,
     workdir,
 )
-from securebench.importers.terminal_bench import import_terminal_bench
-from securebench.importers.test_script import read_script
 
 COMPOSE = """\
 services:

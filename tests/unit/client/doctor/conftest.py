@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import pytest
 
-from securebench.client.doctor import command
+from securebench.client import doctor
 from securebench.client.volume.connection import ClusterTarget
 from securebench.client.volume.link import Exec, ExecResult
 from securebench.cluster.port import Forbidden, Listing, ObjectKind, Raw
@@ -124,6 +124,6 @@ def ward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ward:
             made.put(ObjectKind.POD, made.pod)
         yield made
 
-    monkeypatch.setattr(command, "open_cluster", opened)
-    monkeypatch.setattr(command, "PodExec", lambda cluster, pod: cluster.execute_in(pod))
+    monkeypatch.setattr(doctor, "open_cluster", opened)
+    monkeypatch.setattr(doctor, "PodExec", lambda cluster, pod: cluster.execute_in(pod))
     return made

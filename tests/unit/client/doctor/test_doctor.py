@@ -13,8 +13,8 @@ import yaml
 from typer.testing import CliRunner
 
 from securebench.cli.main import app
-from securebench.client.doctor import command
-from securebench.client.doctor.rights import roles
+from securebench.client import doctor
+from securebench.client.doctor import roles
 from securebench.client.volume.connection import ClusterTarget
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.core.errors import ConfigError, TransientClusterError
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[4]
 CHECKS = ["cluster", "crds", "rights", "operator", "storage", "network", "images"]
 
 
-def doctor() -> tuple[int, dict[str, dict[str, str]]]:
+def diagnosed() -> tuple[int, dict[str, dict[str, str]]]:
     done = CliRunner().invoke(app, ["doctor", "-o", "json"], catch_exceptions=False)
     findings = json.loads(done.stdout)["findings"]
     return done.exit_code, {each["check"]: each for each in findings}
@@ -43,7 +43,7 @@ def test_a_healthy_namespace(ward: Any) -> None:
 
 
 def test_nothing_of_the_doctor_stays_on_the_volume(ward: Any) -> None:
-    assert doctor()[0] == 0
+    assert diagnosed()[0] == 0
     assert ward.volume.operations() == ["put-pack", "remove-pack"]
     left = [path for path in (ward.volume.root / "packs").rglob("*") if path.is_file()]
     assert left == []
@@ -182,7 +182,7 @@ def test_a_trouble_is_one_line_that_says_what_to_do(
 ) -> None:
     trouble(ward)
     check, state, want = TROUBLES[trouble]
-    code, found = doctor()
+    code, found = diagnosed()
     finding = found[check]
     assert finding["state"] == state
     assert want in "; ".join(filter(None, (finding["found"], finding["hint"])))
@@ -193,14 +193,14 @@ def test_a_trouble_is_one_line_that_says_what_to_do(
 
 def test_an_image_that_is_being_pulled_is_named(ward: Any) -> None:
     run_waits(ward, "task #0: pulling x:1 for 40 s")
-    code, found = doctor()
+    code, found = diagnosed()
     assert (code, found["images"]["state"]) == (0, "OK")
     assert found["images"]["found"] == "run r: task #0: pulling x:1 for 40 s"
 
 
 @pytest.mark.usefixtures("ward")
 def test_without_any_run_the_network_is_a_warning() -> None:
-    code, found = doctor()
+    code, found = diagnosed()
     assert (found["network"]["state"], code) == ("WARN", 0)
     assert "securebench doctor --probe proves it" in found["network"]["hint"]
 
@@ -252,7 +252,7 @@ def test_an_account_has_the_rights_of_its_role(ward: Any, role: str, state: str,
         return asked(attributes) in granted
 
     ward.allowed = allowed
-    code, found = doctor()
+    code, found = diagnosed()
     assert found["rights"]["state"] == state
     assert found["rights"]["found"].startswith(want)
     assert code == (1 if state == "FAIL" else 0)
@@ -260,7 +260,7 @@ def test_an_account_has_the_rights_of_its_role(ward: Any, role: str, state: str,
 
 def test_one_missing_right_is_named(ward: Any) -> None:
     ward.allowed = lambda attributes: asked(attributes) != ("create", "", "secrets", "")
-    hint = doctor()[1]["rights"]["hint"]
+    hint = diagnosed()[1]["rights"]["hint"]
     assert hint.endswith("would also need: create secrets")
 
 
@@ -275,7 +275,7 @@ def test_a_cluster_that_cannot_be_reached_is_the_only_line(
         raise error
         yield
 
-    monkeypatch.setattr(command, "open_cluster", opened)
-    code, found = doctor()
+    monkeypatch.setattr(doctor, "open_cluster", opened)
+    code, found = diagnosed()
     assert code == 1
     assert {name: each["found"] for name, each in found.items()} == {"cluster": str(error)}

@@ -12,9 +12,8 @@ from typer.testing import CliRunner
 
 from securebench.benchmark.files.load import check_pack
 from securebench.cli.main import app
-from securebench.client.doctor import probe as module
-from securebench.client.doctor.installation import Installation
-from securebench.client.doctor.probe import probe
+from securebench.client import doctor as module
+from securebench.client.doctor import Installation, probe
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.core.errors import PermanentClusterError
 from securebench.run.api.models import BenchmarkRunSpec
