@@ -23,8 +23,9 @@ from securebench.run.decide.attempt.machine import (
     unreadable_output_finish,
 )
 from securebench.run.decide.capacity.launch_limits import launch_image
+from securebench.run.decide.desired_state import Controls, Halt
 from securebench.run.decide.reporting.verdict import EndReason
-from securebench.run.decide.run_decision import Controls, Halt, ObservedState
+from securebench.run.decide.run_decision import ObservedState
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.keys import pod_name
 from securebench.run.state.attempts import AttemptHistory, CrashSuspicion, Finish, Lost

@@ -3,14 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 from securebench.core.errors import InvalidInputError
+from securebench.core.rates import MAX_UNSCHEDULABLE
 from securebench.run.api.conditions import Reason
 from securebench.run.api.field_types import CancelMode, IsolationRequirement
 from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.decide.capacity.launch_limits import Headroom
 from securebench.run.decide.reporting.verdict import EndReason
-from securebench.run.decide.run_decision import Controls, Halt
+
+
+class Halt(StrEnum):
+    """Why a run starts no new launches."""
+
+    NONE = ""
+    SUSPENDED = "suspended"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """What the user and the operator's limits allow at the moment.
+
+    Attributes:
+        parallelism: Maximum number of attempts in flight.
+        halt: ``DRAINING`` ends queued attempts, ``STOPPED`` ends all.
+        stop: Why the user or the deadline ends the run early, or None.
+        deadline: When the run is ended, seconds since the epoch, or None before its start.
+        max_unschedulable: Number of unschedulable Pods of this run at which no launch starts.
+        headroom: What the operator's limits leave to the run.
+        is_yielding: Whether it is ``SUSPENDED`` only because its turn is over.
+    """
+
+    parallelism: int
+    halt: Halt = Halt.NONE
+    stop: EndReason | None = None
+    deadline: float | None = None
+    max_unschedulable: int = MAX_UNSCHEDULABLE
+    headroom: Headroom = field(default_factory=Headroom)
+    is_yielding: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from securebench.run.decide.capacity.launch_selection import (
     no_launches,
     select_launches,
 )
+from securebench.run.decide.desired_state import Controls, Halt
 from securebench.run.decide.network.canary import ObservedCanary
 from securebench.run.decide.network.network_step import NetworkState, NetworkStep, network_step
 from securebench.run.decide.reporting.budget import budget_stop, with_tokens_used
@@ -30,13 +31,7 @@ from securebench.run.decide.reporting.wait_reason import (
     run_waits,
     throttled_wait,
 )
-from securebench.run.decide.run_decision import (
-    Controls,
-    Deletion,
-    Halt,
-    ObservedState,
-    RunDecision,
-)
+from securebench.run.decide.run_decision import Deletion, ObservedState, RunDecision
 from securebench.run.observe.waiting import WaitReason
 from securebench.run.plan.keys import AttemptKey, LaunchKey
 from securebench.run.state.attempt_index import AttemptIndex

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from securebench.core.clock import Instant
-from securebench.core.rates import MAX_UNSCHEDULABLE
 from securebench.run.decide.attempt.decision_cache import ChangeSet
 from securebench.run.decide.attempt.machine import Capture
-from securebench.run.decide.capacity.launch_limits import CapacityUse, Headroom
+from securebench.run.decide.capacity.launch_limits import CapacityUse
+from securebench.run.decide.desired_state import Halt
 from securebench.run.decide.network.network_step import NetworkState, NetworkStep
 from securebench.run.decide.reporting.verdict import EndReason
 from securebench.run.decide.reporting.wait_reason import ObservedWrites
@@ -20,38 +19,6 @@ from securebench.run.plan.keys import LaunchKey
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import Finish, Lost
-
-
-class Halt(StrEnum):
-    """Why a run starts no new launches."""
-
-    NONE = ""
-    SUSPENDED = "suspended"
-    DRAINING = "draining"
-    STOPPED = "stopped"
-
-
-@dataclass(frozen=True, slots=True)
-class Controls:
-    """What the user and the operator's limits allow at the moment.
-
-    Attributes:
-        parallelism: Maximum number of attempts in flight.
-        halt: ``DRAINING`` ends queued attempts, ``STOPPED`` ends all.
-        stop: Why the user or the deadline ends the run early, or None.
-        deadline: When the run is ended, seconds since the epoch, or None before its start.
-        max_unschedulable: Number of unschedulable Pods of this run at which no launch starts.
-        headroom: What the operator's limits leave to the run.
-        is_yielding: Whether it is ``SUSPENDED`` only because its turn is over.
-    """
-
-    parallelism: int
-    halt: Halt = Halt.NONE
-    stop: EndReason | None = None
-    deadline: float | None = None
-    max_unschedulable: int = MAX_UNSCHEDULABLE
-    headroom: Headroom = field(default_factory=Headroom)
-    is_yielding: bool = False
 
 
 @dataclass(frozen=True, slots=True)

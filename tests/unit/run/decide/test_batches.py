@@ -12,8 +12,9 @@ from securebench.run.decide.attempt.batches import (
     form_batches,
 )
 from securebench.run.decide.attempt.machine import Capture, attempt_step
+from securebench.run.decide.desired_state import Controls
 from securebench.run.decide.reconcile import reconcile
-from securebench.run.decide.run_decision import Controls, ObservedState
+from securebench.run.decide.run_decision import ObservedState
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import Lost

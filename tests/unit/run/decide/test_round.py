@@ -10,6 +10,7 @@ import pytest
 from securebench.core.reasons import POD_LOST
 from securebench.run.api.conditions import Reason
 from securebench.run.api.outcomes import Outcome
+from securebench.run.decide.desired_state import Halt
 from securebench.run.decide.network.gateway import GatewayMemory, ObservedGateway
 from securebench.run.decide.network.network_step import NetworkState
 from securebench.run.decide.network.policies import Repair
@@ -21,7 +22,6 @@ from securebench.run.decide.reporting.wait_reason import (
     YIELDING_MESSAGE,
     ObservedWrites,
 )
-from securebench.run.decide.run_decision import Halt
 from securebench.run.observe.waiting import WaitReason
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.state.attempts import Finish, Role
