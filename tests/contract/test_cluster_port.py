@@ -22,7 +22,7 @@ from securebench.controller.ledger.prepared_run import RunObject
 from securebench.controller.reporting.events import event, event_name, series
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.core.names import QUEUE_LABEL, ROLE_LABEL
-from securebench.run.decide.reporting.notices import Notice
+from securebench.run.decide.notices import Notice
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.waiting import pod_waiting
 from securebench.run.plan.keys import Role

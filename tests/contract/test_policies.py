@@ -6,7 +6,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.core.names import RUN_UID_LABEL
-from securebench.run.decide.network.policies import ObservedPolicies, Repair
+from securebench.run.decide.network import ObservedPolicies, Repair
 from securebench.run.observe.pods import object_view
 from securebench.run.pods.network_policy import run_policies
 from support.build import DOMAINS, plan_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode
 from securebench.protocol.probe import GATEWAY_TARGET, ProbeTarget
 from securebench.run.api.outcomes import Outcome
-from securebench.run.decide.network.canary import PROBING
+from securebench.run.decide.canary import PROBING
 from securebench.run.layout import launch_folder
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.keys import LaunchKey, Role

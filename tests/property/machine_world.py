@@ -12,10 +12,9 @@ from unittest import mock
 
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.core.names import ROLE_LABEL
-from securebench.run.decide.attempt.decision_cache import DecisionCache
-from securebench.run.decide.desired_state import Controls
-from securebench.run.decide.reconcile import reconcile
-from securebench.run.decide.run_decision import ObservedState, RunDecision
+from securebench.run.decide.controls import Controls
+from securebench.run.decide.decision_cache import DecisionCache
+from securebench.run.decide.reconcile import ObservedState, RunDecision, reconcile
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.entries import (

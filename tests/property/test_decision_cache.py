@@ -10,13 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securebench.run.api.outcomes import Outcome
-from securebench.run.decide.attempt.decision_cache import ChangeSet, DecisionCache
-from securebench.run.decide.capacity.launch_limits import Headroom
-from securebench.run.decide.capacity.shares import Bound, Holding
-from securebench.run.decide.desired_state import Controls, Halt
-from securebench.run.decide.network.network_step import NetworkState
-from securebench.run.decide.reconcile import reconcile
-from securebench.run.decide.run_decision import ObservedState, RunDecision
+from securebench.run.decide.capacity import Bound, Headroom, Holding
+from securebench.run.decide.controls import Controls, Halt
+from securebench.run.decide.decision_cache import ChangeSet, DecisionCache
+from securebench.run.decide.network import NetworkState
+from securebench.run.decide.reconcile import ObservedState, RunDecision, reconcile
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.plan.model import PodRetention

@@ -32,7 +32,7 @@ from property.machine_operator import (
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.api.outcomes import Outcome
-from securebench.run.decide.network.canary import PROBING
+from securebench.run.decide.canary import PROBING
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.keys import Role
 from securebench.run.state.attempts import Finish

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securebench.core.turns import TurnQueue
-from securebench.run.decide.capacity.shares import Bound, Holding, grants
+from securebench.run.decide.capacity import Bound, Holding, grants
 
 COUNTS = st.integers(0, 12)
 HOLDINGS = st.dictionaries(

@@ -21,11 +21,10 @@ from securebench.controller.settings.parts import Creation
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.store import RunStore
 from securebench.run.api.outcomes import Outcome
-from securebench.run.decide.attempt.decision_cache import ChangeSet, DecisionCache
-from securebench.run.decide.capacity.launch_limits import CapacityUse, Headroom
-from securebench.run.decide.desired_state import Controls
-from securebench.run.decide.reconcile import reconcile
-from securebench.run.decide.run_decision import ObservedState
+from securebench.run.decide.capacity import CapacityUse, Headroom
+from securebench.run.decide.controls import Controls
+from securebench.run.decide.decision_cache import ChangeSet, DecisionCache
+from securebench.run.decide.reconcile import ObservedState, reconcile
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempt_index import AttemptIndex

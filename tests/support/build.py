@@ -24,7 +24,7 @@ from securebench.core.clock import Instant, rfc3339
 from securebench.core.rates import TokenBucket
 from securebench.protocol.batch import encode_verdicts
 from securebench.protocol.gateway import LaunchReport, RelayReport
-from securebench.run.decide.network.network_step import NetworkState
+from securebench.run.decide.network import NetworkState
 from securebench.run.layout import launch_folder, tools_folder
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan

@@ -16,7 +16,7 @@ from securebench.core.digests import content_digest
 from securebench.files.tree_digest import tree_digest
 from securebench.grading import verify_text
 from securebench.protocol.batch import decode_verdicts
-from securebench.run.decide.attempt.machine import attempt_step
+from securebench.run.decide.attempt import attempt_step
 from securebench.run.observe.termination import text_verdict
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.state.attempts import Lost

@@ -16,8 +16,8 @@ from securebench.client.session.local_records import left_out_lines
 from securebench.controller.binding.prepare import prepare
 from securebench.controller.process.supervisor import run_object
 from securebench.run.api.outcomes import Outcome
-from securebench.run.decide.attempt import machine
-from securebench.run.decide.attempt.machine import after_verification
+from securebench.run.decide import attempt
+from securebench.run.decide.attempt import after_verification
 from securebench.run.plan.model import RunPlan
 from securebench.run.records.context import RecordContext
 from securebench.run.records.labels import IsolationLabel
@@ -74,7 +74,7 @@ def test_a_187_attack_with_an_image_that_fails(problem: str) -> None:
 
 @pytest.mark.short
 def test_a_187_twin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_image_changed", lambda *_: False)
+    monkeypatch.setattr(attempt, "_image_changed", lambda *_: False)
 
     assert (judged(OTHER_IMAGE).outcome, judged(OTHER_IMAGE).passed) == (Outcome.SCORED, True)
 

@@ -23,7 +23,7 @@ from securebench.controller.admission import pack_source
 from securebench.controller.loop import lifecycle
 from securebench.core.errors import PackError, SpecError
 from securebench.run.api.models import Pack, VolumePack
-from securebench.run.decide.desired_state import Controls, DesiredState, Halt
+from securebench.run.decide.controls import Controls, DesiredState, Halt
 from support.build import inline, question, write_pack
 from support.operator_world import World
 from support.release import Raw, benchmark_run

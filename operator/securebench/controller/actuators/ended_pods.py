@@ -18,7 +18,7 @@ from securebench.controller.actuators.informers import PodInformer
 from securebench.core.clock import Clock
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.core.names import ROLE_LABEL, RUN_UID_LABEL
-from securebench.run.decide.run_decision import Deletion
+from securebench.run.decide.reconcile import Deletion
 from securebench.run.plan.keys import Role
 
 logger = logging.getLogger(__name__)

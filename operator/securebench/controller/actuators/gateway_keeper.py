@@ -24,7 +24,7 @@ from securebench.core.errors import ClusterError, PermanentClusterError, Transie
 from securebench.core.names import RUN_UID_LABEL
 from securebench.files.durable import make_folder, replace_file
 from securebench.protocol.gateway import CONFIG_FILE, KEYS_FILE, LAUNCHES, encode
-from securebench.run.decide.network.gateway import (
+from securebench.run.decide.gateway import (
     KEYS_SECONDS,
     UNREADY_SECONDS,
     GatewayMemory,
@@ -33,7 +33,7 @@ from securebench.run.decide.network.gateway import (
     delayed,
     refused,
 )
-from securebench.run.decide.run_decision import Deletion
+from securebench.run.decide.reconcile import Deletion
 from securebench.run.layout import gateway_name, gateway_pod_name, numbered
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.keys import Role

@@ -16,13 +16,11 @@ from securebench.controller.ledger.prepared_run import PreparedRun
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.settings.parts import UserNamespaces
-from securebench.run.decide.desired_state import DesiredState
-from securebench.run.decide.network.canary import CanaryMemory
-from securebench.run.decide.network.gateway import GatewayMemory
-from securebench.run.decide.network.isolation import cluster_facts
-from securebench.run.decide.network.network_step import NetworkState, NetworkStep
-from securebench.run.decide.network.probing import CanaryCheck, Probe
-from securebench.run.decide.run_decision import Deletion
+from securebench.run.decide.canary import CanaryCheck, CanaryMemory, Probe, cluster_facts
+from securebench.run.decide.controls import DesiredState
+from securebench.run.decide.gateway import GatewayMemory
+from securebench.run.decide.network import NetworkState, NetworkStep
+from securebench.run.decide.reconcile import Deletion
 from securebench.run.layout import probe_name
 from securebench.run.observe.provider_waits import ObservedProvider
 from securebench.run.plan.cluster_facts import ClusterFacts

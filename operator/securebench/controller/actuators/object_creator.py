@@ -10,7 +10,7 @@ from securebench.controller.actuators.background_tasks import BackgroundTasks
 from securebench.controller.actuators.create_retries import CreateRetries
 from securebench.controller.runtime.context import Context
 from securebench.core.errors import PermanentClusterError, TransientClusterError
-from securebench.run.decide.reporting.wait_reason import Throttled
+from securebench.run.decide.waits import Throttled
 from securebench.run.plan.keys import LaunchKey, pod_name
 
 RATE_MESSAGE = (

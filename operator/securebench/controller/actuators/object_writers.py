@@ -10,7 +10,7 @@ from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.object_creator import ObjectCreator
 from securebench.controller.actuators.pod_deleter import PodDeleter
 from securebench.controller.runtime.context import Context
-from securebench.run.decide.reporting.wait_reason import ObservedWrites
+from securebench.run.decide.waits import ObservedWrites
 
 
 class ObjectWriters:

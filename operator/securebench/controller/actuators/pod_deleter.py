@@ -13,8 +13,8 @@ from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.retry_queue import RetryQueue
 from securebench.core.errors import PermanentClusterError, TransientClusterError
-from securebench.run.decide.network.canary import PROBING
-from securebench.run.decide.run_decision import Deletion
+from securebench.run.decide.canary import PROBING
+from securebench.run.decide.reconcile import Deletion
 from securebench.run.observe.pods import PodView
 
 logger = logging.getLogger(__name__)

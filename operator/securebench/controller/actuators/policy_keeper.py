@@ -12,7 +12,7 @@ from securebench.controller.actuators.informers import PolicyInformer
 from securebench.controller.actuators.object_creator import ObjectCreator, find_own, object_name
 from securebench.controller.runtime.context import Context
 from securebench.core.names import RUN_UID_LABEL
-from securebench.run.decide.network.policies import ObservedPolicies, Repair
+from securebench.run.decide.network import ObservedPolicies, Repair
 from securebench.run.observe.pods import object_view
 from securebench.run.plan.model import RunPlan
 from securebench.run.pods.network_policy import run_policies

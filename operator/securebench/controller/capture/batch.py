@@ -13,7 +13,7 @@ from securebench.core.digests import content_digest
 from securebench.core.errors import DigestMismatchError
 from securebench.files.untrusted import UnreadableError, open_regular, open_root
 from securebench.protocol.batch import MEMBER_BYTES, VERDICTS_FILE, decode_verdicts
-from securebench.run.decide.attempt.batches import MAX_BATCH_MEMBERS
+from securebench.run.decide.attempt import MAX_BATCH_MEMBERS
 from securebench.run.layout import VERIFICATION_NAME
 from securebench.run.observe.termination import text_verdict, verdicts_digest
 from securebench.run.plan.keys import LaunchKey, member_name

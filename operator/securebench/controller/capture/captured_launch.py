@@ -30,7 +30,7 @@ from securebench.core.reasons import (
 from securebench.core.sizes import MIB
 from securebench.protocol.exit_codes import Code
 from securebench.protocol.extraction import TEXT_FILE
-from securebench.run.decide.attempt.machine import Capture
+from securebench.run.decide.attempt import Capture
 from securebench.run.layout import (
     CANDIDATE_NAME,
     CONTROL_CHECK,

@@ -16,7 +16,7 @@ from securebench.controller.ledger.run_ledger import RunLedger
 from securebench.controller.runtime.reading_budget import MEMORY_FACTOR, ReadingBudget
 from securebench.controller.runtime.volume_calls import on_volume
 from securebench.core.clock import Clock
-from securebench.run.decide.attempt.machine import Capture
+from securebench.run.decide.attempt import Capture
 from securebench.run.plan.keys import AttemptKey, LaunchKey
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import CrashSuspicion, Finish

@@ -20,8 +20,8 @@ from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.volume_calls import on_volume
 from securebench.controller.volume.launch_report import with_usage
 from securebench.core.errors import TransientClusterError
-from securebench.run.decide.attempt.machine import Capture
-from securebench.run.decide.run_decision import RunDecision
+from securebench.run.decide.attempt import Capture
+from securebench.run.decide.reconcile import RunDecision
 from securebench.run.observe.evidence import launch_evidence
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.plan.model import RunPlan

@@ -23,12 +23,10 @@ from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.egress_log import merge_logs
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.attempt.decision_cache import ChangeSet, DecisionCache
-from securebench.run.decide.capacity.launch_limits import node_group, started_images
-from securebench.run.decide.desired_state import Controls, Halt
-from securebench.run.decide.reconcile import reconcile
-from securebench.run.decide.reporting.verdict import EndReason
-from securebench.run.decide.run_decision import ObservedState, RunDecision
+from securebench.run.decide.capacity import node_group, started_images
+from securebench.run.decide.controls import Controls, EndReason, Halt
+from securebench.run.decide.decision_cache import ChangeSet, DecisionCache
+from securebench.run.decide.reconcile import ObservedState, RunDecision, reconcile
 from securebench.run.observe.waiting import WaitReason
 from securebench.run.plan.keys import LaunchKey
 from securebench.run.plan.model import RunPlan

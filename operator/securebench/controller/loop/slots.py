@@ -10,7 +10,7 @@ from securebench.controller.runtime.latest_spec import LatestSpec
 from securebench.controller.runtime.wake import wait_until_set
 from securebench.core.clock import Clock
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.reporting.wait_reason import SUSPENDED_MESSAGE
+from securebench.run.decide.waits import SUSPENDED_MESSAGE
 
 ENDING_SLOTS = 4
 """Slots beyond the bound for runs that only have to be ended, so that a cancelled run never waits

@@ -10,9 +10,9 @@ from securebench.controller.volume.launch_waits import read_launch_waits, write_
 from securebench.controller.volume.store import RunStore
 from securebench.core.clock import Clock
 from securebench.protocol.launch_waits import SharedWait
-from securebench.run.decide.attempt.decision_cache import LaunchPods
-from securebench.run.decide.reporting.launch_waits import launch_waits
-from securebench.run.decide.run_decision import ObservedState
+from securebench.run.decide.decision_cache import LaunchPods
+from securebench.run.decide.reconcile import ObservedState
+from securebench.run.decide.waits import launch_waits
 
 logger = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from securebench.controller.volume.run_folders import (
 from securebench.core.clock import rfc3339
 from securebench.core.errors import SecureBenchError
 from securebench.core.json_values import object_at
-from securebench.run.decide.reporting.notices import Notice
+from securebench.run.decide.notices import Notice
 from securebench.run.decide.retention import (
     ObservedRun,
     ResultsFolder,

@@ -18,7 +18,7 @@ from securebench.core.clock import Clock, micro_time
 from securebench.core.errors import ClusterError
 from securebench.core.names import MANAGED_BY
 from securebench.run.api.base import API_VERSION
-from securebench.run.decide.reporting.notices import Notice
+from securebench.run.decide.notices import Notice
 
 logger = logging.getLogger(__name__)
 

@@ -27,8 +27,8 @@ from securebench.controller.runtime.latest_spec import LatestSpec
 from securebench.controller.runtime.volume_calls import VolumeCalls
 from securebench.core.errors import RunGoneError, TransientClusterError
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
-from securebench.run.decide.reporting.notices import changes, losses, started
-from securebench.run.decide.reporting.verdict import EndReason
+from securebench.run.decide.controls import EndReason
+from securebench.run.decide.notices import changes, losses, started
 from securebench.run.observe.waiting import WaitReason
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Lost

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 from securebench.controller.settings.parts import Creation
 from securebench.core.clock import Clock
-from securebench.run.decide.capacity.launch_limits import CapacityUse, Headroom
-from securebench.run.decide.capacity.shares import Bound, Holding, grants
+from securebench.run.decide.capacity import Bound, CapacityUse, Headroom, Holding, grants
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 
-from securebench.run.decide.desired_state import DesiredState, desired_state
+from securebench.run.decide.controls import DesiredState, desired_state
 
 
 class LatestSpec:

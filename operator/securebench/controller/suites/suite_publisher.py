@@ -19,7 +19,7 @@ from securebench.run.api.conditions import (
     ConditionType,
     get_condition,
 )
-from securebench.run.decide.reporting.notices import Notice
+from securebench.run.decide.notices import Notice
 from securebench.run.observe.waiting import VOLUME_SILENT, WaitReason, lasting_words
 from securebench.suite.api.reasons import SuiteReason
 from securebench.suite.api.status import BenchmarkSuiteStatus

@@ -1,45 +1,190 @@
-"""One pass of the loop over a whole run, as a pure function."""
+"""One pass of the loop over a whole run, as a pure function.
+
+``ObservedState`` goes in, ``RunDecision`` comes out. A pass decides again about each attempt whose
+cached decision is no longer valid, selects the launches that start, and takes the next step for the
+run's network.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from operator import itemgetter
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from securebench.core.reasons import PROVIDER_REASONS
+from securebench.core.clock import Instant
+from securebench.core.reasons import POD_LOST, PROVIDER_REASONS, RUN_BUDGET_EXHAUSTED, FailurePhase
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.attempt.decision_cache import DecisionCache
-from securebench.run.decide.attempt_decisions import CancelCause, stop_cause, update_decisions
-from securebench.run.decide.capacity.launch_limits import CapacityUse
-from securebench.run.decide.capacity.launch_selection import (
+from securebench.run.api.outcomes import Outcome
+from securebench.run.decide.attempt import (
+    PHASE_OF_ROLE,
+    BatchableLaunch,
+    Begin,
+    Capture,
+    Wait,
+    attempt_step,
+    is_batchable,
+    may_become_batchable,
+    unreadable_output_finish,
+)
+from securebench.run.decide.canary import ObservedCanary
+from securebench.run.decide.capacity import (
+    CapacityUse,
     LaunchSelection,
+    launch_image,
     no_launches,
     select_launches,
 )
-from securebench.run.decide.desired_state import Controls, Halt
-from securebench.run.decide.network.canary import ObservedCanary
-from securebench.run.decide.network.network_step import NetworkState, NetworkStep, network_step
-from securebench.run.decide.reporting.budget import budget_stop, with_tokens_used
-from securebench.run.decide.reporting.verdict import EndReason, end_reason, run_failure
-from securebench.run.decide.reporting.wait_message import joined
-from securebench.run.decide.reporting.wait_reason import (
+from securebench.run.decide.controls import (
+    Controls,
+    EndReason,
+    Halt,
+    budget_stop,
+    end_reason,
+    run_failure,
+    with_tokens_used,
+)
+from securebench.run.decide.decision_cache import ChangeSet, DecisionCache, RepeatCreate
+from securebench.run.decide.network import NetworkState, NetworkStep, network_step
+from securebench.run.decide.waits import (
     YIELDING_MESSAGE,
+    ObservedWrites,
     Throttled,
+    joined,
     parked_wait,
     run_waits,
     throttled_wait,
 )
-from securebench.run.decide.run_decision import Deletion, ObservedState, RunDecision
+from securebench.run.observe.pods import KUBELETS_SECONDS, PodView
 from securebench.run.observe.waiting import WaitReason
-from securebench.run.plan.keys import AttemptKey, LaunchKey
+from securebench.run.plan.keys import AttemptKey, LaunchKey, pod_name
+from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempt_index import AttemptIndex
+from securebench.run.state.attempts import AttemptHistory, CrashSuspicion, Finish, Lost
 
 LIST_SECONDS = 5.0
 """Between two lists that launches of a run wait for before they are given up."""
 
+
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """One Pod to delete.
+
+    Attributes:
+        name: Its name.
+        uid: Its uid; a later Pod of that name is not deleted.
+        at_once: Whether it is deleted without its grace period.
+    """
+
+    name: str
+    uid: str
+    at_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunDecision:
+    """The result of a pass, in the order in which it is applied.
+
+    Attributes:
+        network: What to do about policies, gateway and canary; the proof to journal.
+        lost: Launches to journal as lost.
+        begin: Launches to journal and then to create, each with a Pod of its own.
+        batches: The same for launches that share a Pod, by Pod.
+        repeat: Launches whose Pod's create is repeated; of a batch, its first.
+        captures: Ended launches to read.
+        finishes: Attempts to end with a record.
+        deletions: Pods to delete.
+        halt: Why the run starts no new launches.
+        needs_list: Whether Pods are to be listed: an event about them may have been lost.
+        wait_reason: Why it makes no progress at the moment, or None.
+        wake_at: When the next pass is due without an event, or None.
+        parked: What it waits for while nothing of it is under way; None while it is active.
+        end: How it ended; None while an attempt is open or an action is left.
+        usage: What the run uses of the operator's limits, the new launches included.
+    """
+
+    network: NetworkStep = field(default_factory=NetworkStep)
+    lost: tuple[Lost, ...] = ()
+    begin: tuple[LaunchKey, ...] = ()
+    batches: tuple[tuple[LaunchKey, ...], ...] = ()
+    repeat: tuple[LaunchKey, ...] = ()
+    captures: tuple[Capture, ...] = ()
+    finishes: tuple[Finish, ...] = ()
+    deletions: tuple[Deletion, ...] = ()
+    halt: Halt = Halt.NONE
+    needs_list: bool = False
+    wait_reason: WaitReason | None = None
+    wake_at: float | None = None
+    parked: WaitReason | None = None
+    end: EndReason | None = None
+    usage: CapacityUse = field(default_factory=CapacityUse)
+
+    @property
+    def has_journal_entries(self) -> bool:
+        """Whether applying it adds journal entries on which the next decision depends."""
+        return bool(self.captures or self.finishes or self.lost or self.network.found)
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedState:
+    """The input of a pass.
+
+    ``pods``, ``history`` and ``vanished`` are live views owned by the loop: decisions only read
+    them, and keep no reference after the pass.
+
+    Attributes:
+        plan: The run.
+        history: State of every attempt of the plan, as folded from the journal.
+        network: State of the policies, the gateway and the canary.
+        pods: All Pods of the run by name, as listed and watched.
+        pending: Names of Pods whose create has no definite answer yet.
+        vanished: Names of Pods that were observed and are gone, but for those of ended attempts.
+        now: Seconds since the epoch.
+        writes: State of the requests that change the cluster.
+        plan_mismatch: Why this version may only end the run, or empty.
+        changes: What has changed since the last pass; None requires a full resync.
+    """
+
+    plan: RunPlan
+    history: AttemptIndex
+    network: NetworkState
+    pods: Mapping[str, PodView]
+    pending: Collection[str]
+    vanished: Collection[str]
+    now: float
+    writes: ObservedWrites = field(default_factory=ObservedWrites)
+    plan_mismatch: str = ""
+    changes: ChangeSet | None = None
+
+    @property
+    def listed_at(self) -> float:
+        """Start of the latest list of Pods, seconds since the epoch."""
+        return self._wall_at(self.network.listed_at)
+
+    @property
+    def settled_at(self) -> float:
+        """When a list shows again what became of every Pod, seconds since the epoch."""
+        return self._wall_at(self.network.answered_at + KUBELETS_SECONDS)
+
+    def _wall_at(self, monotonic: float) -> float:
+        return Instant(self.now, self.network.monotonic).wall_at(monotonic)
+
+
+class CancelCause(NamedTuple):
+    """Why a run ends attempts, as their records say it.
+
+    Attributes:
+        reason: Their ``failure_reason``.
+        message: One plain sentence.
+    """
+
+    reason: str = "cancelled"
+    message: str = ""
 
 
 def reconcile(
@@ -63,7 +208,7 @@ def reconcile(
     """
     controls, cause = _effective_controls(observed, _within_budget(observed, controls))
     cache = cache if cache is not None else DecisionCache()
-    update_decisions(cache, observed, controls, cause)
+    _update_decisions(cache, observed, controls, cause)
     launches = _select_launches(cache, observed, controls)
     is_probing = _is_probing(observed, controls)
     deletions = (*_pod_deletions(cache), *(() if is_probing else _probe_deletions(cache)))
@@ -122,7 +267,7 @@ def _effective_controls(
     if message and controls.halt is not Halt.STOPPED:
         stopped = replace(controls, halt=Halt.STOPPED, is_yielding=False)
         return stopped, CancelCause(message=message)
-    return controls, stop_cause(controls.stop)
+    return controls, _stop_cause(controls.stop)
 
 
 def _with_memory(observed: ObservedState, step: NetworkStep) -> ObservedState:
@@ -271,3 +416,116 @@ def _probe_deletions(cache: DecisionCache) -> Iterable[Deletion]:
     """Return the canary and control Pods, once the proof is there or the run is stopping."""
     for _, view in sorted(cache.pods.probing.items()):
         yield Deletion(view.name, view.uid, at_once=True)
+
+
+def _stop_cause(stop: EndReason | None) -> CancelCause:
+    """Return the cause for records of a run that is ended early for this reason."""
+    if stop is None:
+        return CancelCause()
+    if stop.reason is Reason.BUDGET_EXHAUSTED:
+        return CancelCause(RUN_BUDGET_EXHAUSTED, stop.message)
+    return CancelCause(message=stop.message)
+
+
+def _update_decisions(
+    cache: DecisionCache, observed: ObservedState, controls: Controls, cause: CancelCause
+) -> None:
+    """Decide again about every attempt whose decision in the cache is no longer valid.
+
+    Args:
+        cache: The decisions of earlier passes; updated.
+        observed: The input of the pass.
+        controls: What is allowed.
+        cause: For the records of attempts that ``controls`` end.
+    """
+    changes, basis, attempts = observed.changes, (controls.halt, cause), observed.history
+    # A wake time is compared with ``now``: it means nothing after the clock was set back.
+    is_stale = cache.basis != basis or observed.now < cache.decided_at
+    if changes is None or is_stale:
+        cache.reset(basis)
+        keys = {key for key, history in attempts.items() if history.finish is None}
+        changes = ChangeSet(keys, observed.pods.keys())
+    cache.decided_at = observed.now
+    awaited = (cache.without_pod, cache.unconfirmed, cache.wake_times.due(observed.now))
+    keys = {*changes.attempts, *chain.from_iterable(awaited)}
+    for name in changes.pods:
+        cache.pods.upsert(name, observed.pods.get(name))
+        keys.update(cache.live.attempts_of(name))
+    for key in keys:
+        cache.invalidate(key)
+        if attempts[key].finish is None:
+            _decide_attempt(cache, observed, controls, cause, attempts[key])
+    for name in {*changes.pods, *(name for key in keys for name in cache.pods.names_of(key))}:
+        cache.pods.classify(name, attempts, observed.plan.policy.keep_pods)
+        if name in cache.pods.working:
+            cache.live.mark_started(name)
+
+
+def _decide_attempt(
+    cache: DecisionCache,
+    observed: ObservedState,
+    controls: Controls,
+    cause: CancelCause,
+    history: AttemptHistory,
+) -> None:
+    key, plan = history.key, observed.plan
+    ended = _cancelled(controls, cause, history)
+    if ended is None and history.crash_suspicion is CrashSuspicion.CONDEMNED:
+        ended = unreadable_output_finish(key)
+    if ended is not None:
+        cache.store(key, ended)
+        return
+    if may_become_batchable(plan, history):
+        cache.batch_candidates.add(key)
+    name = pod_name(plan.identity.uid, history.pod) if history.pod is not None else ""
+    view = observed.pods.get(name)
+    if history.pod is not None:
+        cache.live.put(key, name, launch_image(plan, history.pod))
+    if name and view is None:
+        cache.without_pod.add(key)
+        cache.store(key, _without_pod(observed, history, name))
+        return
+    match attempt_step(plan, history, view, observed.now):
+        case Lost() | Finish() if not _is_confirmed(observed, history, view):
+            cache.unconfirmed.add(key)
+        case Begin(launch) if is_batchable(plan, history, launch):
+            cache.store(key, BatchableLaunch(launch, history.produced_at))
+        case step:
+            if isinstance(step, Wait) and history.live is None:
+                cache.backing_off.add(key)
+            cache.store(key, step)
+
+
+def _is_confirmed(observed: ObservedState, history: AttemptHistory, view: PodView | None) -> bool:
+    """Whether a launch that is given up was seen after its time was over.
+
+    Its Pod may have got on since: an event may have been lost, or the API server does not answer.
+    """
+    if history.live is None:
+        return True
+    is_settled = observed.listed_at >= observed.settled_at
+    shown_at = min(observed.listed_at, observed.now) if is_settled else -math.inf
+    return isinstance(attempt_step(observed.plan, history, view, shown_at), Lost | Finish)
+
+
+def _cancelled(controls: Controls, cause: CancelCause, history: AttemptHistory) -> Finish | None:
+    is_queued = history.live is None and (history.production is None or history.is_untouched)
+    if controls.halt is Halt.STOPPED or (controls.halt is Halt.DRAINING and is_queued):
+        phase = (
+            PHASE_OF_ROLE[history.live.role] if history.live is not None else FailurePhase.QUEUED
+        )
+        return Finish(history.key, Outcome.CANCELLED, cause.reason, phase, cause.message)
+    return None
+
+
+def _without_pod(
+    observed: ObservedState, history: AttemptHistory, name: str
+) -> Lost | RepeatCreate | Wait:
+    live, pod = history.live, history.pod
+    if live is None or pod is None:
+        return Wait()
+    if name in observed.vanished:
+        message = f"Pod {name} disappeared before it gave a result"
+        is_shared = history.batch is not None
+        return Lost(live, POD_LOST, message, observed.now, is_shared=is_shared)
+    return RepeatCreate(pod) if name in observed.pending else Wait()

@@ -15,7 +15,7 @@ from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.actuators.pod_deleter import DELETE_AGAIN_SECONDS
 from securebench.core.errors import PermanentClusterError, TransientClusterError
-from securebench.run.decide.run_decision import Deletion
+from securebench.run.decide.reconcile import Deletion
 from securebench.run.plan.keys import LaunchKey, Role, pod_name
 from support.build import FakeClock, VirtualLoop, context_of, ended, pod_status, raw_pod
 from support.fake_cluster import FakeCluster

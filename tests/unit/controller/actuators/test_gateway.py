@@ -17,7 +17,7 @@ from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.gateway import GatewayConfig, decode
-from securebench.run.decide.network.gateway import (
+from securebench.run.decide.gateway import (
     ANSWER_SECONDS,
     KEYS_SECONDS,
     RESTART_LIMIT_SECONDS,

@@ -11,7 +11,7 @@ from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.actuators.pod_deleter import DELETE_AGAIN_SECONDS
 from securebench.core.errors import TransientClusterError
-from securebench.run.decide.run_decision import Deletion
+from securebench.run.decide.reconcile import Deletion
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.keys import LaunchKey, Role
 from support.build import (

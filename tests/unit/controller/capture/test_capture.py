@@ -8,7 +8,7 @@ from securebench.controller.capture.captured_launch import capture
 from securebench.controller.capture.secret_values import SecretMatcher
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.gateway import encode
-from securebench.run.decide.attempt.machine import Capture
+from securebench.run.decide.attempt import Capture
 from securebench.run.observe.stage import Ended
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.state.attempts import CommandReport, StreamInfo, Usage

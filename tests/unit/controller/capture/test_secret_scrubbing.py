@@ -8,7 +8,7 @@ from securebench.controller.capture.captured_launch import capture
 from securebench.controller.capture.secret_scrubbing import ExposedValues, hide_values
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.extraction import STREAMS
-from securebench.run.decide.attempt.machine import Capture
+from securebench.run.decide.attempt import Capture
 from securebench.run.observe.stage import Ended
 from securebench.run.state.attempts import DiffReport
 from support.build import HARNESS, NOW, VERIFIER, harness_done, plan_of, seal_message, view_of

@@ -7,7 +7,7 @@ import pytest
 from securebench.cluster.port import ObjectKind, QuotaExceeded
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.probe import ProbeTarget
-from securebench.run.decide.network.canary import LOST_LIMIT
+from securebench.run.decide.canary import LOST_LIMIT
 from support.build import ended, pod_status, running
 from support.operator_world import World, opened
 

@@ -98,7 +98,7 @@ def test_a_run_that_is_suspended_ends_what_it_began_and_rests(world):
 
 
 def test_what_was_finished_is_published_before_the_rest(world, monkeypatch):
-    monkeypatch.setattr("securebench.run.decide.attempt.batches.MAX_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("securebench.run.decide.attempt.MAX_WAIT_SECONDS", 0.0)
     uid = world.apply(parallelism=1)
     end_all(world, uid, rounds=2)
     world.edit(suspend=True)

@@ -19,7 +19,7 @@ NEWS = int(TASKS * SIGNIFICANT_SHARE)
 @pytest.fixture
 def run(world, monkeypatch):
     """A run of many tasks whose Pods all run; the last write is long ago."""
-    monkeypatch.setattr("securebench.run.decide.attempt.batches.MAX_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("securebench.run.decide.attempt.MAX_WAIT_SECONDS", 0.0)
     write_pack(world.root / "packs/many", [question(f"q{n}") for n in range(TASKS)])
     world.uid = world.apply(pack={"volume": {"path": "many"}}, parallelism=TASKS)
     for _ in range(2):  # the first of an image begin before the others

@@ -37,7 +37,7 @@ class HalfPassed(World):
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """A run of enough tasks for a bootstrap, on an operator with a real second thread."""
-    monkeypatch.setattr("securebench.run.decide.attempt.batches.MAX_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("securebench.run.decide.attempt.MAX_WAIT_SECONDS", 0.0)
     settings = {"creation": {"firstPulls": TASKS}}
     with opened(HalfPassed, tmp_path, **settings) as world, ThreadPoolExecutor(1) as executor:
 

@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.run.decide.attempt.batches import (
+from securebench.run.decide.attempt import (
     MAX_BATCH_MEMBERS,
     MAX_WAIT_SECONDS,
     MIN_BATCH_SLOTS,
     BatchableLaunch,
+    Capture,
+    attempt_step,
     form_batches,
 )
-from securebench.run.decide.attempt.machine import Capture, attempt_step
-from securebench.run.decide.desired_state import Controls
-from securebench.run.decide.reconcile import reconcile
-from securebench.run.decide.run_decision import ObservedState
+from securebench.run.decide.controls import Controls
+from securebench.run.decide.reconcile import ObservedState, reconcile
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import Lost

@@ -9,10 +9,9 @@ import pytest
 
 from securebench.run.api.conditions import Reason
 from securebench.run.api.outcomes import Outcome
-from securebench.run.decide.desired_state import Halt
-from securebench.run.decide.reporting.verdict import EndReason
-from securebench.run.decide.reporting.wait_reason import WaitReason
-from securebench.run.decide.run_decision import RunDecision
+from securebench.run.decide.controls import EndReason, Halt
+from securebench.run.decide.reconcile import RunDecision
+from securebench.run.decide.waits import WaitReason
 from securebench.run.observe.provider_waits import ObservedProvider
 from securebench.run.plan.egress_plan import EgressPlan
 from securebench.run.plan.keys import AttemptKey

@@ -9,22 +9,20 @@ import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.core.clock import Instant, rfc3339
-from securebench.run.decide.network.canary import (
+from securebench.run.decide.canary import (
     CANARY_MESSAGE,
     LOST_LIMIT,
+    NO_CANARY,
     NO_GATEWAY,
     RETRY_SECONDS,
     START_SECONDS,
-    CanaryMemory,
-    ObservedCanary,
-    canary_waiting,
-    decide,
-)
-from securebench.run.decide.network.isolation import NO_CANARY
-from securebench.run.decide.network.probing import (
     CanaryAnswer,
     CanaryCheck,
+    CanaryMemory,
+    ObservedCanary,
     Probe,
+    canary_waiting,
+    decide,
     probe_answer,
 )
 from securebench.run.layout import numbered

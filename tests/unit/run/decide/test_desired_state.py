@@ -4,9 +4,8 @@ import pytest
 
 from securebench.core.errors import InvalidInputError
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.desired_state import desired_state
-from securebench.run.decide.reporting.verdict import EndReason
-from securebench.run.decide.run_decision import Controls, Halt
+from securebench.run.decide.controls import EndReason, desired_state
+from securebench.run.decide.reconcile import Controls, Halt
 from support.build import NOW, run_body
 
 

@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 
 from securebench.run.api.outcomes import Outcome
-from securebench.run.decide.attempt.machine import Begin, Capture, Wait, attempt_step
-from securebench.run.decide.desired_state import Controls
-from securebench.run.decide.network.gateway import ObservedGateway
-from securebench.run.decide.reconcile import reconcile
-from securebench.run.decide.run_decision import ObservedState
+from securebench.run.decide.attempt import Begin, Capture, Wait, attempt_step
+from securebench.run.decide.controls import Controls
+from securebench.run.decide.gateway import ObservedGateway
+from securebench.run.decide.reconcile import ObservedState, reconcile
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage
 from securebench.run.plan.keys import LaunchKey, Role, pod_name

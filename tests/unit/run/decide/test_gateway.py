@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from securebench.core.clock import Instant
-from securebench.run.decide.network.gateway import (
+from securebench.run.decide.gateway import (
     RESTART_LIMIT_SECONDS,
     RESTART_SECONDS,
     SILENT_NODE_SECONDS,

@@ -3,7 +3,7 @@
 import pytest
 
 from securebench.protocol.probe import ProbeTarget
-from securebench.run.decide.network.isolation import judge
+from securebench.run.decide.canary import judge
 from securebench.run.state.entries import IsolationResult
 
 TARGETS = (

@@ -10,21 +10,18 @@ import pytest
 from securebench.core.clock import rfc3339
 from securebench.protocol.gateway import ProviderWait, ProviderWaits
 from securebench.protocol.launch_waits import SharedWait
-from securebench.run.decide.attempt.decision_cache import LaunchPods
-from securebench.run.decide.network.gateway import GatewayMemory, ObservedGateway
-from securebench.run.decide.network.network_step import NetworkState
-from securebench.run.decide.network.policies import Repair
-from securebench.run.decide.reporting.launch_waits import (
+from securebench.run.decide.decision_cache import LaunchPods
+from securebench.run.decide.gateway import GatewayMemory, ObservedGateway
+from securebench.run.decide.network import NetworkState, Repair
+from securebench.run.decide.waits import (
     CREATE_WAIT,
     GATEWAY_GONE,
     GATEWAY_WAIT,
-    LaunchWaits,
-    launch_waits,
-)
-from securebench.run.decide.reporting.wait_reason import (
     REPORT_DELAY_SECONDS,
+    LaunchWaits,
     ObservedWrites,
     Throttled,
+    launch_waits,
 )
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.provider_waits import observed_provider

@@ -4,7 +4,7 @@ import pytest
 
 from securebench.protocol.extraction import Extraction
 from securebench.run.api.outcomes import Outcome
-from securebench.run.decide.attempt.machine import (
+from securebench.run.decide.attempt import (
     Begin,
     Capture,
     Wait,

@@ -3,7 +3,7 @@
 import pytest
 
 from securebench.run.api.outcomes import Outcome
-from securebench.run.decide.attempt.machine import after_production, after_verification
+from securebench.run.decide.attempt import after_production, after_verification
 from securebench.run.observe.stage import Ended, launch_stage
 from securebench.run.observe.termination import command_report
 from securebench.run.plan.model import VerifierKind

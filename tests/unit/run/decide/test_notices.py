@@ -9,8 +9,8 @@ from securebench.run.api.conditions import (
     Reason,
     set_conditions,
 )
-from securebench.run.decide.reporting.notices import changes, losses, started
-from securebench.run.decide.reporting.wait_message import joined
+from securebench.run.decide.notices import changes, losses, started
+from securebench.run.decide.waits import joined
 from securebench.run.observe.waiting import WaitReason
 from support.build import NOW, lost_launch, many_tasks, plan_of
 

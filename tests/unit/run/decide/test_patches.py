@@ -4,7 +4,7 @@ import pytest
 
 from securebench.protocol.exit_codes import Code
 from securebench.run.api.outcomes import Outcome
-from securebench.run.decide.attempt.machine import after_production, after_verification
+from securebench.run.decide.attempt import after_production, after_verification
 from securebench.run.observe.stage import Ended, Interrupted, launch_stage
 from securebench.run.plan.model import VerifierKind
 from securebench.run.state.attempts import Finish, SealedPatch

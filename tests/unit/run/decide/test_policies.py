@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.run.decide.network.policies import ObservedPolicies, Repair, normalized
+from securebench.run.decide.network import ObservedPolicies, Repair, normalized
 from securebench.run.observe.pods import object_view
 from securebench.run.pods.network_policy import run_policies
 from support.build import DOMAINS, plan_of

@@ -9,7 +9,7 @@ import pytest
 
 from securebench.protocol.gateway import ProviderWait
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.reporting.wait_reason import REPORT_DELAY_SECONDS
+from securebench.run.decide.waits import REPORT_DELAY_SECONDS
 from securebench.run.observe.provider_waits import LaunchWait, ObservedProvider
 from securebench.run.observe.waiting import WaitReason
 from securebench.run.plan.keys import LaunchKey

@@ -5,14 +5,18 @@ import pytest
 
 from securebench.run.api.conditions import Reason
 from securebench.run.api.outcomes import Outcome
-from securebench.run.decide.attempt.machine import Capture
-from securebench.run.decide.capacity.launch_limits import CapacityUse
-from securebench.run.decide.desired_state import Controls, Halt
-from securebench.run.decide.network.network_step import NetworkState
-from securebench.run.decide.reconcile import LIST_SECONDS, reconcile
-from securebench.run.decide.reporting.verdict import EndReason
-from securebench.run.decide.reporting.wait_reason import ObservedWrites
-from securebench.run.decide.run_decision import Deletion, ObservedState, RunDecision
+from securebench.run.decide.attempt import Capture
+from securebench.run.decide.capacity import CapacityUse
+from securebench.run.decide.controls import Controls, EndReason, Halt
+from securebench.run.decide.network import NetworkState
+from securebench.run.decide.reconcile import (
+    LIST_SECONDS,
+    Deletion,
+    ObservedState,
+    RunDecision,
+    reconcile,
+)
+from securebench.run.decide.waits import ObservedWrites
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.stage import Ended
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role

@@ -10,12 +10,10 @@ import pytest
 from securebench.core.reasons import POD_LOST
 from securebench.run.api.conditions import Reason
 from securebench.run.api.outcomes import Outcome
-from securebench.run.decide.desired_state import Halt
-from securebench.run.decide.network.gateway import GatewayMemory, ObservedGateway
-from securebench.run.decide.network.network_step import NetworkState
-from securebench.run.decide.network.policies import Repair
-from securebench.run.decide.reporting.verdict import EndReason
-from securebench.run.decide.reporting.wait_reason import (
+from securebench.run.decide.controls import EndReason, Halt
+from securebench.run.decide.gateway import GatewayMemory, ObservedGateway
+from securebench.run.decide.network import NetworkState, Repair
+from securebench.run.decide.waits import (
     GATEWAY_MESSAGE,
     PARKED_MESSAGE,
     SUSPENDED_MESSAGE,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from securebench.run.api.outcomes import Outcome
-from securebench.run.decide.attempt.machine import Begin, Wait, attempt_step
+from securebench.run.decide.attempt import Begin, Wait, attempt_step
 from securebench.run.observe.stage import Interrupted, launch_stage
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.plan.model import VerifierKind

@@ -1,7 +1,7 @@
 """The words at the end of a run."""
 
 from securebench.run.api.outcomes import Outcome
-from securebench.run.decide.reporting.verdict import end_reason
+from securebench.run.decide.controls import end_reason
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.state.attempts import AttemptHistory, Finish
 

@@ -9,11 +9,10 @@ import pytest
 
 from securebench.protocol.gateway import ProviderWait
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.desired_state import Halt
-from securebench.run.decide.network.gateway import GatewayMemory, ObservedGateway
-from securebench.run.decide.network.network_step import NetworkState
-from securebench.run.decide.reporting.wait_message import MAX_WORDS, joined, told_waits
-from securebench.run.decide.reporting.wait_reason import ObservedWrites, Throttled
+from securebench.run.decide.controls import Halt
+from securebench.run.decide.gateway import GatewayMemory, ObservedGateway
+from securebench.run.decide.network import NetworkState
+from securebench.run.decide.waits import MAX_WORDS, ObservedWrites, Throttled, joined, told_waits
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.provider_waits import LaunchWait, ObservedProvider
 from securebench.run.observe.waiting import WaitReason

@@ -12,7 +12,7 @@ from securebench.core.errors import InvariantViolationError
 from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.extraction import Extraction
 from securebench.run.api.outcomes import Outcome
-from securebench.run.decide.attempt.machine import after_production
+from securebench.run.decide.attempt import after_production
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.plan.model import TaskLimits, VerifierKind
 from securebench.run.records.record import (

@@ -1,24 +1,40 @@
-"""Decides the next step for a run's policies, gateway and isolation proof. Pure."""
+"""What launches need of the network: policies, a gateway, a proof of isolation. Pure.
+
+The API server fills in defaults of a NetworkPolicy. An admission policy of the administrator may
+change a created object. So a policy is right when its content is what the run needs, or what the
+server answered to this process's own create. Nothing in the object itself is believed.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from securebench.core.clock import Instant
-from securebench.run.decide.network import canary, gateway
-from securebench.run.decide.network.canary import (
-    CanaryMemory,
-    CanaryStep,
-    ObservedCanary,
-)
-from securebench.run.decide.network.gateway import GatewayMemory, GatewayStep, ObservedGateway
-from securebench.run.decide.network.policies import Repair
-from securebench.run.decide.network.probing import CanaryCheck
+from securebench.core.json_values import object_at, object_in
+from securebench.run.decide import canary, gateway
+from securebench.run.decide.canary import CanaryCheck, CanaryMemory, CanaryStep, ObservedCanary
+from securebench.run.decide.gateway import GatewayMemory, GatewayStep, ObservedGateway
+from securebench.run.observe.pods import ObjectView, Raw
 from securebench.run.observe.provider_waits import ObservedProvider
 from securebench.run.plan.keys import Role
 from securebench.run.state.entries import IsolationResult
+
+PEERS = ("from", "to")
+
+
+class Repair(NamedTuple):
+    """A policy to make.
+
+    Attributes:
+        name: Its name.
+        edited_uid: UID of the one that has to go first, or empty where there is none.
+    """
+
+    name: str
+    edited_uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +156,75 @@ def network_step(
     steps = (step for step in (gateway_step, canary_step) if step is not None)
     wakes = (moment.wall_at(step.wake_at) for step in steps if step.wake_at is not None)
     return NetworkStep(network.repairs, gateway_step, canary_step, min(wakes, default=None))
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPolicies:
+    """The policies of a run.
+
+    Attributes:
+        wanted: What the run needs: manifests by name.
+        found: What is there, by name.
+        stored: What the server made of those that this process created: content by name.
+    """
+
+    wanted: Mapping[str, Raw]
+    found: Mapping[str, ObjectView]
+    stored: Mapping[str, Raw]
+
+    def repairs(self) -> Iterator[Repair]:
+        """Yield what is missing, and what somebody edited."""
+        for name, manifest in self.wanted.items():
+            view = self.found.get(name)
+            if view is None:
+                yield Repair(name)
+            elif not self._is_right(manifest, view):
+                yield Repair(name, view.uid)
+
+    def _is_right(self, manifest: Raw, view: ObjectView) -> bool:
+        right = [object_at(manifest, "spec")]
+        if view.name in self.stored:
+            right.append(self.stored[view.name])
+        return normalized(view.spec) in map(normalized, right)
+
+
+def normalized(spec: Raw) -> Raw:
+    """Return the content of a NetworkPolicy in one of the ways to write it.
+
+    Args:
+        spec: With or without the defaults of the API server: a port's protocol is TCP, an empty
+            list of rules, peers or ports is left out. An empty selector selects everything and
+            stays.
+    """
+    lists = {key: [_rule(rule) for rule in _items(spec, key)] for key in ("ingress", "egress")}
+    rest = {key: value for key, value in spec.items() if key not in lists}
+    if "podSelector" in rest:
+        rest["podSelector"] = _selector(rest["podSelector"])
+    return {**rest, **lists}
+
+
+def _rule(rule: object) -> Raw:
+    raw = object_in(rule)
+    rest = {key: value for key, value in raw.items() if value != []}
+    for key in PEERS:
+        if key in rest:
+            rest[key] = [_peer(peer) for peer in _items(raw, key)]
+    if "ports" in rest:
+        rest["ports"] = [{"protocol": "TCP", **object_in(port)} for port in _items(raw, "ports")]
+    return rest
+
+
+def _peer(peer: object) -> Raw:
+    return {
+        key: _selector(value) if key.endswith("Selector") else value
+        for key, value in object_in(peer).items()
+    }
+
+
+def _selector(selector: object) -> Raw:
+    return {key: value for key, value in object_in(selector).items() if value not in ({}, [])}
+
+
+def _items(raw: Raw, key: str) -> list[object]:
+    value = raw.get(key)
+    return list(value) if isinstance(value, list | tuple) else []

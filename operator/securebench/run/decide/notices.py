@@ -15,11 +15,7 @@ from securebench.run.api.conditions import (
     Reason,
     get_condition,
 )
-from securebench.run.decide.reporting.wait_message import (
-    GENERIC_REASONS,
-    shortened,
-    told_waits,
-)
+from securebench.run.decide.waits import GENERIC_REASONS, shortened, told_waits
 from securebench.run.observe.waiting import WAIT_KINDS, deduplication_key
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Lost

@@ -1,18 +1,31 @@
-"""What the user wants of a run, and what follows from it for a pass. Pure."""
+"""What a run may do, and what ends it. Pure.
+
+``DesiredState`` is the spec of one generation; with the run's start and the time it gives the
+``Controls`` of a pass. ``EndReason`` is how a run ended, or why it has to be ended, as the
+condition ``Succeeded`` reports it: its user, its deadline, its token budget, its network, or the
+end of its last attempt.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from securebench.core.errors import InvalidInputError
 from securebench.core.rates import MAX_UNSCHEDULABLE
 from securebench.run.api.conditions import Reason
 from securebench.run.api.field_types import CancelMode, IsolationRequirement
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.decide.capacity.launch_limits import Headroom
-from securebench.run.decide.reporting.verdict import EndReason
+from securebench.run.api.outcomes import Outcome
+from securebench.run.decide.capacity import Headroom
+from securebench.run.decide.network import NetworkState
+from securebench.run.plan.model import RunPlan
+from securebench.run.state.attempt_index import AttemptIndex
+from securebench.run.state.attempts import AttemptHistory, Finish
+from securebench.run.state.tally import budget_tokens_used, tally, total_usage
 
 
 class Halt(StrEnum):
@@ -131,3 +144,97 @@ def desired_state(spec: Mapping[str, object], generation: int) -> DesiredState:
     except InvalidInputError as error:
         parsed = error
     return DesiredState(generation, spec.get("suspend") is True, parsed)
+
+
+EXTERNAL_OUTCOMES = frozenset({Outcome.INFRASTRUCTURE, Outcome.PROVIDER})
+"""Outcomes whose messages are the cluster's or the provider's, never a verifier's."""
+
+
+class EndReason(NamedTuple):
+    """How a run ended, or why it has to be ended.
+
+    Attributes:
+        reason: Reason of ``Succeeded``.
+        message: One plain sentence.
+    """
+
+    reason: Reason
+    message: str
+
+
+def run_failure(network: NetworkState, refusal: str) -> EndReason | None:
+    """Return what ends a run whatever becomes of its attempts, or None; the first cause decides.
+
+    Args:
+        network: What is observed and remembered of it.
+        refusal: The API server's words after a request was refused for good, or empty.
+    """
+    causes = (
+        EndReason(Reason.ISOLATION_NOT_VERIFIED, network.isolation_failure),
+        EndReason(Reason.POD_REFUSED, refusal),
+        EndReason(Reason.GATEWAY_FAILED, network.gateway_memory.failure),
+    )
+    return next((each for each in causes if each.message), None)
+
+
+def end_reason(
+    failure: EndReason | None, stop: EndReason | None, attempts: Collection[AttemptHistory]
+) -> EndReason:
+    """Return how a run ended.
+
+    Args:
+        failure: What ended it whatever became of its attempts, or None.
+        stop: Why the user or the deadline ended it early, or None.
+        attempts: All of them, finished.
+    """
+    if failure is not None:
+        return failure
+    counts = tally(attempts)
+    if counts.has_all_verdicts:
+        return EndReason(Reason.COMPLETED, f"{counts.passed} of {counts.verified} passed")
+    if stop is not None:
+        return stop
+    missing = counts.total - counts.verified
+    words = f"{missing} of {counts.total} attempts have no verdict"
+    return EndReason(Reason.INCOMPLETE, f"{words}{_most_frequent(attempts)}")
+
+
+def _most_frequent(attempts: Collection[AttemptHistory]) -> str:
+    """Return the most frequent trouble from outside, with the words of its first attempt."""
+    ends = [each.finish for each in attempts if each.finish is not None]
+    troubles: list[Finish] = [end for end in ends if end.outcome in EXTERNAL_OUTCOMES]
+    if not troubles:
+        return ""
+    ((reason, count),) = Counter(end.reason for end in troubles).most_common(1)
+    first = next(end for end in troubles if end.reason == reason)
+    return f"; {reason} ({count}): {first.message}"
+
+
+def budget_stop(plan: RunPlan, network: NetworkState, attempts: AttemptIndex) -> EndReason | None:
+    """Return why the run's budget ends it, or None.
+
+    The gateway says that the budget is used up, or has refused a launch for it; the journal
+    remembers the latter.
+    """
+    limit = plan.token_budget
+    if limit is None:
+        return None
+    is_spent = network.provider.tokens_used >= limit or attempts.is_budget_spent
+    message = f"the budget of the run, {limit} tokens, is used up"
+    return EndReason(Reason.BUDGET_EXHAUSTED, message) if is_spent else None
+
+
+def with_tokens_used(
+    end: EndReason, network: NetworkState, attempts: Iterable[AttemptHistory]
+) -> EndReason:
+    """Return the end of a run, with the tokens that were used if its budget ended it.
+
+    Args:
+        end: How the run ended.
+        network: What its gateway said last, which may be a second old.
+        attempts: All of them, finished.
+    """
+    if end.reason is not Reason.BUDGET_EXHAUSTED:
+        return end
+    used = budget_tokens_used(network.provider.tokens_used, total_usage(attempts))
+    return end._replace(message=f"{end.message}: {used} tokens were used")

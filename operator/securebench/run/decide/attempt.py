@@ -1,16 +1,29 @@
-"""What to do next with one attempt: chained pure rules, the first match wins."""
+"""What to do next with one attempt. Pure; the first rule that applies decides.
+
+``attempt_step`` reads the attempt's history and the Pod of its live launch. The end of a production
+and of a verification is judged here, and why an agent handed nothing in: the record names the
+cause, not only its trace. At the end: which sealed candidates of text families share a verifier
+Pod, and when.
+
+Source: contract 15.1, 21.10; decisions 0025 and 0061.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+from signal import Signals
+from typing import Final, NamedTuple
 
+from securebench.benchmark.patch.judgement import PatchProblem
 from securebench.core.rates import backoff
 from securebench.core.reasons import (
     BUDGET_EXHAUSTED,
     DISK_LIMIT_EXCEEDED,
     EMPTY_CANDIDATE,
+    HARNESS_FAILED,
+    HARNESS_NOT_STARTED,
     IMAGE_CHANGED,
     OOM_KILLED,
     POD_LOST,
@@ -28,7 +41,6 @@ from securebench.core.reasons import (
 from securebench.protocol.extraction import ExtractionMode, Problem
 from securebench.protocol.gateway import RelayReport
 from securebench.run.api.outcomes import Outcome
-from securebench.run.decide.attempt.missing_candidate import harness_not_started, with_failure_cause
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
@@ -42,6 +54,7 @@ from securebench.run.plan.model import (
 )
 from securebench.run.state.attempts import (
     AttemptHistory,
+    CommandReport,
     Finish,
     HarnessResult,
     Lost,
@@ -311,7 +324,7 @@ def after_production(
         return unstarted
     if task.verifier is VerifierKind.NONE:
         return Finish(key, Outcome.NOT_VERIFIED)
-    return with_failure_cause(_judged(task, key, production.candidate), production)
+    return _with_failure_cause(_judged(task, key, production.candidate), production)
 
 
 def _judged(task: TaskPlan, key: AttemptKey, candidate: SealedCandidate | None) -> Finish | None:
@@ -408,3 +421,154 @@ def _limit_message(reason: str, place: str) -> str:
         DISK_LIMIT_EXCEEDED: f"the {place} Pod was evicted at its disk limit",
     }
     return limits[reason]
+
+
+NOTHING_HANDED_IN: Final = frozenset(
+    {Problem.MISSING.value, EMPTY_CANDIDATE, PatchProblem.EMPTY.value}
+)
+"""Reasons that say what is missing and not why."""
+
+_SIGNALLED: Final = range(129, 129 + 64)
+"""Exit codes after a signal, as supervise and shells give them: 128 and its number."""
+
+_SHELL_WORDS: Final[Mapping[int, str]] = {
+    126: ", as when a program cannot be executed",
+    127: ", as when a program is not found",
+}
+
+
+def harness_not_started(key: AttemptKey, production: HarnessResult) -> Finish | None:
+    """Return the end of an attempt whose harness program does not exist or cannot be executed.
+
+    Args:
+        key: The attempt.
+        production: Its harness launch.
+    """
+    command = production.command
+    if not command.unstarted:
+        return None
+    message = f"the harness cannot be started (exit code {command.exit_code}): {command.error}"
+    return Finish(
+        key, Outcome.AGENT, HARNESS_NOT_STARTED, FailurePhase.PRODUCER, message, passed=False
+    )
+
+
+def _with_failure_cause(end: Finish | None, production: HarnessResult) -> Finish | None:
+    """Return an end that says why nothing was handed in, where that is what it says.
+
+    Args:
+        end: What was judged.
+        production: The harness launch that it was judged by.
+
+    Returns:
+        The end with the memory limit or the exit code as its reason; an end for other reasons as it
+        is, one after exit code 0 with the last words of the harness.
+    """
+    if end is None or end.reason not in NOTHING_HANDED_IN:
+        return end
+    command = production.command
+    if command.memory_kills:
+        message = "a process of the harness was killed at the memory limit of its container, and "
+        message += f"nothing was handed in: {end.message}{_last_words(production)}"
+        known = replace(end, outcome=Outcome.RESOURCE, reason=OOM_KILLED)
+    elif command.exit_code:
+        message = f"the harness handed nothing in and ended with {_ended_with(command)}: "
+        message += f"{end.message}{_last_words(production)}"
+        known = replace(end, reason=HARNESS_FAILED)
+    else:
+        return replace(end, message=end.message + _last_words(production))
+    return replace(known, phase=FailurePhase.PRODUCER, message=message)
+
+
+def _ended_with(command: CommandReport) -> str:
+    code = command.exit_code or 0
+    words = _SHELL_WORDS.get(code, "")
+    if code in _SIGNALLED:
+        number = code - _SIGNALLED.start + 1
+        known = {signal.value: signal.name for signal in Signals}
+        words = f", as after {known.get(number, f'signal {number}')}"
+    return f"exit code {code}{words}"
+
+
+def _last_words(production: HarnessResult) -> str:
+    said = production.last_words
+    return f"; last line of stderr: {said}" if said else ""
+
+
+MAX_BATCH_MEMBERS = 32
+"""Launches of one batch: each is two mounts and about 300 bytes of the Pod."""
+
+MAX_WAIT_SECONDS = 5.0
+"""A partial batch waits this long for further members, and only while there may be some."""
+
+MIN_BATCH_SLOTS = 4
+"""Parallelism below which no batch waits, because a waiting batch reserves one slot."""
+
+
+class BatchableLaunch(NamedTuple):
+    """A verifier launch that is ready to start and may share its Pod.
+
+    Attributes:
+        launch: The launch.
+        since: When its candidate was captured, seconds since the epoch; 0 if unknown.
+    """
+
+    launch: LaunchKey
+    since: float
+
+
+class BatchDecision(NamedTuple):
+    """Which batches start now.
+
+    Attributes:
+        ready: Launches that start, by Pod.
+        due_at: When the partial batch starts as it is, or None without one. Until then it reserves
+            one slot, so that it does not wait behind agents, which may run for hours.
+    """
+
+    ready: tuple[tuple[LaunchKey, ...], ...] = ()
+    due_at: float | None = None
+
+
+def is_batchable(plan: RunPlan, history: AttemptHistory, launch: LaunchKey) -> bool:
+    """Whether a launch may share its Pod; not after an earlier verifier launch was lost."""
+    lost = history.last_lost
+    is_first = lost is None or lost.launch.role is Role.HARNESS
+    return is_first and launch.role is Role.VERIFIER and _is_text(plan, history)
+
+
+def may_become_batchable(plan: RunPlan, history: AttemptHistory) -> bool:
+    """Whether an unfinished attempt, whose candidate is not sealed yet, may join a batch later."""
+    return history.production is None and _is_text(plan, history)
+
+
+def form_batches(
+    waiting: Iterable[BatchableLaunch], now: float, *, may_grow: bool
+) -> BatchDecision:
+    """Group launches into batches of at most ``MAX_BATCH_MEMBERS``.
+
+    Args:
+        waiting: Launches that are ready to start.
+        now: Seconds since the epoch.
+        may_grow: Whether further launches of the run may join them later.
+
+    Returns:
+        Full batches, and the partial one once its oldest member has waited ``MAX_WAIT_SECONDS`` or
+        no further member can come.
+    """
+    ordered = sorted(waiting, key=lambda each: each.since)
+    groups = [
+        ordered[at : at + MAX_BATCH_MEMBERS] for at in range(0, len(ordered), MAX_BATCH_MEMBERS)
+    ]
+    due_at = None
+    if may_grow and groups and len(groups[-1]) < MAX_BATCH_MEMBERS:
+        since = groups[-1][0].since
+        if since <= now < since + MAX_WAIT_SECONDS:
+            due_at = since + MAX_WAIT_SECONDS
+            groups.pop()
+    ready = (tuple(sorted(each.launch for each in group)) for group in groups)
+    return BatchDecision(tuple(ready), due_at)
+
+
+def _is_text(plan: RunPlan, history: AttemptHistory) -> bool:
+    return plan.tasks[history.key.task].verifier is VerifierKind.TEXT

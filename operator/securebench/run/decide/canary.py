@@ -1,56 +1,139 @@
 """Decides about the canary of a run from observation, memory and time. Pure.
 
-A canary and, beside it, a control Pod try the same targets. One that is lost before it gave an
-answer is replaced by the next number, a few times. The first ones are started beside the run's
-gateway, if it has one; those that replace them, when it is ready. In-memory state is
-rebuilt after a restart, at the cost of a wait.
+A canary and a control Pod beside it try the same targets. If one is lost before it gave an answer,
+the next number replaces it, a few times. The first ones start beside the run's gateway, if the run
+has one; later ones start when the gateway is ready. The memory of the process is rebuilt after a
+restart, at the cost of a wait.
+
+First comes what is to be proven and how the answer of a probing Pod is read, then the decision,
+then the judgement of what canary and control reached.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from securebench.core.clock import Instant
 from securebench.core.rates import backoff
-from securebench.protocol.messages import OPEN
-from securebench.protocol.probe import GATEWAY_TARGET, QUIET_SECONDS
+from securebench.protocol.messages import CLOSED, OPEN
+from securebench.protocol.probe import GATEWAY_TARGET, QUIET_SECONDS, ProbeTarget
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.network.gateway import pod_trouble
-from securebench.run.decide.network.isolation import NO_CANARY, judge
-from securebench.run.decide.network.probing import (
-    MARGIN,
-    CanaryAnswer,
-    CanaryCheck,
-    Probe,
-    cannot_start,
-    probe_answer,
-    quiet_seconds,
-)
-from securebench.run.layout import numbered, probe_name
+from securebench.run.decide.gateway import pod_trouble
+from securebench.run.layout import PROBE, numbered, probe_name
 from securebench.run.observe.pods import KUBELETS_SECONDS, PodView
+from securebench.run.observe.stage import CONTAINER_WAITS
+from securebench.run.observe.termination import BadMessageError, decode, kernel_release
 from securebench.run.observe.waiting import WaitReason, pod_waiting
-from securebench.run.plan.cluster_facts import PodUserNamespaces
+from securebench.run.plan.cluster_facts import ClusterFacts, PodUserNamespaces
 from securebench.run.plan.keys import Role
 from securebench.run.state.entries import IsolationResult
 from securebench.run.state.pod_runtime import Runtime, runtime_of
 
+MARGIN = 2.0
+"""A canary listens so many times as long as the control needed for its answers: what came up late
+for the one may come up late for the other, and would look closed before."""
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryCheck:
+    """What to prove and how long it may take.
+
+    Attributes:
+        targets: What no Pod of a run may reach.
+        timeout_seconds: For the whole check, from the first Pod that may be made.
+        may_have_user_namespaces: Whether a canary with a user namespace is tried first.
+        must_have_user_namespaces: Whether there is no proof without one.
+        runtime_class: Runtime class of the run's Pods, or empty.
+        must_be_sandboxed: Whether the administrator requires a sandbox of that class.
+        is_node_allowed: Whether targets of the node may be reached all the same.
+        has_gateway: Whether the run has a gateway, which the canary must reach.
+    """
+
+    targets: Sequence[ProbeTarget]
+    timeout_seconds: float
+    may_have_user_namespaces: bool = True
+    must_have_user_namespaces: bool = False
+    runtime_class: str = ""
+    must_be_sandboxed: bool = False
+    is_node_allowed: bool = False
+    has_gateway: bool = False
+
+
+class Probe(NamedTuple):
+    """A probing Pod to make.
+
+    Attributes:
+        role: Canary or control.
+        number: Counts from 1.
+        user_namespaces: ON only for a canary.
+        quiet_seconds: How long a canary listens.
+    """
+
+    role: Role
+    number: int
+    user_namespaces: PodUserNamespaces = PodUserNamespaces.OFF
+    quiet_seconds: float = QUIET_SECONDS
+
+
+class CanaryAnswer(NamedTuple):
+    """What a probing Pod found.
+
+    Attributes:
+        states: State by target.
+        kernel: Release of the kernel below it, or empty.
+        user_namespace: Whether it had one of its own.
+        seconds: Of a canary, how long what it found closed had been silent; of a control, after how
+            long the last of what it found open answered. None where it does not say.
+    """
+
+    states: Mapping[str, str]
+    kernel: str
+    user_namespace: bool = False
+    seconds: float | None = None
+
+
 PROBING = (Role.CONTROL, Role.CANARY)
+
 
 START_SECONDS = 30.0
 """A canary with a user namespace that its node could not start for so long cannot start at all."""
 
+
 LOST_LIMIT = 5
 """Probing Pods that give no answer, after which there is no proof."""
 
+
 RETRY_SECONDS = 2.0
+
+
 RETRY_LIMIT_SECONDS = 30.0
 """Pause before a lost one is replaced; doubled each time up to the limit."""
 
+
 CANARY_MESSAGE = "waiting for the isolation canary"
+
+
 NO_GATEWAY = "it did not reach the gateway, which was still being started"
+
+
 UNGUARDED = "a network policy or the gateway of the run was missing while it ran"
+
+
+NO_CANARY = IsolationResult(
+    verified=False,
+    user_namespaces=False,
+    message="spec.isolation.require is Declared: no canary ran",
+    declared=True,
+)
+
+
+NODE_ADVICE = (
+    "; spec.isolation.allow: [Node] accepts addresses of the node, and every record then says"
+    " labels.node_reachable: true"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +336,7 @@ def _discard_short_silence(seen: ObservedCanary, known: CanaryMemory, now: float
 
 
 def _stuck(seen: ObservedCanary, view: PodView, known: CanaryMemory, now: float) -> CanaryMemory:
-    if not view.facts.user_namespace or not cannot_start(view):
+    if not view.facts.user_namespace or not _cannot_start(view):
         return replace(known, stuck_since=None)
     known = replace(known, stuck_since=now if known.stuck_since is None else known.stuck_since)
     is_hopeless = min(now, seen.listed_at) >= _hopeless_at(seen, known)
@@ -379,3 +462,118 @@ def _wake_at(
     if known.since is not None:
         times.append(known.since + check.timeout_seconds)
     return min((at for at in times if now < at < math.inf), default=None)
+
+
+def _cannot_start(view: PodView) -> bool:
+    """Return whether a probing Pod has a node that has no sandbox for it or refuses its container.
+
+    A Pod that waits for a node or an image says nothing of what the node can do.
+    """
+    container = view.containers.get(PROBE)
+    is_refused = container is not None and container.waiting_reason in CONTAINER_WAITS
+    return view.without_sandbox_since is not None or is_refused
+
+
+def probe_answer(view: PodView) -> CanaryAnswer | None:
+    """Return what a probing Pod found, or None when it has not, or broke."""
+    container = view.containers.get(PROBE)
+    if container is None or container.terminated is None or container.terminated.exit_code != 0:
+        return None
+    message = container.terminated.message
+    try:
+        fields = decode(message)
+    except BadMessageError:
+        return None
+    targets, seconds = fields.get("targets"), fields.get("seconds")
+    if not isinstance(targets, Mapping):
+        return None
+    states = {str(name): str(state) for name, state in targets.items()}
+    told = float(seconds) if isinstance(seconds, int | float) else None
+    return CanaryAnswer(states, kernel_release(message), view.facts.user_namespace, told)
+
+
+def quiet_seconds(answers: Mapping[Role, CanaryAnswer]) -> float:
+    """Return how long a canary has to listen, as far as the control says."""
+    control = answers.get(Role.CONTROL)
+    return MARGIN * control.seconds if control is not None and control.seconds is not None else 0.0
+
+
+def cluster_facts(found: IsolationResult | None, gateway: str, process_limit: int) -> ClusterFacts:
+    """Return what the cluster has told of a run so far.
+
+    Args:
+        found: What the canary found, or None before that.
+        gateway: Address of the run's gateway, or empty.
+        process_limit: Processes of a Pod with a user namespace.
+    """
+    if found is None or not found.user_namespaces:
+        return ClusterFacts(gateway, PodUserNamespaces.OFF, 0)
+    return ClusterFacts(gateway, PodUserNamespaces.ON, process_limit)
+
+
+def judge(
+    control: Mapping[str, str],
+    canary: Mapping[str, str],
+    *,
+    user_namespaces: bool,
+    has_gateway: bool = False,
+    node: Sequence[ProbeTarget] = (),
+    is_node_allowed: bool = False,
+) -> IsolationResult:
+    """Compare what the control reached with what the canary reached.
+
+    Args:
+        control: State by target without the policy.
+        canary: State by target with the policy.
+        user_namespaces: Whether the canary had a user namespace.
+        has_gateway: Whether the run has a gateway, the only target that the canary must reach.
+        node: The targets of the node.
+        is_node_allowed: Whether the canary may reach these.
+
+    Returns:
+        The finding; ``verified`` only where at least one target answered the control alone and none
+        answered the canary but those of the node that may, and where the run's gateway, if it has
+        one, did.
+    """
+    at_node = [target for target in node if canary.get(target.name) == OPEN]
+    names = {target.name for target in at_node}
+    may_open = names if is_node_allowed else set()
+    must_open = {GATEWAY_TARGET} if has_gateway else set()
+    proven = sorted({name for name, state in control.items() if state == OPEN} - may_open)
+    must_close = {*canary, *proven} - must_open - may_open
+    reached = sorted(name for name in must_close if canary.get(name, "not probed") != CLOSED)
+    problem = ""
+    if reached:
+        policies = "the run's policies" if has_gateway else "the deny-all policy"
+        advice = NODE_ADVICE if names.issuperset(reached) else ""
+        problem = f"a Pod under {policies} reached: {', '.join(reached)}{advice}"
+    elif any(canary.get(name) != OPEN for name in must_open):
+        problem = "a Pod of the run did not reach the run's gateway"
+    elif not proven:
+        problem = "no target answered without the policy, so closed targets prove nothing"
+    unproven = sorted({*control}.difference(proven, may_open))
+    return IsolationResult(
+        verified=not problem,
+        user_namespaces=user_namespaces,
+        message=problem or _proof(proven, unproven, at_node, has_gateway=has_gateway),
+        node_reachable=bool(at_node),
+    )
+
+
+def _proof(
+    proven: Sequence[str],
+    unproven: Sequence[str],
+    at_node: Sequence[ProbeTarget],
+    *,
+    has_gateway: bool,
+) -> str:
+    """Return the sentence of a run whose Pods are cut off."""
+    parts = [f"closed: {', '.join(proven)}"]
+    if has_gateway:
+        parts.append("open: gateway")
+    if at_node:
+        places = ", ".join(f"{target.name} ({target.authority})" for target in at_node)
+        parts.append(f"open on the node, which spec.isolation.allow accepts: {places}")
+    if unproven:
+        parts.append(f"unproven (do not answer without the policy either): {', '.join(unproven)}")
+    return "; ".join(parts)

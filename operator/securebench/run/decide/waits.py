@@ -1,32 +1,47 @@
-"""What a run reports that it waits for, and from when."""
+"""What a run, and each of its launches, reports that it waits for, and from when. Pure.
+
+A run has one wait reason; its message names every wait, the first one with times and counts. Those
+who watch a run are also told what each launch waits for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
 from securebench.core.clock import Instant
+from securebench.protocol.launch_waits import SharedWait, shared_waits
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.attempt.decision_cache import LaunchesUnderWay
-from securebench.run.decide.network.canary import canary_waiting
-from securebench.run.decide.network.network_step import NetworkState
+from securebench.run.decide.canary import canary_waiting
+from securebench.run.decide.decision_cache import LaunchesUnderWay, LaunchPods
+from securebench.run.decide.network import NetworkState
+from securebench.run.layout import EGRESS_PROXY, HARNESS
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.provider_waits import (
     ObservedProvider,
+    answer_waiting,
     longest_wait,
     provider_waiting,
+    waits_under_way,
 )
 from securebench.run.observe.waiting import (
     WaitReason,
     after_loss,
     gated_message,
+    is_refused,
+    lasting_words,
+    launch_waiting,
     next_try,
     of_task,
     pod_waiting,
+    without_task,
 )
+from securebench.run.plan.keys import Role
 from securebench.run.state.attempt_index import AttemptIndex
+from securebench.run.state.attempts import AttemptHistory
 
 REPORT_DELAY_SECONDS = 3.0
 """A wait between tasks, or while others run, is reported after this long; rejections, losses and
@@ -247,3 +262,202 @@ def _network_wait(
         moment = Instant(now, network.monotonic)
         return canary_waiting(pods, network.canary_memory, moment)
     return None
+
+
+ALSO = "; also "
+"""Precedes each further wait in a message."""
+
+MAX_WORDS = 240
+"""Characters that a message has at most of each further wait."""
+
+GENERIC_REASONS = frozenset(
+    reason.value for reason in (Reason.STARTING, Reason.RUNNING, Reason.PROBING)
+)
+"""Reasons that do not imply a wait; a message does not name them."""
+
+_NAMED = frozenset(reason.value for reason in Reason) - GENERIC_REASONS
+
+
+def joined(waits: Iterable[WaitReason]) -> WaitReason | None:
+    """Return waits as one, with the reason of the first; None without any.
+
+    The first message is kept as it is. The further ones have no times and counts: each change of a
+    message is a write of the status.
+
+    Args:
+        waits: By priority, at most one of each kind. Those without a message are not told yet.
+    """
+    found = list(waits)
+    if not found:
+        return None
+    told = [each for each in found if each.message]
+    changing = [each for each in found if not each.message] + told[:1]
+    further = dict.fromkeys(map(_further, told[1:]))
+    first = _as_one(told[0].message) if told else ""
+    return WaitReason(
+        found[0].reason,
+        ALSO.join((first, *further)),
+        min((each.changes_at for each in changing if each.changes_at is not None), default=None),
+    )
+
+
+def told_waits(reason: str, message: str) -> Iterator[tuple[str, str]]:
+    """Yield reason and message of each wait that a run's condition tells of, the first one first.
+
+    Args:
+        reason: The reason of the condition.
+        message: Its message, as ``joined`` makes it.
+    """
+    first, *further = message.split(ALSO)
+    yield reason, first
+    for each in further:
+        name, _, words = each.partition(": ")
+        yield (name, words) if name in _NAMED else (Reason.RUNNING.value, each)
+
+
+def shortened(words: str) -> str:
+    """Return words with at most ``MAX_WORDS`` characters."""
+    return words if len(words) <= MAX_WORDS else words[: MAX_WORDS - 1] + "…"
+
+
+def _further(wait: WaitReason) -> str:
+    task, words = without_task(_as_one(wait.message))
+    name = "" if wait.reason in GENERIC_REASONS else f"{wait.reason.value}: "
+    return f"{name}{task}{shortened(lasting_words(words))}"
+
+
+def _as_one(message: str) -> str:
+    """Return a message that cannot be taken for several: it may quote the cluster."""
+    return message.replace(ALSO, "; ")
+
+
+GATEWAY_WAIT = "waiting for the run's gateway"
+
+GATEWAY_GONE = "the run's gateway is not ready"
+"""Of an agent that had reached it; whether it needs it now is not known."""
+
+CREATE_WAIT = "its Pod is being created"
+
+
+class LaunchWaits(NamedTuple):
+    """What launches wait for.
+
+    Attributes:
+        waits: Waits that have lasted for ``REPORT_DELAY_SECONDS``.
+        changes_at: When the next one has, seconds since the epoch, or None.
+    """
+
+    waits: tuple[SharedWait, ...] = ()
+    changes_at: float | None = None
+
+
+def launch_waits(
+    live: LaunchPods,
+    pods: Mapping[str, PodView],
+    attempts: AttemptIndex,
+    network: NetworkState,
+    writes: ObservedWrites,
+    now: float,
+) -> LaunchWaits:
+    """Return what the launches wait for whose main container has not begun, or whose agent waits.
+
+    Costs as much as there are Pods that have not begun; of all Pods while the gateway is not ready.
+
+    Args:
+        live: Pods of live launches.
+        pods: All Pods of the run by name.
+        attempts: All attempts of the run.
+        network: State of the network, with what the model provider makes wait.
+        writes: What is known of requests that change the cluster.
+        now: Seconds since the epoch.
+    """
+    found: dict[tuple[str, bool], list[str]] = defaultdict(list)
+    later: list[float] = []
+    for name in live.starting:
+        history = attempts[next(iter(live.attempts_of(name)))]
+        report_at = history.live_since + REPORT_DELAY_SECONDS
+        if history.live is not None and now < report_at:
+            later.append(report_at)
+        elif message := _waiting(history, pods.get(name), network, writes, now):
+            found[message, False].append(name)
+    gone = _without_gateway(live, pods, network, now)
+    later += [gone.report_at] if gone.report_at is not None else []
+    for name, key in gone.pods.items():
+        found[key].append(name)
+    for each in waits_under_way(network.provider, attempts):
+        report_at = each.wait.since + REPORT_DELAY_SECONDS
+        if now < report_at:
+            later.append(report_at)
+        elif each.wait.pod not in live.starting and each.wait.pod not in gone.pods:
+            found[answer_waiting(network.provider.host, each.wait), True].append(each.wait.pod)
+    return LaunchWaits(shared_waits(found), min(later, default=None))
+
+
+class _WithoutGateway(NamedTuple):
+    """Pods of agents while their run's gateway is not ready.
+
+    Args:
+        pods: What is said of them, and whether what runs in them has begun, by name.
+        report_at: From when on it is said, seconds since the epoch, if it is not said yet.
+    """
+
+    pods: Mapping[str, tuple[str, bool]]
+    report_at: float | None = None
+
+
+def _without_gateway(
+    live: LaunchPods, pods: Mapping[str, PodView], network: NetworkState, now: float
+) -> _WithoutGateway:
+    """Return the Pods whose main container runs while the gateway is not ready.
+
+    One whose sidecar was started since then has not reached it, and its agent waits for that.
+    """
+    if network.is_gateway_ready:
+        return _WithoutGateway({})
+    views = {name: pods[name] for name in live.started if name in pods}
+    agents = {name: view for name, view in views.items() if _is_agent_at_work(view)}
+    known = network.gateway_memory.gone_since
+    if known is None and not network.has_policies:
+        # Nothing is decided about the gateway before they are there.
+        return _WithoutGateway({})
+    # The memory is that of the pass before; if it is the first one without a gateway, this one
+    # will remember it.
+    since = now if known is None else Instant(now, network.monotonic).wall_at(known)
+    if agents and now < since + REPORT_DELAY_SECONDS:
+        return _WithoutGateway({}, since + REPORT_DELAY_SECONDS)
+    return _WithoutGateway(
+        {
+            name: (GATEWAY_WAIT, False) if _has_begun_after(view, since) else (GATEWAY_GONE, True)
+            for name, view in agents.items()
+        }
+    )
+
+
+def _is_agent_at_work(view: PodView) -> bool:
+    main = view.containers.get(HARNESS)
+    return view.is_living and main is not None and main.running
+
+
+def _has_begun_after(view: PodView, since: float) -> bool:
+    sidecar = view.containers.get(EGRESS_PROXY)
+    return sidecar is not None and sidecar.started_at is not None and sidecar.started_at >= since
+
+
+def _waiting(
+    history: AttemptHistory,
+    view: PodView | None,
+    network: NetworkState,
+    writes: ObservedWrites,
+    now: float,
+) -> str:
+    """Return what a launch waits for whose main container has not begun; empty if it has ended."""
+    launch = history.live
+    if launch is None:
+        return ""
+    is_held = view is not None and (view.gates or is_refused(view))
+    if launch.role is Role.HARNESS and not network.is_gateway_ready and not is_held:
+        return GATEWAY_WAIT
+    if view is None:
+        cause = writes.quota or writes.forbidden or writes.trouble or writes.rate.message
+        return f"{CREATE_WAIT}: {cause}" if cause else CREATE_WAIT
+    return launch_waiting(view, now)

@@ -1,1 +1,0 @@
-"""Decisions about single attempts, and the cache that keeps them."""

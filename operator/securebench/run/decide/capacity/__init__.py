@@ -1,1 +1,0 @@
-"""Which launches the limits of run and operator allow."""

@@ -1,1 +1,0 @@
-"""What launches need around them: policies, a gateway, a proof of isolation."""

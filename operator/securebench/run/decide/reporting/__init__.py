@@ -1,1 +1,0 @@
-"""How a run is reported: end verdict, wait reason, Events."""
