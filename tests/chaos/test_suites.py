@@ -26,7 +26,7 @@ from chaos.kit.suite_trial import disturbed_suite, judged_suite, undisturbed_sui
 from chaos.kit.table import ROWS
 from chaos.kit.trial import folder
 from chaos.kit.verdict import Verdict
-from securebench.controller.volume.index import RunIndex
+from securebench.controller.volume.registers import RunIndex
 from securebench.controller.volume.suite_store import suite_folders
 
 SCRIPTED = ("suite-run-deleted", "suite-deleted", "suite-deleted-unseen", "suite-replaced-unseen")

@@ -18,7 +18,7 @@ from securebench.cluster.port import (
     QuotaExceeded,
     WatchExpired,
 )
-from securebench.controller.ledger.prepared_run import RunObject
+from securebench.controller.context import RunObject
 from securebench.controller.reporting.events import event, event_name, series
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.core.names import QUEUE_LABEL, ROLE_LABEL

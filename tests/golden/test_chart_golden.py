@@ -17,8 +17,7 @@ import pytest
 import yaml
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.settings.parts import AccessMode, UserNamespaces
-from securebench.controller.settings.settings import Settings
+from securebench.controller.settings import AccessMode, Settings, UserNamespaces
 from support.build import PLACE
 from support.monitoring import (
     DASHBOARD,

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 from typer.testing import CliRunner
 
 from securebench.cli.main import app
-from securebench.controller.volume import statement
+from securebench.controller.volume import results
 from securebench.run.layout import run_folder
 from support.operator_world import World, opened
 from support.sealed_runs import OPERATOR, handed_on, run_to_end
@@ -145,7 +145,7 @@ def test_a_service_that_comes_back_signs(
             started.enter_context(service(tmp_path / "kms", port, key))
             yield 0.0
 
-        monkeypatch.setattr(statement, "SIGN_AGAIN_SECONDS", pauses())
+        monkeypatch.setattr(results, "SIGN_AGAIN_SECONDS", pauses())
         uid = run_to_end(world, "nightly")
         assert message(world) == ""
     verified(tmp_path, uid, public_pem(key))
@@ -162,7 +162,7 @@ def assert_unsigned(world: World, root: Path, uid: str, want: str) -> None:
 def test_a_service_that_is_gone_at_the_end_loses_nothing(
     tmp_path: Path, port: int, key: ec.EllipticCurvePrivateKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statement, "SIGN_AGAIN_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(results, "SIGN_AGAIN_SECONDS", (0.0, 0.0))
     with operator(tmp_path, public_pem(key)) as world:
         with service(tmp_path / "kms", port, key):
             uid = world.apply("nightly", isolation={"require": "Declared"}, runId="smoke")
@@ -174,8 +174,8 @@ def test_a_service_that_is_gone_at_the_end_loses_nothing(
 def test_a_service_that_hangs_is_not_waited_for(
     tmp_path: Path, port: int, key: ec.EllipticCurvePrivateKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statement, "SIGN_AGAIN_SECONDS", ())
-    monkeypatch.setattr(statement, "SIGN_SECONDS", 1.0)
+    monkeypatch.setattr(results, "SIGN_AGAIN_SECONDS", ())
+    monkeypatch.setattr(results, "SIGN_SECONDS", 1.0)
     with (
         service(tmp_path / "kms", port, key) as server,
         operator(tmp_path, public_pem(key)) as world,
@@ -202,7 +202,7 @@ def test_a_wrong_key_is_said(
     monkeypatch: pytest.MonkeyPatch,
     case: str,
 ) -> None:
-    monkeypatch.setattr(statement, "SIGN_AGAIN_SECONDS", ())
+    monkeypatch.setattr(results, "SIGN_AGAIN_SECONDS", ())
     uri, want = WRONG[case]
     public = public_pem(key if uri != URI else ec.generate_private_key(ec.SECP256R1()))
     with service(tmp_path / "kms", port, key), operator(tmp_path, public, uri) as world:

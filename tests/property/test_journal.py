@@ -15,9 +15,10 @@ from securebench.controller.volume.journal import (
     encode,
     encode_all,
     first_link,
+    open_journal,
     read_entries,
+    read_journal,
 )
-from securebench.controller.volume.journal_files import open_journal, read_journal
 from securebench.core.errors import JournalCorruptError
 from securebench.run.state.attempts import Finish, VerifierResult
 from securebench.run.state.entries import (

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from securebench.controller.runtime.capacity import SharedCapacity
-from securebench.controller.settings.parts import Creation
+from securebench.controller.capacity import SharedCapacity
+from securebench.controller.settings import Creation
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.store import RunStore
 from securebench.run.api.outcomes import Outcome

@@ -16,7 +16,7 @@ from typing import IO
 
 from bench.product import samples
 from scale.simulated_nodes import CLAIM, MANAGED, WITH_US
-from securebench.controller.settings.settings import VARIABLES
+from securebench.controller.settings import VARIABLES
 
 START_SECONDS = 60.0
 WATCHED_SECONDS = 0.05

@@ -12,10 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from securebench.attestation.envelope import pem_signer
-from securebench.controller.ledger.sealing import Totals, write_summary
-from securebench.controller.volume.index import IndexEntry, RunIndex
+from securebench.controller.sealing import Totals, write_summary
 from securebench.controller.volume.journal import encode_all
-from securebench.controller.volume.statement import write_statement
+from securebench.controller.volume.registers import IndexEntry, RunIndex
+from securebench.controller.volume.results import write_statement
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.journal_lines import first_link
 from securebench.protocol.volume import CANDIDATES, JOURNAL

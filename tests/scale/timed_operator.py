@@ -17,7 +17,7 @@ from prometheus_client import Counter, Histogram
 
 from securebench.controller.loop import run_loop
 from securebench.controller.process import bootstrap, handlers
-from securebench.controller.settings.settings import load_settings
+from securebench.controller.settings import load_settings
 from securebench.run.decide.decision_cache import DecisionCache
 from securebench.run.decide.reconcile import Controls, ObservedState, RunDecision, reconcile
 

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from securebench.cluster.port import Cluster
-from securebench.controller.runtime.capacity import SharedCapacity
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.creation_rate import CreationRate
-from securebench.controller.settings.settings import Settings
+from securebench.controller.capacity import CreationRate, SharedCapacity
+from securebench.controller.context import Context
+from securebench.controller.settings import Settings
 from securebench.controller.volume.lead import VolumeLead
 from securebench.core.clock import Instant, rfc3339
 from securebench.core.rates import TokenBucket

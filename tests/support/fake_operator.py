@@ -16,9 +16,9 @@ from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.controller.exec.exec_io import Streams, serve
 from securebench.controller.exec.exec_packs import Volume
 from securebench.controller.reporting.run_status import succeeded
-from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.journal import encode_all, first_link
-from securebench.controller.volume.published import publish
+from securebench.controller.volume.registers import IndexEntry, RunIndex
+from securebench.controller.volume.results import publish
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import SecureBenchError, TransientClusterError
 from securebench.run.api.conditions import Reason

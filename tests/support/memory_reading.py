@@ -21,9 +21,8 @@ from securebench.controller.capture.captured_launch import _is_blank
 from securebench.controller.capture.patches import failed_step, seal_patch
 from securebench.controller.capture.secret_scrubbing import hide_values
 from securebench.controller.capture.secret_values import SecretMatcher
-from securebench.controller.volume.published import _publish_records
-from securebench.controller.volume.store import RunStore, file_digest
-from securebench.controller.volume.texts import read_texts
+from securebench.controller.volume.results import _publish_records
+from securebench.controller.volume.store import RunStore, file_digest, read_texts
 from securebench.core.digests import PREFIX
 from securebench.protocol.exit_codes import Code
 from securebench.protocol.extraction import TEXT_FILE

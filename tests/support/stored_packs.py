@@ -9,7 +9,7 @@ from securebench.controller.admission.pack_source import (
     PackSource,
     freeze,
 )
-from securebench.controller.ledger.prepared_run import FrozenPack
+from securebench.controller.context import FrozenPack
 from securebench.run.api.models import Pack
 
 LIMITS = BundleLimits()

@@ -13,7 +13,7 @@ from securebench.agents.registry import harness_config, harness_digest
 from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.suites.suite_supervisor import SuiteSupervisor
-from securebench.controller.volume.index import IndexEntry, RunIndex
+from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.core.clock import rfc3339
 from securebench.core.names import SUITE_CELL_ANNOTATION
 from securebench.run.layout import run_folder

@@ -16,9 +16,9 @@ import asyncio, json, os, signal, sys, time
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from securebench.cluster.port import ObjectKind
-from securebench.controller.leadership.lease import LeaseRecord, lease_manifest
+from securebench.controller.leadership import LeaseRecord, lease_manifest
 from securebench.controller.process import health, leading
-from securebench.controller.runtime import volume_calls
+from securebench.controller import volume_calls
 from securebench.controller.volume import lead
 from support.build import settings_of
 from support.fake_cluster import FakeCluster

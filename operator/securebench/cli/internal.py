@@ -32,7 +32,7 @@ def journal(
 ) -> None:
     """Print a run's journal and check it; for the operator's Pod or a copy of the volume."""
     from securebench.cli.journal import JournalOutput, show_journal
-    from securebench.controller.settings.volume_settings import DATA_ROOT
+    from securebench.controller.volume_settings import DATA_ROOT
 
     if output not in list(JournalOutput):
         raise typer.BadParameter(f"--output is one of {', '.join(JournalOutput)}, not {output!r}")

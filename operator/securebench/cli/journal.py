@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from securebench.client.output import print_note, print_table
-from securebench.controller.volume.index import RunIndex
-from securebench.controller.volume.journal import read_entries
-from securebench.controller.volume.journal_files import journal_bytes
+from securebench.controller.volume.journal import journal_bytes, read_entries
+from securebench.controller.volume.registers import RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.core.clock import rfc3339
 from securebench.core.errors import ConfigError, JournalCorruptError

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from chaos.kit.registry import fault
 from chaos.kit.scene import Scene
-from securebench.controller.volume.journal import encode, whole_line
-from securebench.controller.volume.journal_files import journal_parts
+from securebench.controller.volume.journal import encode, journal_parts, whole_line
 from securebench.run.observe.pods import PodView
 from securebench.run.state.entries import RunEnded
 

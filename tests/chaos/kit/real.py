@@ -18,11 +18,10 @@ from chaos.kit.verdict import Record
 from property.machine_kubelet import Kubelet
 from securebench.cluster.client import ApiCluster
 from securebench.cluster.port import ObjectKind, Raw, metadata
+from securebench.controller.capacity import CreationRate, SharedCapacity
+from securebench.controller.context import Context
 from securebench.controller.process.supervisor import Supervisor
-from securebench.controller.runtime.capacity import SharedCapacity
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.creation_rate import CreationRate
-from securebench.controller.volume.journal_files import read_journal
+from securebench.controller.volume.journal import read_journal
 from securebench.core.clock import SystemClock
 from securebench.core.names import RUN_UID_LABEL
 from securebench.core.rates import TokenBucket

@@ -20,11 +20,10 @@ from chaos.kit.volume import Volume
 from property.machine_kubelet import TARGET, Kubelet
 from property.machine_world import ErrorLog, Fate
 from securebench.cluster.port import ObjectKind, Raw
-from securebench.controller.leadership.elector import Elector
-from securebench.controller.leadership.fenced_cluster import FencedCluster
+from securebench.controller.context import Context
+from securebench.controller.leadership import Elector, FencedCluster
 from securebench.controller.process.supervisor import Supervisor
-from securebench.controller.runtime.context import Context
-from securebench.controller.settings.parts import LeaseTimes
+from securebench.controller.settings import LeaseTimes
 from securebench.core.clock import Clock
 from securebench.core.errors import LeaseOverdueError, TransientClusterError
 from securebench.run.observe.pods import PodView, pod_view

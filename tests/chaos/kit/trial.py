@@ -16,7 +16,7 @@ from chaos.kit.registry import INJECTORS, Injector
 from chaos.kit.scene import END, Injection, Moment, Scene, records, scene
 from chaos.kit.verdict import Course, Record, Verdict, judge
 from securebench.cluster.port import ObjectKind
-from securebench.controller.volume.journal_files import read_journal
+from securebench.controller.volume.journal import read_journal
 from securebench.run.state.entries import Entry, RunEnded
 
 COUNTS = {"harness": 6, "verifier": 2, "canary": 1}

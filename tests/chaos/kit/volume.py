@@ -14,7 +14,7 @@ from typing import IO, Any, cast
 from unittest import mock
 
 from property.machine_world import Fate
-from securebench.controller.volume import result_file
+from securebench.controller.volume import results
 from securebench.controller.volume.journal import Journal, encode_all
 from securebench.run.state.entries import Entry
 from support.build import finish
@@ -82,7 +82,7 @@ class Volume:
             mock.patch.object(Path, "replace", self._replace(Path.replace)),
             mock.patch.object(shutil, "rmtree", self._guarded(shutil.rmtree)),
             mock.patch.object(os, "fsync", self._fsync),
-            mock.patch.object(result_file, "open_root", self._open_root(result_file.open_root)),
+            mock.patch.object(results, "open_root", self._open_root(results.open_root)),
             mock.patch.object(Journal, "append", self._append(Journal.append)),
         ]
         for patch in patches:

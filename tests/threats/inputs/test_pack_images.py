@@ -18,7 +18,7 @@ from securebench.controller.admission import pack_image
 from securebench.controller.admission.pack_fetch import fetch_pack
 from securebench.controller.admission.pack_image import refuse_registry_domains
 from securebench.controller.admission.pack_source import IMAGES, freeze
-from securebench.controller.runtime.context import Context
+from securebench.controller.context import Context
 from securebench.core.errors import (
     PackError,
     RegistryUnavailableError,

@@ -18,7 +18,7 @@ from securebench.controller.admission import pack_fetch, secret_rules
 from securebench.controller.admission.pack_fetch import keyed_files
 from securebench.controller.binding import restore
 from securebench.controller.binding.prepare import prepare
-from securebench.controller.ledger.prepared_run import FrozenPack, PreparedRun
+from securebench.controller.context import FrozenPack, PreparedRun
 from securebench.controller.process.supervisor import run_object
 from securebench.core.errors import SecureBenchError, SpecError
 from securebench.run.api.models import KeyedPack, Pack

@@ -9,8 +9,8 @@ import pytest
 
 from securebench.controller.admission import pack_image
 from securebench.controller.admission.pack_fetch import fetch_pack
-from securebench.controller.runtime.context import Context
-from securebench.controller.settings.pack_registries import PackRegistries
+from securebench.controller.context import Context
+from securebench.controller.settings import PackRegistries
 from securebench.core.errors import RegistryUnavailableError
 from securebench.oci.access import RegistryAccess
 from securebench.run.api.models import Pack

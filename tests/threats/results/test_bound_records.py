@@ -11,7 +11,6 @@ import pytest
 
 from securebench.client.session.earlier import Binding
 from securebench.client.session.local_records import left_out_lines
-from securebench.controller.volume.index import RunIndex, index_entry
 from securebench.controller.volume.journal import (
     Journal,
     decode,
@@ -19,6 +18,7 @@ from securebench.controller.volume.journal import (
     first_link,
     read_entries,
 )
+from securebench.controller.volume.registers import RunIndex, index_entry
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import DigestMismatchError, JournalCorruptError
 from securebench.run.plan.keys import AttemptKey

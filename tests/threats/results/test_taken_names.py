@@ -16,7 +16,7 @@ from securebench.cluster.port import ObjectKind
 from securebench.controller.admission import earlier_run
 from securebench.controller.suites.baseline_reader import BaselineReader
 from securebench.controller.suites.run_observer import RunObserver
-from securebench.controller.volume.index import IndexEntry, RunIndex
+from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.suite.api.models import Baseline
 from support.operator_world import opened
 from support.regrade_world import RegradeWorld

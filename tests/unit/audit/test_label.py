@@ -18,7 +18,7 @@ from securebench.audit.subject import PACK, Finding, FindingOutcome
 from securebench.cli.main import app
 from securebench.client.volume.connection import ClusterTarget
 from securebench.client.volume.link import OperatorLink
-from securebench.controller.volume.audits import pack_audit
+from securebench.controller.volume.registers import pack_audit
 from securebench.core.errors import TransientClusterError
 from securebench.protocol.audit_result import PackAudit
 from support.fake_operator import Namespace

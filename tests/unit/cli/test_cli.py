@@ -16,7 +16,7 @@ from securebench.client.submit.tester_config import load_tester_config, with_tes
 from securebench.client.volume import connection
 from securebench.client.volume.connection import ClusterTarget
 from securebench.cluster.port import ObjectKind
-from securebench.controller.settings.volume_settings import Bounds, VolumeSettings
+from securebench.controller.volume_settings import Bounds, VolumeSettings
 from securebench.core.errors import (
     ClusterError,
     ConfigError,

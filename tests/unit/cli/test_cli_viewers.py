@@ -10,7 +10,7 @@ import pytest
 from securebench.client.volume.connection import viewers_pod
 from securebench.cluster.port import ObjectKind
 from securebench.controller.exec import viewers
-from securebench.controller.volume.published import prepare_published
+from securebench.controller.volume.results import prepare_published
 from support.cli_fixtures import leave_running, only_run
 from support.cli_shell import Shell
 

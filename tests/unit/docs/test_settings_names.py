@@ -58,5 +58,5 @@ def test_every_setting_is_in_values_yaml_and_so_in_the_readme_of_the_chart() -> 
 
 
 def test_what_counts_as_the_name_of_a_setting() -> None:
-    text = "`settings.launch.sealSeconds`. [`controller.settings.parts`], .vscode/settings.json"
+    text = "`settings.launch.sealSeconds`. [`controller.settings`], .vscode/settings.json"
     assert named(text) == {"settings.launch.sealSeconds"}

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from scale.operator_process import environment, image_environment, settings
-from securebench.controller.settings.settings import load_settings
+from securebench.controller.settings import load_settings
 
 
 def test_its_environment_and_settings_are_complete(tmp_path: Path) -> None:

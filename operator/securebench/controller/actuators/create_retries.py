@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 
 from securebench.cluster.port import Forbidden, QuotaExceeded
-from securebench.controller.runtime.retry_queue import RetryQueue
+from securebench.controller.loop_tasks import RetryQueue
 from securebench.core.clock import Clock
 from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
 from securebench.run.decide.refusals import RefusedCreate, refused_again

@@ -16,10 +16,10 @@ from securebench.controller.actuators.gateway_rules import gateway_rules
 from securebench.controller.actuators.informers import PodInformer, ServiceInformer
 from securebench.controller.actuators.object_creator import create_or_find
 from securebench.controller.actuators.object_writers import ObjectWriters
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.volume_calls import on_volume
-from securebench.controller.runtime.wake import Wake
+from securebench.controller.context import Context
+from securebench.controller.loop_tasks import Wake
 from securebench.controller.volume.store import RunStore
+from securebench.controller.volume_calls import on_volume
 from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
 from securebench.core.names import RUN_UID_LABEL
 from securebench.files.durable import make_folder, replace_file

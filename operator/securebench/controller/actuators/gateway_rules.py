@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from securebench.controller.settings.settings import Settings
+from securebench.controller.settings import Settings
 from securebench.protocol.gateway import GatewayLimits
 from securebench.run.pods.gateway_pod import GatewayPolicy
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from securebench.cluster.port import Cluster, ObjectKind, Raw, WatchExpired
-from securebench.controller.runtime.retry_queue import RetryQueue
+from securebench.controller.loop_tasks import RetryQueue
 from securebench.core.errors import TransientClusterError
 from securebench.run.layout import numbered
 from securebench.run.observe.pods import ObjectView, PodView, object_view, pod_view

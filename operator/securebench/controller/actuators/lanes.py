@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 from securebench.benchmark.files.materialize import write_answer, write_lanes
 from securebench.benchmark.pack.lane_plan import LaneSet
 from securebench.benchmark.pack.oracle import ReferenceAnswer
-from securebench.controller.runtime.volume_calls import bulk_on_volume, on_volume
 from securebench.controller.volume.store import RunStore
+from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.files.durable import replace_file
 from securebench.run.plan.model import TaskPlan
 

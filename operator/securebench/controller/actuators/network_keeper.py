@@ -12,10 +12,9 @@ from securebench.controller.actuators.informers import BackgroundWatch, PodInfor
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.actuators.policy_keeper import PolicyKeeper
 from securebench.controller.actuators.provider_watch import ProviderWatch
-from securebench.controller.ledger.prepared_run import PreparedRun
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.wake import Wake
-from securebench.controller.settings.parts import UserNamespaces
+from securebench.controller.context import Context, PreparedRun
+from securebench.controller.loop_tasks import Wake
+from securebench.controller.settings import UserNamespaces
 from securebench.run.decide.canary import CanaryCheck, CanaryMemory, Probe, cluster_facts
 from securebench.run.decide.controls import DesiredState
 from securebench.run.decide.gateway import GatewayMemory

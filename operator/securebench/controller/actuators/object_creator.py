@@ -8,7 +8,7 @@ from http import HTTPStatus
 from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw, metadata
 from securebench.controller.actuators.background_tasks import BackgroundTasks
 from securebench.controller.actuators.create_retries import CreateRetries
-from securebench.controller.runtime.context import Context
+from securebench.controller.context import Context
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.waits import Throttled
 from securebench.run.plan.keys import LaunchKey, pod_name

@@ -9,7 +9,7 @@ from securebench.controller.actuators.create_retries import CreateRetries
 from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.object_creator import ObjectCreator
 from securebench.controller.actuators.pod_deleter import PodDeleter
-from securebench.controller.runtime.context import Context
+from securebench.controller.context import Context
 from securebench.run.decide.waits import ObservedWrites
 
 

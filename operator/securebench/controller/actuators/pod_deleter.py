@@ -10,8 +10,8 @@ from securebench.controller.actuators.background_tasks import BackgroundTasks
 from securebench.controller.actuators.create_retries import RETRY_LIMIT_SECONDS, RETRY_SECONDS
 from securebench.controller.actuators.ended_pods import DeleteBatch, EndedPods
 from securebench.controller.actuators.informers import PodInformer
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.retry_queue import RetryQueue
+from securebench.controller.context import Context
+from securebench.controller.loop_tasks import RetryQueue
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.canary import PROBING
 from securebench.run.decide.reconcile import Deletion

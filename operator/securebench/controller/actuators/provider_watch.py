@@ -7,9 +7,9 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 
-from securebench.controller.runtime.volume_calls import on_volume
-from securebench.controller.volume.gateway_state import read_gateway_state
+from securebench.controller.volume.gateway_reports import read_gateway_state
 from securebench.controller.volume.store import RunStore
+from securebench.controller.volume_calls import on_volume
 from securebench.run.observe.provider_waits import ObservedProvider, observed_provider
 
 logger = logging.getLogger(__name__)

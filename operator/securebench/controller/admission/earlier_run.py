@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.volume_calls import on_volume
-from securebench.controller.volume.index import IndexEntry, RunIndex
+from securebench.controller.context import Context
+from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
+from securebench.controller.volume_calls import on_volume
 from securebench.core.errors import ConfigErrors, SpecError
 from securebench.core.json_values import object_at, object_in, text_at
 from securebench.core.listing import listed

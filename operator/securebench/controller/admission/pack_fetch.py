@@ -18,7 +18,7 @@ from securebench.controller.admission.pack_source import (
     PackSource,
 )
 from securebench.controller.admission.secret_rules import AS_PACK, is_usable, no_secret
-from securebench.controller.runtime.context import Context
+from securebench.controller.context import Context
 from securebench.core.errors import InvariantViolationError, PackError, PackMissingError
 from securebench.core.json_values import object_at, text_at
 from securebench.core.names import PACK_PATHS_ANNOTATION

@@ -23,10 +23,9 @@ from securebench.controller.admission.pack_source import (
     image_folder,
     unused_folders,
 )
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.volume_calls import bulk_on_volume, on_volume
-from securebench.controller.settings.pack_registries import PackRegistries
-from securebench.controller.settings.settings import Settings
+from securebench.controller.context import Context
+from securebench.controller.settings import PackRegistries, Settings
+from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.core.errors import (
     ConfigError,
     RegistryUnavailableError,

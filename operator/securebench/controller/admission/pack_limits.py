@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from securebench.benchmark.files.bundle import BundleLimits
-from securebench.controller.settings.volume_settings import VolumeSettings
+from securebench.controller.volume_settings import VolumeSettings
 
 
 def pack_limits(settings: VolumeSettings) -> BundleLimits:

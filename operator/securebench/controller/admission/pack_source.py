@@ -17,7 +17,7 @@ from securebench.benchmark.files.load import load_benchmark_manifest, pack_file,
 from securebench.benchmark.files.pack_digest import pack_digest
 from securebench.benchmark.pack.oracle import ANSWERS_FILE
 from securebench.controller.admission.copies import copy_folder
-from securebench.controller.ledger.prepared_run import FrozenPack
+from securebench.controller.context import FrozenPack
 from securebench.core.digests import DIGEST, PREFIX
 from securebench.core.errors import InvalidInputError, PackError, PackMissingError
 from securebench.files.durable import make_folder

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from securebench.agents.harness_config import LATEST
-from securebench.controller.settings.overlays import Overlay
-from securebench.controller.settings.parts import AccessMode, PodTemplateRules, TolerationRule
-from securebench.controller.settings.settings import Settings
+from securebench.controller.settings import (
+    AccessMode,
+    Overlay,
+    PodTemplateRules,
+    Settings,
+    TolerationRule,
+)
 from securebench.core.errors import ConfigErrors, SpecError
 from securebench.protocol.probe import KUBELET_TARGET, ProbeTarget
 from securebench.run.api.field_types import LaneRetention

@@ -13,8 +13,8 @@ from securebench.benchmark.files.load import load_tasks
 from securebench.benchmark.files.public_data import public_digest
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.controller.admission.pack_source import frozen
-from securebench.controller.ledger.prepared_run import FrozenPack
-from securebench.controller.volume.index import IndexEntry
+from securebench.controller.context import FrozenPack
+from securebench.controller.volume.registers import IndexEntry
 from securebench.core.errors import ConfigErrors, SpecError
 from securebench.core.json_values import object_at
 from securebench.core.listing import listed

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pydantic import TypeAdapter
 
 from securebench.controller.binding.plan_inputs import PinnedInputs
-from securebench.controller.ledger.prepared_run import RunObject
-from securebench.controller.volume.index import IndexEntry
+from securebench.controller.context import RunObject
+from securebench.controller.volume.registers import IndexEntry
 from securebench.controller.volume.store import RunStore
 from securebench.core.digests import json_digest
 from securebench.core.version import VERSION

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from securebench.controller.volume.journal_files import read_journal
+from securebench.controller.volume.journal import read_journal
 from securebench.core.reasons import PROVIDER_REASONS
 from securebench.run.api.outcomes import Outcome
 from securebench.run.layout import run_folder

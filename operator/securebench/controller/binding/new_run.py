@@ -19,12 +19,15 @@ from securebench.controller.binding.binding_file import (
 )
 from securebench.controller.binding.plan_inputs import PinnedInputs, bound_plan, kept_tasks
 from securebench.controller.binding.take_over import copy_records, kept_entries, take_over
-from securebench.controller.ledger.prepared_run import PreparedRun, RunObject
-from securebench.controller.ledger.signing import signing_key
-from securebench.controller.runtime.context import Context
-from securebench.controller.volume.audits import pack_audit
-from securebench.controller.volume.index import IndexEntry, RunIndex
-from securebench.controller.volume.starts import RunStarts, start_of
+from securebench.controller.context import Context, PreparedRun, RunObject
+from securebench.controller.sealing import signing_key
+from securebench.controller.volume.registers import (
+    IndexEntry,
+    RunIndex,
+    RunStarts,
+    pack_audit,
+    start_of,
+)
 from securebench.controller.volume.store import RunStore
 from securebench.core.clock import rfc3339
 from securebench.core.json_values import text_at

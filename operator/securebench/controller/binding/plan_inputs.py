@@ -20,8 +20,7 @@ from securebench.controller.admission.policy_from_settings import (
     pod_policy,
     run_policy,
 )
-from securebench.controller.ledger.prepared_run import FrozenPack, RunObject
-from securebench.controller.runtime.context import Context
+from securebench.controller.context import Context, FrozenPack, RunObject
 from securebench.core.errors import ConfigErrors, PackError
 from securebench.protocol.audit_result import PackAudit
 from securebench.run.api.models import BenchmarkRunSpec

@@ -11,11 +11,10 @@ from securebench.controller.admission.policy_from_settings import limits
 from securebench.controller.admission.secret_rules import check_secrets
 from securebench.controller.binding.new_run import Sources, bind_new_run
 from securebench.controller.binding.restore import restore_run
-from securebench.controller.ledger.prepared_run import PreparedRun, RunObject
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.reading_budget import MEMORY_FACTOR
-from securebench.controller.runtime.volume_calls import bulk_on_volume, on_volume
+from securebench.controller.capacity import MEMORY_FACTOR
+from securebench.controller.context import Context, PreparedRun, RunObject
 from securebench.controller.volume.store import RunStore
+from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.build import require_audit
 

@@ -9,9 +9,8 @@ from securebench.controller.admission.pack_source import frozen
 from securebench.controller.binding.binding_file import pinned_inputs, read_answers
 from securebench.controller.binding.plan_inputs import bound_plan, kept_tasks
 from securebench.controller.binding.take_over import kept_entries, taken_over
-from securebench.controller.ledger.prepared_run import PreparedRun, RunObject
-from securebench.controller.runtime.context import Context
-from securebench.controller.volume.index import IndexEntry, index_entry
+from securebench.controller.context import Context, PreparedRun, RunObject
+from securebench.controller.volume.registers import IndexEntry, index_entry
 from securebench.controller.volume.store import RunStore
 from securebench.core.version import VERSION
 from securebench.run.api.models import BenchmarkRunSpec

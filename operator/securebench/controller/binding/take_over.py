@@ -18,9 +18,9 @@ from pydantic import TypeAdapter
 from securebench.controller.admission.regrade import check_regrade
 from securebench.controller.binding.earlier_attempts import EarlierAttempt, earlier_attempts
 from securebench.controller.capture.patches import seal_patch
-from securebench.controller.ledger.prepared_run import FrozenPack
-from securebench.controller.volume.index import IndexEntry
-from securebench.controller.volume.journal_files import read_journal
+from securebench.controller.context import FrozenPack
+from securebench.controller.volume.journal import read_journal
+from securebench.controller.volume.registers import IndexEntry
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import DigestMismatchError, InvariantViolationError, SpecError
 from securebench.core.json_values import object_in

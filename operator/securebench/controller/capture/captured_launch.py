@@ -10,15 +10,14 @@ from securebench.controller.capture.batch import BatchLostError, batch_verdict
 from securebench.controller.capture.patches import failed_step, seal_patch
 from securebench.controller.capture.secret_scrubbing import hide_values, without_values
 from securebench.controller.capture.secret_values import SecretMatcher
-from securebench.controller.volume.launch_report import (
+from securebench.controller.volume.gateway_reports import (
     GatewayReplacedError,
     ReportMissingError,
     launch_report,
     lost_usage,
     require_same_gateway,
 )
-from securebench.controller.volume.store import RunStore
-from securebench.controller.volume.texts import last_words
+from securebench.controller.volume.store import RunStore, last_words
 from securebench.core.errors import DigestMismatchError
 from securebench.core.reasons import (
     EGRESS_REPORT_MISSING,

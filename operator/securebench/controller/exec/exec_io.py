@@ -34,8 +34,7 @@ from securebench.controller.exec.exec_packs import (
     checked,
     pack_answer,
 )
-from securebench.controller.volume.audits import write_audit
-from securebench.controller.volume.index import IndexEntry, RunIndex
+from securebench.controller.volume.registers import IndexEntry, RunIndex, write_audit
 from securebench.core.errors import InvalidInputError, SecureBenchError, StorageError
 from securebench.protocol.audit_result import MAX_BYTES, decode_audit
 from securebench.protocol.exec_calls import (
@@ -255,7 +254,7 @@ def _send_entries(entries: Sequence[IndexEntry], sink: IO[bytes]) -> Answer:
 def _open_file(folder: Path, file: str) -> IO[bytes] | None:
     """Open a file of a run, or None where it is absent; a journal of several files as one."""
     if file == JOURNAL and folder.is_dir():
-        from securebench.controller.volume.journal_files import (  # noqa: PLC0415
+        from securebench.controller.volume.journal import (  # noqa: PLC0415
             journal_bytes,
             journal_parts,
         )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from securebench.controller.admission.pack_limits import pack_limits
 from securebench.controller.exec.exec_io import Streams, serve
 from securebench.controller.exec.exec_packs import Volume
-from securebench.controller.settings.volume_settings import load_volume_settings
+from securebench.controller.volume_settings import load_volume_settings
 
 
 def operator_io(arguments: Sequence[str]) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from securebench.controller.exec.journal_entries import entry_numbers
-from securebench.controller.volume.launch_waits import read_launch_waits
+from securebench.controller.volume.store import read_launch_waits
 from securebench.protocol.launch_waits import SharedWait
 from securebench.run.plan.keys import LaunchKey, Role, pod_name
 

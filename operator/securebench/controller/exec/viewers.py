@@ -14,8 +14,8 @@ from pathlib import Path
 from securebench.benchmark.files.bundle import BundleLimits
 from securebench.controller.exec.exec_io import Streams, serve
 from securebench.controller.exec.exec_packs import Volume
-from securebench.controller.settings.volume_settings import DATA_ROOT
-from securebench.controller.volume.published import READY
+from securebench.controller.volume.results import READY
+from securebench.controller.volume_settings import DATA_ROOT
 from securebench.run.layout import RUNS
 
 _READY_SECONDS = 60.0

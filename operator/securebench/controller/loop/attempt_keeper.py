@@ -14,11 +14,10 @@ from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.capture.captured_launch import Captured, capture
 from securebench.controller.capture.reading import OutputProcessor
 from securebench.controller.capture.secret_scrubbing import ExposedValues
-from securebench.controller.ledger.prepared_run import PreparedRun
-from securebench.controller.ledger.run_ledger import RunLedger
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.volume_calls import on_volume
-from securebench.controller.volume.launch_report import with_usage
+from securebench.controller.context import Context, PreparedRun
+from securebench.controller.run_ledger import RunLedger
+from securebench.controller.volume.gateway_reports import with_usage
+from securebench.controller.volume_calls import on_volume
 from securebench.core.errors import TransientClusterError
 from securebench.run.decide.attempt import Capture
 from securebench.run.decide.reconcile import RunDecision

@@ -6,27 +6,23 @@ import asyncio
 import logging
 
 from securebench.controller.binding.prepare import prepare
-from securebench.controller.ledger.metrics import RUN_RETRIES
-from securebench.controller.ledger.prepared_run import PreparedRun, RunObject
-from securebench.controller.ledger.run_ledger import RunLedger
+from securebench.controller.context import Context, PreparedRun, RunObject
 from securebench.controller.loop.run_loop import RunLoop
 from securebench.controller.loop.slots import RunSlots, SlotAdmission
 from securebench.controller.loop.unplanned_end import UnplannedEnd
+from securebench.controller.loop_tasks import LatestSpec, RetryQueue, log_as_run, wait_until_set
+from securebench.controller.metrics import RUN_RETRIES
 from securebench.controller.reporting.outages import OUTAGES, outage_reason
 from securebench.controller.reporting.publish import Publisher
 from securebench.controller.reporting.volume_silence import tell_while_late
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.latest_spec import LatestSpec
-from securebench.controller.runtime.log_run import log_as_run
-from securebench.controller.runtime.retry_queue import RetryQueue
-from securebench.controller.runtime.volume_calls import (
+from securebench.controller.run_ledger import RunLedger
+from securebench.controller.volume.store import RunStore
+from securebench.controller.volume_calls import (
     OPERATOR_CALLS,
     VolumeCalls,
     call_volume_as,
     on_volume,
 )
-from securebench.controller.runtime.wake import wait_until_set
-from securebench.controller.volume.store import RunStore
 from securebench.core.clock import seconds_since_epoch
 from securebench.core.errors import (
     ClusterError,

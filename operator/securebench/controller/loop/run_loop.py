@@ -9,18 +9,16 @@ from dataclasses import replace
 from securebench.controller.actuators.informers import BackgroundWatch, PodInformer
 from securebench.controller.actuators.network_keeper import NetworkKeeper
 from securebench.controller.actuators.object_writers import ObjectWriters
-from securebench.controller.ledger.prepared_run import PreparedRun
-from securebench.controller.ledger.results_export import ResultsExport
-from securebench.controller.ledger.run_ledger import RunLedger
+from securebench.controller.context import Context, PreparedRun
 from securebench.controller.loop.attempt_keeper import AttemptKeeper
 from securebench.controller.loop.waits_file import WaitsFile
+from securebench.controller.loop_tasks import LatestSpec, Wake
 from securebench.controller.reporting.publish import Publisher
 from securebench.controller.reporting.run_status import RunFacts
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.latest_spec import LatestSpec
-from securebench.controller.runtime.volume_calls import bulk_on_volume
-from securebench.controller.runtime.wake import Wake
-from securebench.controller.volume.egress_log import merge_logs
+from securebench.controller.run_ledger import RunLedger
+from securebench.controller.sealing import ResultsExport
+from securebench.controller.volume.gateway_reports import merge_logs
+from securebench.controller.volume_calls import bulk_on_volume
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.capacity import node_group, started_images

@@ -11,18 +11,17 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.ledger.prepared_run import RunObject
-from securebench.controller.ledger.sealing import EndedRun, Exported, Totals, seal_run
+from securebench.controller.context import Context, RunObject
 from securebench.controller.reporting.publish import Publisher, sealed
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.volume_calls import (
+from securebench.controller.sealing import EndedRun, Exported, Totals, seal_run
+from securebench.controller.volume.journal import Journal
+from securebench.controller.volume.registers import index_entry
+from securebench.controller.volume.store import RunStore
+from securebench.controller.volume_calls import (
     on_volume,
     open_on_volume,
     surely_on_volume,
 )
-from securebench.controller.volume.index import index_entry
-from securebench.controller.volume.journal import Journal
-from securebench.controller.volume.store import RunStore
 from securebench.core.json_values import number_at, object_at
 from securebench.core.names import RUN_UID_LABEL
 from securebench.protocol.bounds import RECORD_BYTES

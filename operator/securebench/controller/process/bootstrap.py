@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Literal
 
 from securebench.cluster.port import Cluster
-from securebench.controller.leadership.fenced_cluster import FencedCluster
-from securebench.controller.runtime.capacity import SharedCapacity
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.creation_rate import CreationRate
-from securebench.controller.runtime.volume_calls import bulk_on_volume
-from securebench.controller.settings.settings import Settings
+from securebench.controller.capacity import CreationRate, SharedCapacity
+from securebench.controller.context import Context
+from securebench.controller.leadership import FencedCluster
+from securebench.controller.settings import Settings
 from securebench.controller.volume.lead import VolumeLead
 from securebench.controller.volume.tools import install_tools
+from securebench.controller.volume_calls import bulk_on_volume
 from securebench.core.clock import Clock, SystemClock
 from securebench.core.errors import StorageError
 from securebench.core.rates import TokenBucket

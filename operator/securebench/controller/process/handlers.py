@@ -22,12 +22,12 @@ from securebench.controller.process.leading import end_process, run_when_leader
 from securebench.controller.process.logs import configure_logs
 from securebench.controller.process.removal import RetentionSweeper
 from securebench.controller.process.supervisor import Supervisor
-from securebench.controller.runtime.volume_calls import bulk_on_volume
-from securebench.controller.settings.settings import Settings, load_settings
+from securebench.controller.settings import Settings, load_settings
 from securebench.controller.suites.orphans import sweep_orphans
 from securebench.controller.suites.suite_supervisor import SuiteSupervisor
 from securebench.controller.volume.lead import VolumeLead
-from securebench.controller.volume.published import prepare_published
+from securebench.controller.volume.results import prepare_published
+from securebench.controller.volume_calls import bulk_on_volume
 from securebench.core.names import GROUP
 from securebench.core.rates import backoff
 from securebench.run.api.base import PLURAL, VERSION

@@ -20,9 +20,9 @@ from prometheus_client.registry import Collector
 from securebench.cluster.port import Cluster, ObjectKind
 from securebench.controller.process.http_port import serve
 from securebench.controller.process.supervisor import Supervisor
-from securebench.controller.runtime.volume_calls import OPERATOR_CALLS, VolumeCalls
-from securebench.controller.settings.settings import Settings
+from securebench.controller.settings import Settings
 from securebench.controller.suites.suite_supervisor import SuiteSupervisor
+from securebench.controller.volume_calls import OPERATOR_CALLS, VolumeCalls
 from securebench.core.clock import Clock
 from securebench.core.errors import ClusterError
 

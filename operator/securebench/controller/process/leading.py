@@ -15,16 +15,16 @@ from prometheus_client import Gauge
 
 from securebench.cluster.client import connect
 from securebench.cluster.port import Cluster
-from securebench.controller.leadership.elector import Elector
+from securebench.controller.leadership import Elector
 from securebench.controller.process.health import heartbeat
-from securebench.controller.runtime.volume_calls import on_volume
-from securebench.controller.settings.settings import Settings
+from securebench.controller.settings import Settings
 from securebench.controller.volume.lead import (
     VolumeLead,
     claim_epoch,
     highest_epoch,
     revoke_earlier,
 )
+from securebench.controller.volume_calls import on_volume
 from securebench.core.clock import SystemClock, elapsed_seconds
 from securebench.core.names import lease_holder
 

@@ -6,8 +6,8 @@ import logging
 
 from pythonjsonlogger.json import JsonFormatter
 
-from securebench.controller.runtime.log_run import RunFilter
-from securebench.controller.settings.parts import LogFormat
+from securebench.controller.loop_tasks import RunFilter
+from securebench.controller.settings import LogFormat
 
 _FIELDS = ("asctime", "levelname", "name", "message")
 _TEXT = logging.Formatter("%(asctime)s %(levelname)s %(message)s")

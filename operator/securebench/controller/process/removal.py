@@ -14,13 +14,11 @@ from typing import NamedTuple
 
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.admission.pack_source import remove_unused
-from securebench.controller.ledger.prepared_run import RunObject
+from securebench.controller.context import Context, RunObject
 from securebench.controller.reporting.events import EventRecorder
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.volume_calls import bulk_on_volume, on_volume
 from securebench.controller.suites.needed_results import needed_by_suites
-from securebench.controller.volume.index import IndexEntry, RunIndex
-from securebench.controller.volume.run_folders import (
+from securebench.controller.volume.registers import IndexEntry, RunIndex
+from securebench.controller.volume.results import (
     FolderState,
     bindings,
     ended_at,
@@ -30,6 +28,7 @@ from securebench.controller.volume.run_folders import (
     remove_results,
     run_folders,
 )
+from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.core.clock import rfc3339
 from securebench.core.errors import SecureBenchError
 from securebench.core.json_values import object_at

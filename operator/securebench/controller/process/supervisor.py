@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from securebench.controller.ledger.prepared_run import RunObject
+from securebench.controller.context import Context, RunObject
 from securebench.controller.loop.lifecycle import RunLifecycle
 from securebench.controller.loop.slots import RunSlots
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.latest_spec import LatestSpec
-from securebench.controller.runtime.loop_tasks import LoopTasks, is_gone
+from securebench.controller.loop_tasks import LatestSpec, LoopTasks, is_gone
 from securebench.core.json_values import object_at, text_at
 from securebench.core.names import AUDIT, PURPOSE_LABEL, QUEUE_LABEL
 from securebench.run.api.conditions import read_conditions

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from securebench.cluster.port import ObjectKind, Raw, metadata
-from securebench.controller.ledger.prepared_run import RunObject
+from securebench.controller.context import Context, RunObject
+from securebench.controller.loop_tasks import LatestSpec
 from securebench.controller.reporting.events import EventRecorder
 from securebench.controller.reporting.pass_rate_cache import PassRateCache
 from securebench.controller.reporting.run_status import (
@@ -22,9 +23,7 @@ from securebench.controller.reporting.run_status import (
 )
 from securebench.controller.reporting.volume_silence import VolumeSilence
 from securebench.controller.reporting.write_schedule import WriteSchedule
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.latest_spec import LatestSpec
-from securebench.controller.runtime.volume_calls import VolumeCalls
+from securebench.controller.volume_calls import VolumeCalls
 from securebench.core.errors import RunGoneError, TransientClusterError
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.decide.controls import EndReason

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from securebench.controller.ledger.sealing import Exported
+from securebench.controller.sealing import Exported
 from securebench.core.clock import rfc3339
 from securebench.core.version import VERSION
 from securebench.protocol.volume import CANDIDATES

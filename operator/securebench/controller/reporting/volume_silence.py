@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
-from securebench.controller.runtime.volume_calls import VolumeCalls
+from securebench.controller.volume_calls import VolumeCalls
 from securebench.core.clock import Clock
 from securebench.core.errors import ClusterError
 from securebench.run.observe.waiting import WaitReason, volume_silent

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from securebench.cluster.port import Cluster, ObjectKind
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.volume_calls import bulk_on_volume, on_volume
-from securebench.controller.volume.index import IndexEntry, RunIndex
-from securebench.controller.volume.result_file import read_baseline, read_run, sealed_digest
+from securebench.controller.context import Context
+from securebench.controller.volume.registers import IndexEntry, RunIndex
+from securebench.controller.volume.results import read_baseline, read_run, sealed_digest
 from securebench.controller.volume.suite_store import SuiteStore
+from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.core.errors import StorageError
 from securebench.core.json_values import object_at, text_at
 from securebench.core.listing import listed

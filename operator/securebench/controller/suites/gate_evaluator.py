@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.volume_calls import bulk_on_volume
+from securebench.controller.context import Context
 from securebench.controller.suites.baseline_reader import (
     BaselineReader,
     Bindings,
@@ -17,11 +16,12 @@ from securebench.controller.suites.baseline_reader import (
     read_sealed,
     said_bindings,
 )
-from securebench.controller.volume.result_file import (
+from securebench.controller.volume.results import (
     count_records,
     read_so_far,
     sealed_digest,
 )
+from securebench.controller.volume_calls import bulk_on_volume
 from securebench.files.untrusted import UnreadableError
 from securebench.run.api.conditions import ConditionStatus
 from securebench.suite.api.models import Baseline, BenchmarkSuiteSpec, Gates

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from securebench.cluster.port import Raw
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.volume_calls import bulk_on_volume
+from securebench.controller.context import Context
 from securebench.controller.suites.orphans import listed_suites
-from securebench.controller.volume.index import RunIndex
+from securebench.controller.volume.registers import RunIndex
 from securebench.controller.volume.suite_store import SuiteStore
+from securebench.controller.volume_calls import bulk_on_volume
 from securebench.core.json_values import object_at, objects_at, text_at
 
 

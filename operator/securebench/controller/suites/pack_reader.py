@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from securebench.controller.admission.pack_fetch import fetch_pack
 from securebench.controller.admission.pack_source import PackSource, freeze
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.volume_calls import bulk_on_volume
+from securebench.controller.context import Context
+from securebench.controller.volume_calls import bulk_on_volume
 from securebench.core.digests import content_digest
 from securebench.core.errors import InvalidInputError
 from securebench.run.api.models import Pack

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.volume_calls import bulk_on_volume
-from securebench.controller.volume.index import IndexEntry, RunIndex
-from securebench.controller.volume.launch_report import budget_tokens
+from securebench.controller.context import Context
+from securebench.controller.volume.gateway_reports import budget_tokens
+from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
+from securebench.controller.volume_calls import bulk_on_volume
 from securebench.core.names import SUITE_LABEL
 from securebench.suite.progress import ObservedRuns, PastRun, SuiteRun, suite_run
 

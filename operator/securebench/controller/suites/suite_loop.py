@@ -9,26 +9,23 @@ from dataclasses import replace
 
 from securebench.cluster.port import AlreadyExists, ObjectKind
 from securebench.controller.admission.policy_from_settings import limits, overlays
+from securebench.controller.context import Context, SuiteObject, suite_object
+from securebench.controller.loop_tasks import RetryQueue, Wake, is_gone
+from securebench.controller.metrics import SUITE_ROUNDS, CellsByState
 from securebench.controller.reporting.outages import OUTAGES, outage_reason
 from securebench.controller.reporting.volume_silence import tell_while_late
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.loop_tasks import is_gone
-from securebench.controller.runtime.retry_queue import RetryQueue
-from securebench.controller.runtime.volume_calls import (
+from securebench.controller.suites.gate_evaluator import GateEvaluator
+from securebench.controller.suites.pack_reader import PackReader
+from securebench.controller.suites.run_observer import RunObserver
+from securebench.controller.suites.suite_publisher import SuitePublisher
+from securebench.controller.volume.suite_store import SuiteStore
+from securebench.controller.volume_calls import (
     OPERATOR_CALLS,
     VolumeCalls,
     bulk_on_volume,
     call_volume_as,
     on_volume,
 )
-from securebench.controller.runtime.wake import Wake
-from securebench.controller.suites.gate_evaluator import GateEvaluator
-from securebench.controller.suites.pack_reader import PackReader
-from securebench.controller.suites.run_observer import RunObserver
-from securebench.controller.suites.suite_metrics import SUITE_ROUNDS, CellsByState
-from securebench.controller.suites.suite_object import SuiteObject, suite_object
-from securebench.controller.suites.suite_publisher import SuitePublisher
-from securebench.controller.volume.suite_store import SuiteStore
 from securebench.core.clock import seconds_since_epoch
 from securebench.core.errors import ClusterError, InvalidInputError
 from securebench.core.names import CANCEL_REASON_ANNOTATION

@@ -8,10 +8,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import partial
 
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.loop_tasks import LoopTasks, is_gone
+from securebench.controller.context import Context, SuiteObject, suite_object
+from securebench.controller.loop_tasks import LoopTasks, is_gone
 from securebench.controller.suites.suite_loop import SuiteLoop
-from securebench.controller.suites.suite_object import SuiteObject, suite_object
 from securebench.core.json_values import object_at, text_at
 from securebench.core.names import SUITE_LABEL
 from securebench.suite.progress import suite_run

@@ -4,7 +4,7 @@ File locks do nothing on some file servers, so none are used. A leader has a fol
 ``leaders/<epoch>``; whatever it replaces on the volume it writes there first and moves from there.
 The next leader removes that folder before it reads anything: what the earlier one tries
 afterwards, however long it slept, fails for want of a folder. Journals, which grow in place, have
-a file for each leader (``securebench.controller.volume.journal_files``).
+a file for each leader (``securebench.controller.volume.journal``).
 
 Source: decision 0066.
 """

@@ -13,7 +13,7 @@ from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
 from securebench.controller.actuators.gateway_keeper import GatewayKeeper
 from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.object_writers import ObjectWriters
-from securebench.controller.runtime.wake import Wake
+from securebench.controller.loop_tasks import Wake
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.gateway import GatewayConfig, decode

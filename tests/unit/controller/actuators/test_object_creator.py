@@ -10,7 +10,7 @@ from securebench.cluster.wire import classify
 from securebench.controller.actuators.create_retries import QUOTA_RETRY_SECONDS, RETRY_SECONDS
 from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.object_writers import ObjectWriters
-from securebench.controller.runtime.creation_rate import CreationRate
+from securebench.controller.capacity import CreationRate
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.core.rates import TokenBucket
 from securebench.run.plan.keys import LaunchKey, Role, pod_name, short_uid

@@ -10,11 +10,11 @@ from securebench.benchmark.pack.oracle import ReferenceAnswer
 from securebench.controller.actuators.lanes import LaneKeeper
 from securebench.controller.admission.pack_source import KeyedSource
 from securebench.controller.binding.prepare import prepare
-from securebench.controller.ledger.results_export import ResultsExport
-from securebench.controller.ledger.run_ledger import RunLedger
 from securebench.controller.loop.lifecycle import is_pack_error
 from securebench.controller.process.supervisor import run_object
-from securebench.controller.volume.index import RunIndex
+from securebench.controller.run_ledger import RunLedger
+from securebench.controller.sealing import ResultsExport
+from securebench.controller.volume.registers import RunIndex
 from securebench.core.errors import ConfigErrors, PackError, SpecError
 from securebench.files.tree_digest import tree_digest
 from securebench.run.api.models import Pack

@@ -8,8 +8,7 @@ from securebench.benchmark.pack import task as compiling
 from securebench.cluster.port import ObjectKind
 from securebench.controller.binding.prepare import prepare
 from securebench.controller.process.supervisor import run_object
-from securebench.controller.volume.audits import write_audit
-from securebench.controller.volume.index import RunIndex
+from securebench.controller.volume.registers import RunIndex, write_audit
 from securebench.core.errors import (
     ConfigErrors,
     InvalidInputError,

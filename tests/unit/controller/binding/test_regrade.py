@@ -10,8 +10,8 @@ import pytest
 from securebench.cluster.port import ObjectKind
 from securebench.controller.binding import take_over as module
 from securebench.controller.binding.take_over import take_over, taken_over
-from securebench.controller.ledger.prepared_run import FrozenPack
-from securebench.controller.volume.index import IndexEntry, RunIndex
+from securebench.controller.context import FrozenPack
+from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.core.digests import content_digest
 from securebench.core.sizes import MIB

@@ -20,8 +20,7 @@ from securebench.benchmark.files.bundle import (
 from securebench.controller.exec import exec_io
 from securebench.controller.exec.exec_io import Streams, serve
 from securebench.controller.exec.exec_packs import Volume
-from securebench.controller.volume.audits import pack_audit
-from securebench.controller.volume.index import IndexEntry, RunIndex
+from securebench.controller.volume.registers import IndexEntry, RunIndex, pack_audit
 from securebench.files.tree_digest import tree_digest
 from securebench.protocol.audit_result import AuditResult, PackAudit
 

@@ -7,14 +7,14 @@ import asyncio
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.leadership.elector import Elector
-from securebench.controller.leadership.lease import (
+from securebench.controller.leadership import (
+    Elector,
     LeaseRecord,
     lease_manifest,
     lease_record,
     may_take,
 )
-from securebench.controller.settings.parts import LeaseTimes
+from securebench.controller.settings import LeaseTimes
 from securebench.core.clock import micro_time
 from securebench.core.errors import LeadershipLostError, LeaseOverdueError, TransientClusterError
 from securebench.core.names import OPERATOR_LEASE

@@ -1,7 +1,7 @@
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.leadership.fenced_cluster import FencedCluster
+from securebench.controller.leadership import FencedCluster
 from securebench.core.errors import LeaseOverdueError
 from support.build import HARNESS, raw_pod
 from support.fake_cluster import FakeCluster

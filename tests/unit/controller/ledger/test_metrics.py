@@ -7,7 +7,7 @@ from pathlib import Path
 from prometheus_client import REGISTRY
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.ledger.metrics import count_entry
+from securebench.controller.metrics import count_entry
 from securebench.core.errors import TransientClusterError
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Lost, PodFacts, Usage

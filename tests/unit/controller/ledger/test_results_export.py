@@ -9,8 +9,8 @@ from unittest import mock
 
 import pytest
 
-from securebench.controller.ledger.results_export import EXPORT_SHARE, ResultsExport
-from securebench.controller.ledger.run_ledger import RunLedger
+from securebench.controller.run_ledger import RunLedger
+from securebench.controller.sealing import EXPORT_SHARE, ResultsExport
 from securebench.controller.volume.store import RunStore
 from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.keys import AttemptKey

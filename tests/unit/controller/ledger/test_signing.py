@@ -1,8 +1,8 @@
 import pytest
 from pydantic import ValidationError
 
-from securebench.controller.ledger.signing import signing_key
-from securebench.controller.settings.parts import Signing
+from securebench.controller.sealing import signing_key
+from securebench.controller.settings import Signing
 from support.build import settings_of
 from support.key_services import service
 from support.sealed_runs import OPERATOR, SIGNING, place_key

@@ -7,9 +7,9 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
-from securebench.controller.ledger.run_ledger import RunLedger
 from securebench.controller.loop import attempt_keeper
-from securebench.controller.runtime.wake import FALLBACK_SECONDS, Wake
+from securebench.controller.loop_tasks import FALLBACK_SECONDS, Wake
+from securebench.controller.run_ledger import RunLedger
 from securebench.controller.volume.journal import read_entries
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.ledger.run_ledger import RunLedger
+from securebench.controller import volume_calls
 from securebench.controller.loop import lifecycle
 from securebench.controller.process.supervisor import Supervisor
-from securebench.controller.runtime import volume_calls
-from securebench.controller.volume.journal import Journal
-from securebench.controller.volume.journal_files import read_journal
+from securebench.controller.run_ledger import RunLedger
+from securebench.controller.volume.journal import Journal, read_journal
 from securebench.controller.volume.store import RunStore
 from securebench.run.state.entries import Closed, ReadBegun
 from support.build import HARNESS, KEY, NOW, context_of

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
+from securebench.controller import run_ledger
+from securebench.controller.capacity import ReadingBudget
 from securebench.controller.capture import reading
-from securebench.controller.ledger import run_ledger
 from securebench.controller.loop import attempt_keeper
-from securebench.controller.runtime.reading_budget import ReadingBudget
-from securebench.controller.runtime.volume_calls import on_volume
-from securebench.controller.volume.journal import Journal
-from securebench.controller.volume.journal_files import read_journal
+from securebench.controller.volume.journal import Journal, read_journal
+from securebench.controller.volume_calls import on_volume
 from securebench.run.state.entries import Closed, Entry, ReadBegun
 from support.build import FakeClock, VirtualLoop, inline
 from support.operator_world import World

@@ -8,8 +8,8 @@ from unittest import mock
 import pytest
 from securesystemslib.signer import SIGNER_FOR_URI_SCHEME
 
-from securebench.controller.volume import statement
-from securebench.controller.volume.index import RunIndex
+from securebench.controller.volume import results
+from securebench.controller.volume.registers import RunIndex
 from securebench.run.layout import run_folder
 from support.key_services import URI, service
 from support.operator_world import World, opened
@@ -64,7 +64,7 @@ def test_an_operator_that_ends_before_the_statement_writes_it_when_it_is_back(
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patch:
-        patch.setattr(statement, "sealed", full)
+        patch.setattr(results, "sealed", full)
         uid = world.apply(isolation={"require": "Declared"})
         world.work(uid)
         assert not (tmp_path / run_folder(uid) / STATEMENT).exists()
@@ -146,7 +146,7 @@ def test_the_statement_on_a_regrade_names_the_run_that_was_graded_again(world, t
 def test_a_key_management_service_signs_or_is_asked_again(
     failures, asked, is_signed, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(statement, "SIGN_AGAIN_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(results, "SIGN_AGAIN_SECONDS", (0.0, 0.0))
     signing = {"uri": URI, "public_key": OPERATOR.public.decode()}
     with service(failures) as calls, opened(World, tmp_path, signing=signing) as world:
         uid = run_to_end(world, "nightly")
@@ -168,7 +168,7 @@ def unsigned_because(world):
 
 
 def test_a_service_that_signs_with_another_key_is_found_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(statement, "SIGN_AGAIN_SECONDS", ())
+    monkeypatch.setattr(results, "SIGN_AGAIN_SECONDS", ())
     signing = {"uri": URI, "public_key": OPERATOR.public.decode()}
     with service(key=key_pair(2)), opened(World, tmp_path, signing=signing) as world:
         uid = run_to_end(world, "nightly")
@@ -177,8 +177,8 @@ def test_a_service_that_signs_with_another_key_is_found_out(tmp_path, monkeypatc
 
 
 def test_a_service_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(statement, "SIGN_AGAIN_SECONDS", (0.0, 0.0))
-    monkeypatch.setattr(statement, "SIGN_SECONDS", 0.01)
+    monkeypatch.setattr(results, "SIGN_AGAIN_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(results, "SIGN_SECONDS", 0.01)
     signing = {"uri": URI, "public_key": OPERATOR.public.decode()}
     hangs = threading.Event()
 

@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 
 from securebench.cluster.port import ObjectKind
+from securebench.controller import volume_calls
 from securebench.controller.actuators.lanes import LaneKeeper
 from securebench.controller.loop import attempt_keeper
 from securebench.controller.process.supervisor import Supervisor
-from securebench.controller.runtime import volume_calls
-from securebench.controller.volume.journal import Journal
-from securebench.controller.volume.journal_files import read_journal
+from securebench.controller.volume.journal import Journal, read_journal
 from securebench.controller.volume.store import RunStore
 from securebench.core.clock import SystemClock
 from securebench.protocol.volume import LAUNCH_WAITS

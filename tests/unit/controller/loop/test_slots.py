@@ -8,7 +8,7 @@ import pytest
 from securebench.cluster.port import Forbidden, ObjectKind
 from securebench.controller.loop.lifecycle import RESTART_SECONDS
 from securebench.controller.loop.slots import ENDING_SLOTS, RunSlots
-from securebench.controller.volume.journal_files import journal_bytes
+from securebench.controller.volume.journal import journal_bytes
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import TransientClusterError
 from securebench.run.observe.pods import pod_view

@@ -26,8 +26,8 @@ from securebench.controller.process.health import (
     server_readiness,
 )
 from securebench.controller.process.supervisor import Supervisor
-from securebench.controller.runtime.volume_calls import VolumeCall, VolumeCalls
 from securebench.controller.suites.suite_supervisor import SuiteSupervisor
+from securebench.controller.volume_calls import VolumeCall, VolumeCalls
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from support.build import NOW, FakeClock, VirtualLoop
 from support.fake_cluster import FakeCluster

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from securebench.controller.loop_tasks import log_as_run
 from securebench.controller.process.logs import configure_logs
-from securebench.controller.runtime.log_run import log_as_run
-from securebench.controller.settings.parts import LogFormat
+from securebench.controller.settings import LogFormat
 
 logger = logging.getLogger("securebench.test")
 

@@ -11,8 +11,8 @@ from securebench.cluster.port import Forbidden, ObjectKind
 from securebench.controller.admission.pack_source import CONTENT, UNUSED_SECONDS
 from securebench.controller.process import removal as module
 from securebench.controller.process.removal import RetentionSweeper
-from securebench.controller.volume.index import RunIndex
-from securebench.controller.volume.run_folders import remove_folder
+from securebench.controller.volume.registers import RunIndex
+from securebench.controller.volume.results import remove_folder
 from securebench.core.errors import TransientClusterError
 from support.build import question, write_pack
 from support.operator_world import World, opened

@@ -17,8 +17,8 @@ from securebench.controller.loop.lifecycle import (
 from securebench.controller.loop.run_loop import RunLoop
 from securebench.controller.process.supervisor import Supervisor, run_object
 from securebench.controller.reporting.publish import Publisher
-from securebench.controller.settings.parts import PodTemplateRules
-from securebench.controller.volume.index import RunIndex
+from securebench.controller.settings import PodTemplateRules
+from securebench.controller.volume.registers import RunIndex
 from securebench.core.errors import (
     ConfigErrors,
     PackError,

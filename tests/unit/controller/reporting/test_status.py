@@ -1,13 +1,13 @@
 import json
 from dataclasses import replace
 
-from securebench.controller.ledger.sealing import Exported
 from securebench.controller.reporting.run_status import (
     RunFacts,
     StatusBuilder,
     StatusInputs,
     succeeded,
 )
+from securebench.controller.sealing import Exported
 from securebench.core.sizes import GIB
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.api.outcomes import Outcome

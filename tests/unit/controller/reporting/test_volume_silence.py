@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from securebench.controller.reporting.volume_silence import LOOK_SECONDS, tell_while_late
-from securebench.controller.runtime.volume_calls import VolumeCalls
+from securebench.controller.volume_calls import VolumeCalls
 from securebench.core.errors import TransientClusterError
 from support.build import FakeClock, VirtualLoop
 

@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.controller.runtime.latest_spec import LatestSpec
+from securebench.controller.loop_tasks import LatestSpec
 from support.build import run_body
 
 

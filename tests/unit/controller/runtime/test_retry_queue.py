@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.controller.runtime.retry_queue import RetryQueue
+from securebench.controller.loop_tasks import RetryQueue
 from support.build import MONOTONIC, FakeClock
 
 FIRST, LIMIT = 2.0, 30.0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from securebench.controller.runtime.volume_calls import (
+from securebench.controller.volume_calls import (
     VolumeCall,
     VolumeCalls,
     call_volume_as,

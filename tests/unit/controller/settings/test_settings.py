@@ -8,10 +8,15 @@ from pydantic import ValidationError
 
 from securebench.controller.actuators.gateway_rules import gateway_rules
 from securebench.controller.admission.policy_from_settings import cluster_providers
-from securebench.controller.settings.overlays import Overlay
-from securebench.controller.settings.parts import AccessMode, PodTemplateRules
-from securebench.controller.settings.settings import VARIABLES, Settings, load_settings
-from securebench.controller.settings.volume_settings import load_volume_settings
+from securebench.controller.settings import (
+    VARIABLES,
+    AccessMode,
+    Overlay,
+    PodTemplateRules,
+    Settings,
+    load_settings,
+)
+from securebench.controller.volume_settings import load_volume_settings
 from securebench.core.errors import ConfigError
 from securebench.protocol.gateway import GatewayLimits
 from securebench.run.plan.egress_plan import ClusterProvider

@@ -8,7 +8,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.suites.needed_results import needed_by_suites
-from securebench.controller.volume.index import IndexEntry, RunIndex
+from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from support.suite_world import HARNESSES, PACKS, SuiteWorld
 

@@ -6,7 +6,7 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
-from securebench.controller.runtime.loop_tasks import PAUSE_SECONDS
+from securebench.controller.loop_tasks import PAUSE_SECONDS
 from securebench.controller.suites.run_observer import RunObserver
 from securebench.controller.suites.suite_loop import RETRY_LIMIT_SECONDS, SuiteLoop
 from securebench.controller.volume.suite_store import SuiteStore, suite_folders

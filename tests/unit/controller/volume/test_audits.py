@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.controller.volume.audits import pack_audit, write_audit
+from securebench.controller.volume.registers import pack_audit, write_audit
 from securebench.core.errors import InvalidInputError
 from securebench.protocol.audit_result import AuditResult, PackAudit, decode_audit
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.controller.volume.gateway_state import (
+from securebench.controller.volume.gateway_reports import (
     STATE_BYTES,
     GatewayState,
     read_gateway_state,

@@ -3,7 +3,7 @@ from dataclasses import asdict, replace
 import pytest
 from pydantic import ValidationError
 
-from securebench.controller.volume.index import IndexEntry, RunIndex, index_entry
+from securebench.controller.volume.registers import IndexEntry, RunIndex, index_entry
 
 FIRST = IndexEntry(
     run="nightly",

@@ -2,8 +2,10 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from securebench.controller.volume.journal import Journal, encode_all, first_link
-from securebench.controller.volume.journal_files import (
+from securebench.controller.volume.journal import (
+    Journal,
+    encode_all,
+    first_link,
     journal_bytes,
     journal_parts,
     open_journal,

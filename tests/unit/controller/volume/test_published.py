@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from securebench.controller.volume import published
-from securebench.controller.volume.index import IndexEntry, RunIndex
-from securebench.controller.volume.published import (
+from securebench.controller.volume import results
+from securebench.controller.volume.registers import IndexEntry, RunIndex
+from securebench.controller.volume.results import (
     FIELDS,
     prepare_published,
     publish,
@@ -158,7 +158,7 @@ def test_a_folder_that_the_kubelet_made_is_replaced(
             raise PermissionError(13, "Permission denied")
         path.write_bytes(data)
 
-    monkeypatch.setattr(published, "replace_file", refuse_once)
+    monkeypatch.setattr(results, "replace_file", refuse_once)
     prepare_published(tmp_path)
     assert (calls, (tmp_path / "published" / ".ready").exists()) == ([True, True], True)
     assert (tmp_path / "published").stat().st_mode & 0o777 == 0o755

@@ -2,8 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.controller.volume.index import RunIndex
-from securebench.controller.volume.starts import MAX_FAULT, RunStarts, start_of
+from securebench.controller.volume.registers import MAX_FAULT, RunIndex, RunStarts, start_of
 from unit.controller.volume.test_index import FIRST
 
 PATH = "runs/starts.jsonl"

@@ -6,9 +6,8 @@ import stat
 
 import pytest
 
-from securebench.controller.volume.index import IndexEntry, RunIndex
-from securebench.controller.volume.store import RunStore, file_digest, read_json
-from securebench.controller.volume.texts import read_texts
+from securebench.controller.volume.registers import IndexEntry, RunIndex
+from securebench.controller.volume.store import RunStore, file_digest, read_json, read_texts
 from securebench.core.errors import DigestMismatchError, InvariantViolationError
 from securebench.core.sizes import MIB
 from securebench.files.durable import make_folder, replace_file

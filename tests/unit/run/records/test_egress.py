@@ -8,8 +8,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import securebench.schemas as schemas_folder
-from securebench.controller.volume import egress_log
-from securebench.controller.volume.egress_log import merge_logs
+from securebench.controller.volume import gateway_reports
+from securebench.controller.volume.gateway_reports import merge_logs
 from securebench.controller.volume.store import RunStore
 from securebench.gateway.relay.account import MODELS
 from securebench.protocol.volume import EGRESS
@@ -294,7 +294,7 @@ def test_a_place_cannot_be_forged_by_a_line(store):
 
 
 def test_a_file_has_a_bound(store, monkeypatch):
-    monkeypatch.setattr(egress_log, "MAX_BYTES", 300)
+    monkeypatch.setattr(gateway_reports, "MAX_EGRESS_BYTES", 300)
     leave(store, "0-1h1", *(line("docs.example.org") for _ in range(10)))
     found = merged(store)
     assert found[-1] == {"dropped_lines": 10 - (len(found) - 1)}

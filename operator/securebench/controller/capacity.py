@@ -1,16 +1,22 @@
-"""Shares the operator's limits on Pods among its runs, and wakes runs when capacity becomes free.
+"""Shares the operator's limits among its runs: Pods, the rate of creates, memory for reading.
 
-Only a cache: after a restart each run reports its use again in its first pass.
+``SharedCapacity`` counts Pods, and wakes runs when capacity becomes free. It is only a cache: after
+a restart each run reports its use again in its first pass. ``CreationRate`` gives the runs turns to
+create one Pod each. ``ReadingBudget`` bounds the memory in which candidates' output is read.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
-from securebench.controller.settings.parts import Creation
+from securebench.controller.settings import Creation
 from securebench.core.clock import Clock
+from securebench.core.rates import TokenBucket
+from securebench.core.turns import TurnQueue
 from securebench.run.decide.capacity import Bound, CapacityUse, Headroom, Holding, grants
 
 
@@ -162,3 +168,103 @@ def _pulling(runs: Iterable[_RunUse], nodes: str) -> Mapping[str, int]:
             for image, count in run.usage.pulling:
                 counts[image] += count
     return counts
+
+
+MIN_WAIT_SECONDS = 0.001
+"""Shortest delay of a timer, so that rounding cannot make it spin."""
+
+
+class CreationRate:
+    """Hands out one token per Pod, to one run after the other.
+
+    Args:
+        bucket: The rate.
+    """
+
+    def __init__(self, bucket: TokenBucket) -> None:
+        self._bucket = bucket
+        self._waiting: TurnQueue[asyncio.Future[None]] = TurnQueue()
+        self._next: asyncio.TimerHandle | None = None
+
+    async def acquire(self, run_uid: str) -> None:
+        """Return when a run may create one more Pod."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.put(run_uid, turn)
+        self._grant_tokens()
+        try:
+            await turn
+        finally:
+            self._waiting.drop(run_uid, turn)
+
+    def _grant_tokens(self) -> None:
+        """Hand out the available tokens, and set a timer for the next one."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        while self._waiting:
+            seconds = self._bucket.take()
+            if seconds > 0:
+                delay = max(seconds, MIN_WAIT_SECONDS)
+                self._next = asyncio.get_running_loop().call_later(delay, self._grant_tokens)
+                return
+            self._wake_next()
+
+    def _wake_next(self) -> None:
+        while self._waiting:
+            turn = self._waiting.take()
+            if not turn.done():
+                turn.set_result(None)
+                return
+
+
+READING_BYTES: Final = 96 << 20
+"""96 MiB: with about 80 MiB of an idle operator well below half of its default limit of 512 MiB."""
+
+MEMORY_FACTOR: Final = 4
+"""Memory for judging a patch or publishing the line of a record, in sizes of it."""
+
+Result = TypeVar("Result")
+
+
+class ReadingBudget:
+    """Hands out memory in the order in which it is asked for.
+
+    A run asks for one group at a time, so it waits for at most one of every other run.
+
+    Args:
+        total_bytes: All there is; who needs more gets all of it and is alone.
+    """
+
+    def __init__(self, total_bytes: int = READING_BYTES) -> None:
+        self.total_bytes = total_bytes
+        self._free = total_bytes
+        self._turn = asyncio.Lock()
+        self._freed = asyncio.Event()
+
+    async def run_within(
+        self, need_bytes: int, work: Callable[[], Coroutine[Any, Any, Result]]
+    ) -> Result:
+        """Wait for memory and work with it.
+
+        The memory is held until the work has ended, also when the caller is cancelled before: a
+        thread that reads cannot be stopped.
+
+        Args:
+            need_bytes: What the work may take.
+            work: What to do.
+        """
+        size = min(need_bytes, self.total_bytes)
+        async with self._turn:
+            while self._free < size:
+                self._freed.clear()
+                await self._freed.wait()
+            self._free -= size
+        task = asyncio.create_task(work())
+        task.add_done_callback(lambda ended: self._give_back(size, ended))
+        return await asyncio.shield(task)
+
+    def _give_back(self, size: int, ended: asyncio.Task[Any]) -> None:
+        self._free += size
+        self._freed.set()
+        if not ended.cancelled():
+            ended.exception()

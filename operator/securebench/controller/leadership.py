@@ -1,25 +1,110 @@
-"""Acquires the Lease of the namespace's operators, keeps it, and gives it back."""
+"""Which operator of a namespace works: a Lease, and what it lets its holder do.
+
+The rules are those of client-go's ``leaderelection``. One more: every acquisition makes
+``leaseTransitions`` grow, also by the holder of before in a new process. It is the epoch, by which
+files of a leader are distinguished from those of the next (decision 0066). ``Elector`` acquires,
+renews and returns the Lease; ``FencedCluster`` rejects writes while it is not held.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from typing import NoReturn
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, NoReturn
 
-from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw
-from securebench.controller.leadership.lease import (
-    RELEASED_SECONDS,
-    LeaseRecord,
-    lease_manifest,
-    lease_record,
-    may_take,
+from securebench.cluster.port import (
+    AlreadyExists,
+    Cluster,
+    Listing,
+    ObjectKind,
+    Raw,
+    WatchEvent,
+    metadata,
 )
-from securebench.controller.settings.parts import LeaseTimes
+from securebench.controller.settings import LeaseTimes
 from securebench.core.clock import Clock, micro_time
 from securebench.core.errors import ClusterError, LeadershipLostError, LeaseOverdueError
+from securebench.core.json_values import object_at, text_at
 from securebench.core.names import OPERATOR_LEASE
+
+RELEASED_SECONDS: Final = 1
+"""``leaseDurationSeconds`` of a Lease without holder; 0 is not valid."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """What a Lease says.
+
+    Attributes:
+        holder: ``<Pod name>_<Pod uid>``; empty: nobody.
+        epoch: How often the Lease was acquired.
+        duration_seconds: For how long it holds after a renewal.
+        acquired_at: Time of the acquisition, as the API server has it.
+        renewed_at: Time of the last renewal by its holder's clock; only whether it changes counts.
+    """
+
+    holder: str
+    epoch: int
+    duration_seconds: int
+    acquired_at: str = ""
+    renewed_at: str = ""
+
+
+def lease_record(raw: Raw) -> LeaseRecord:
+    """Return what a Lease says; parts that are missing or odd count as empty."""
+    spec = object_at(raw, "spec")
+    return LeaseRecord(
+        holder=text_at(spec, "holderIdentity"),
+        epoch=_number(spec, "leaseTransitions"),
+        duration_seconds=_number(spec, "leaseDurationSeconds"),
+        acquired_at=text_at(spec, "acquireTime"),
+        renewed_at=text_at(spec, "renewTime"),
+    )
+
+
+def lease_manifest(record: LeaseRecord, stored: Raw | None = None) -> Raw:
+    """Return the Lease that says this.
+
+    Args:
+        record: With times in the form of ``micro_time``.
+        stored: The Lease that it replaces, as it was read; None for a new one. Its uid is sent as
+            well: the API server would otherwise create anew a Lease that was deleted since.
+    """
+    known: Raw = {} if stored is None else metadata(stored)
+    identity = {key: known[key] for key in ("resourceVersion", "uid") if key in known}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": OPERATOR_LEASE, **identity},
+        "spec": {
+            "holderIdentity": record.holder,
+            "leaseTransitions": record.epoch,
+            "leaseDurationSeconds": record.duration_seconds,
+            "acquireTime": record.acquired_at,
+            "renewTime": record.renewed_at,
+        },
+    }
+
+
+def may_take(record: LeaseRecord, own: str, unchanged_seconds: float) -> bool:
+    """Return whether an operator may take a Lease.
+
+    Args:
+        record: What it says.
+        own: Who asks. What the same Pod held was held by an earlier process of its container.
+        unchanged_seconds: For how long the asker has seen it say that, by its own clock; clocks of
+            other machines do not count.
+    """
+    is_over = unchanged_seconds > record.duration_seconds
+    return not record.holder or record.holder == own or is_over
+
+
+def _number(spec: Mapping[str, object], name: str) -> int:
+    value = spec.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
 
 logger = logging.getLogger(__name__)
 
@@ -205,3 +290,76 @@ class Elector:
 
     def _renewal(self) -> LeaseRecord:
         return replace(self._own, renewed_at=micro_time(self._clock.now()))
+
+
+class FencedCluster:
+    """Implements ``securebench.cluster.port.Cluster``.
+
+    What passes while the Lease holds and arrives later was decided by the leader and is in the
+    journal that the next one reads (decision 0066).
+
+    Args:
+        cluster: The namespace.
+        require: Raises unless this process leads.
+    """
+
+    def __init__(self, cluster: Cluster, require: Callable[[], None]) -> None:
+        self._cluster = cluster
+        self._require = require
+
+    @property
+    def requests(self) -> Mapping[tuple[str, ObjectKind], int]:
+        """Requests sent so far, by verb and kind."""
+        return self._cluster.requests
+
+    async def list(self, kind: ObjectKind, selector: str) -> Listing:
+        """Return all matching objects."""
+        return await self._cluster.list(kind, selector)
+
+    def watch(
+        self, kind: ObjectKind, selector: str, resource_version: str
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Yield changes after a resource version."""
+        return self._cluster.watch(kind, selector, resource_version)
+
+    async def get(self, kind: ObjectKind, name: str) -> Raw | None:
+        """Return the object, or None if it does not exist."""
+        return await self._cluster.get(kind, name)
+
+    async def signing_keys(self) -> bytes:
+        """Return the keys with which the cluster signs service account tokens."""
+        return await self._cluster.signing_keys()
+
+    async def create(self, kind: ObjectKind, manifest: Raw) -> Raw:
+        """Create an object, as the leader."""
+        self._require()
+        return await self._cluster.create(kind, manifest)
+
+    async def replace(self, kind: ObjectKind, manifest: Raw) -> Raw | None:
+        """Replace an object, as the leader."""
+        self._require()
+        return await self._cluster.replace(kind, manifest)
+
+    async def delete(
+        self, kind: ObjectKind, name: str, *, uid: str | None, grace_seconds: int | None
+    ) -> bool:
+        """Start the deletion of an object, as the leader."""
+        self._require()
+        return await self._cluster.delete(kind, name, uid=uid, grace_seconds=grace_seconds)
+
+    async def delete_collection(
+        self, kind: ObjectKind, selector: str, fields: str, resource_version: str
+    ) -> None:
+        """Begin the deletion of all objects that matched at one moment, as the leader."""
+        self._require()
+        await self._cluster.delete_collection(kind, selector, fields, resource_version)
+
+    async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> Raw | None:
+        """Apply a merge patch to the status subresource, as the leader."""
+        self._require()
+        return await self._cluster.patch_status(kind, name, body)
+
+    async def patch(self, kind: ObjectKind, name: str, body: Raw) -> bool:
+        """Apply a merge patch to an object, as the leader."""
+        self._require()
+        return await self._cluster.patch(kind, name, body)

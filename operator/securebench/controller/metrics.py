@@ -1,7 +1,8 @@
-"""Prometheus metrics of the operator's runs, derived from journal entries."""
+"""Prometheus metrics of the operator's runs, derived from journal entries, and of its suites."""
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Iterator
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -18,6 +19,8 @@ from securebench.run.state.entries import (
     Verified,
 )
 from securebench.run.state.evidence import LaunchEvidence
+from securebench.suite.api.reasons import SuiteReason
+from securebench.suite.api.status import CellState
 
 STAGE_BUCKETS = (0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 """Upper bounds in seconds. Kubernetes' own times are in whole seconds."""
@@ -113,3 +116,42 @@ def _stages(
     yield "start", evidence.scheduled_at, facts.started_at
     yield "run", facts.started_at, facts.finished_at
     yield "capture", facts.finished_at, captured_at
+
+
+SUITE_ROUNDS = Counter("securebench_suite_rounds", "Rounds of suites that began.")
+SUITE_CELLS = Gauge(
+    "securebench_suite_cells", "Cells of the current rounds of all suites.", ("state",)
+)
+SUITE_GATES = Counter(
+    "securebench_suite_gates", "Rounds that were judged by their gates.", ("reason",)
+)
+
+_JUDGED_REASONS = {
+    reason.value
+    for reason in (SuiteReason.GATES_PASSED, SuiteReason.GATES_FAILED, SuiteReason.GATES_UNDECIDED)
+}
+
+# A counter that begins at its first event would hide that event from increase().
+for _state in CellState:
+    SUITE_CELLS.labels(_state.value)
+for _reason in _JUDGED_REASONS:
+    SUITE_GATES.labels(_reason)
+
+
+def count_verdict(reason: str) -> None:
+    """Count what the gates say of a round; nothing happens while they wait for its end."""
+    if reason in _JUDGED_REASONS:
+        SUITE_GATES.labels(reason).inc()
+
+
+class CellsByState:
+    """The cells of one suite within the gauge of all."""
+
+    def __init__(self) -> None:
+        self._counted = Counts[CellState]()
+
+    def set(self, cells: Counts[CellState]) -> None:
+        """Say how many cells the suite has in each state; none when its loop ends."""
+        for state in CellState:
+            SUITE_CELLS.labels(state.value).inc(cells[state] - self._counted[state])
+        self._counted = cells

@@ -7,18 +7,18 @@ import platform
 from collections.abc import Sequence
 from dataclasses import replace
 
-from securebench.controller.ledger.metrics import LaunchesInFlight, count_entry
-from securebench.controller.ledger.prepared_run import PreparedRun
-from securebench.controller.runtime.volume_calls import (
+from securebench.controller.context import PreparedRun
+from securebench.controller.metrics import LaunchesInFlight, count_entry
+from securebench.controller.volume.gateway_reports import lost_usage
+from securebench.controller.volume.journal import Journal
+from securebench.controller.volume.store import read_texts
+from securebench.controller.volume_calls import (
     ANSWER_SECONDS,
     on_volume,
     on_volume_within,
     open_on_volume,
     surely_on_volume,
 )
-from securebench.controller.volume.journal import Journal
-from securebench.controller.volume.launch_report import lost_usage
-from securebench.controller.volume.texts import read_texts
 from securebench.core.clock import Clock
 from securebench.core.errors import InvariantViolationError, LeaseOverdueError
 from securebench.core.json_values import object_at, text_at
@@ -26,12 +26,7 @@ from securebench.run.plan.keys import AttemptKey, pod_name
 from securebench.run.records.context import record_context
 from securebench.run.records.record import RecordTexts, candidate_record
 from securebench.run.records.record_line import record_line
-from securebench.run.state.attempts import (
-    AttemptHistory,
-    CrashSuspicion,
-    Finish,
-    Usage,
-)
+from securebench.run.state.attempts import AttemptHistory, CrashSuspicion, Finish, Usage
 from securebench.run.state.entries import (
     Closed,
     Entry,

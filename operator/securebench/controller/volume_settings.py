@@ -1,21 +1,39 @@
-"""The settings of those who work on the results volume alone.
+"""The settings of the processes that work on the results volume alone, and the base of all parts.
 
-Loads little on purpose: every call of a tester is a process of its own in the operator's Pod.
+It imports little on purpose: every call of a tester is a process of its own in the operator's Pod.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
 
-from securebench.controller.settings.base import Positive, SettingsPart
 from securebench.core.errors import ConfigError
 from securebench.core.sizes import GIB
 from securebench.protocol.bounds import RECORD_BYTES, CandidateBounds
+
+Positive = Annotated[int, Field(ge=1)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+
+
+class SettingsPart(BaseModel):
+    """What every part of the settings is: read by its names in the chart's values, and closed."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+
 
 DATA_ROOT = Path("/var/lib/securebench")
 """Where Pods of ours mount the results volume."""

@@ -1,4 +1,9 @@
-"""The end of a run on the volume, in order, whoever ends it: with its plan or without."""
+"""Writes the results of a run: records as its journal grows, and its end in order, signed.
+
+``seal_run`` ends a run on the volume, whoever ends it: with its plan or without. The key that signs
+statements is looked up anew each time, as it may change while runs are active. ``ResultsExport``
+writes candidates.jsonl during the run.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +11,37 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from securebench.attestation.envelope import SigningFailedError
-from securebench.controller.ledger.signing import signing_key
-from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.reading_budget import MEMORY_FACTOR
-from securebench.controller.runtime.volume_calls import (
+from securebench.attestation.envelope import (
+    Signer,
+    SigningFailedError,
+    key_id,
+    pem_signer,
+    service_signer,
+)
+from securebench.controller.capacity import MEMORY_FACTOR
+from securebench.controller.context import Context, PreparedRun
+from securebench.controller.run_ledger import RunLedger
+from securebench.controller.settings import Settings, Signing
+from securebench.controller.volume.registers import IndexEntry, RunIndex
+from securebench.controller.volume.results import publish, write_statement
+from securebench.controller.volume.store import RunStore
+from securebench.controller.volume_calls import (
     ANSWER_SECONDS,
     bulk_on_volume,
     on_volume,
     on_volume_within,
 )
-from securebench.controller.settings.settings import Settings
-from securebench.controller.volume.index import IndexEntry, RunIndex
-from securebench.controller.volume.published import publish
-from securebench.controller.volume.statement import write_statement
-from securebench.controller.volume.store import RunStore
+from securebench.core.errors import ConfigError
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.records.record import record_outcome, verdict_fields
-from securebench.run.records.summary import RecordFacts, record_facts, run_summary
+from securebench.run.records.summary import RecordFacts, record_facts, regrade_summary, run_summary
 from securebench.run.state.attempts import Finish, Usage
+from securebench.run.state.entries import CandidateKept
 from securebench.run.state.resource_noise import ResourceNoise
-from securebench.run.state.tally import verdict_of
+from securebench.run.state.tally import total_usage, verdict_of
 from securebench.stats.intervals import Estimates
 
 logger = logging.getLogger(__name__)
@@ -211,3 +223,139 @@ def _record_facts(finish: Finish) -> RecordFacts:
     return record_facts(
         {"task_id": finish.key.task, "outcome": outcome, "labels": labels, **fields}
     )
+
+
+class SigningKey(NamedTuple):
+    """The operator's key at one time.
+
+    Attributes:
+        signer: Signs with it; None without one.
+        problem: Why there is none although the settings name one, in one sentence, or empty.
+    """
+
+    signer: Signer | None = None
+    problem: str = ""
+
+    @property
+    def id(self) -> str:
+        """Identifies the key; empty without one."""
+        return key_id(self.signer)
+
+
+def signing_key(settings: Settings) -> SigningKey:
+    """Return the key that the settings name, of a Secret or a service; never an error. Blocks."""
+    wanted = settings.signing
+    if wanted.uri:
+        return _key_of_service(wanted)
+    if not wanted.secret:
+        return SigningKey()
+    place = f"key {wanted.key} of Secret {wanted.secret}"
+    try:
+        return SigningKey(pem_signer((settings.signing_root / wanted.key).read_bytes()))
+    except FileNotFoundError:
+        problem = f"{place} is not there; create it, and see that settings.signing names it"
+    except OSError as error:
+        problem = f"{place} cannot be read: {error.strerror}"
+    except ConfigError as error:
+        problem = f"{place} {error.reason}; replace it"
+    return SigningKey(problem=problem)
+
+
+def _key_of_service(wanted: Signing) -> SigningKey:
+    try:
+        return SigningKey(service_signer(wanted.uri, wanted.public_key.encode()))
+    except ConfigError as error:
+        problem = f"the key {wanted.uri} of settings.signing {error.reason}"
+    return SigningKey(problem=problem)
+
+
+EXPORT_SHARE: Final = 10.0
+"""Writing candidates.jsonl takes at most one part in so many of the time."""
+
+
+class ResultsExport:
+    """Exports finished records to candidates.jsonl as the journal grows, and seals the results.
+
+    Args:
+        context: Shared parts of the operator: client, settings, clock.
+        prepared: The run.
+        ledger: Its journal and records.
+    """
+
+    def __init__(self, context: Context, prepared: PreparedRun, ledger: RunLedger) -> None:
+        self._context = context
+        self._clock = context.clock
+        self._interval = context.settings.status_interval_seconds
+        self._prepared = prepared
+        self._ledger = ledger
+        self._next_at: float | None = None
+        self.exported = Exported()
+
+    def due_at(self) -> float | None:
+        """Return when held back records have to be exported, monotonic seconds, or None."""
+        return self._next_at if self._is_behind() else None
+
+    async def export(self, *, at_once: bool = False) -> None:
+        """Write candidates.jsonl anew when records were added; a long file less often.
+
+        Raises:
+            OSError: The volume did not do what was asked.
+        """
+        is_due = at_once or self._next_at is None or self._clock.monotonic() >= self._next_at
+        if is_due and self._is_behind():
+            await self._export()
+
+    async def seal(self, reason: str, message: str) -> None:
+        """End the run: results and summary, the last entry of the journal, then the statement.
+
+        Args:
+            reason: Reason of ``Succeeded``.
+            message: One plain sentence.
+
+        Raises:
+            OSError: The volume did not do what was asked.
+        """
+        context, store = self._context, self._prepared.store
+        journal_end = partial(self._ledger.end, reason, message)
+        self.exported = await seal_run(context, store, self._ended_run(), reason, journal_end)
+
+    def _is_behind(self) -> bool:
+        done = self._ledger.history.attempts.done
+        return self._next_at is None or self.exported.records != done
+
+    async def _export(self) -> None:
+        began, finished = self._clock.monotonic(), self._ledger.finished()
+        records, sha256 = await export(self._prepared.store, finished)
+        self.exported = Exported(records, sha256)
+        ended = self._clock.monotonic()
+        self._next_at = ended + max(self._interval, EXPORT_SHARE * (ended - began))
+
+    def _ended_run(self) -> EndedRun:
+        plan, history = self._prepared.plan, self._ledger.history
+        finishes = [each.finish for each in history.attempts.values() if each.finish is not None]
+        return EndedRun(
+            index=self._prepared.index,
+            records=self._ledger.finished(),
+            finishes=finishes,
+            totals=Totals(
+                self._usage(),
+                history.losses,
+                history.noise,
+                self._regrade(),
+                self._prepared.index.tries,
+            ),
+            is_audit=plan.audit,
+            record_bytes=plan.limits.record_bytes,
+        )
+
+    def _usage(self) -> Usage | None:
+        if not self._prepared.plan.asks_provider:
+            return None
+        return total_usage(self._ledger.history.attempts.values())
+
+    def _regrade(self) -> Mapping[str, object] | None:
+        earlier, kept = self._prepared.plan.regrade, self._prepared.kept
+        if earlier is None:
+            return None
+        graded_again = sum(isinstance(entry, CandidateKept) for entry in kept)
+        return regrade_summary(earlier, graded_again, len(kept) - graded_again)

@@ -1,0 +1,210 @@
+"""What the parts of the controller are given: shared dependencies, an object, a bound run.
+
+``Context`` is made once, when the process begins to lead. ``RunObject`` and ``SuiteObject`` are
+the parts of a BenchmarkRun and a BenchmarkSuite that the controller works with; ``PreparedRun`` is
+a run with its plan, its folder and its frozen pack.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+from weakref import WeakValueDictionary
+
+from securebench.benchmark.pack.oracle import ReferenceAnswer
+from securebench.cluster.port import Cluster
+from securebench.controller.capacity import CreationRate, ReadingBudget, SharedCapacity
+from securebench.controller.settings import Settings
+from securebench.controller.volume.lead import VolumeLead
+from securebench.controller.volume.registers import IndexEntry
+from securebench.controller.volume.store import RunStore
+from securebench.core.clock import Clock
+from securebench.core.json_values import object_at, text_at
+from securebench.core.names import QUEUE_LABEL, RERUN_ANNOTATION
+from securebench.protocol.probe import ProbeTarget
+from securebench.run.api.base import KIND as RUN_KIND
+from securebench.run.api.conditions import Condition, read_conditions
+from securebench.run.plan.model import RunPlan
+from securebench.run.state.entries import CandidateKept, Kept
+from securebench.suite.api.models import KIND as SUITE_KIND
+from securebench.suite.planning import SuiteIdentity
+
+
+class KeyedLocks:
+    """Locks that are freed once nobody holds or awaits them."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def of(self, name: str) -> asyncio.Lock:
+        """Return the lock of a name."""
+        return self._locks.setdefault(name, asyncio.Lock())
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Shared parts of the operator: client, settings, clock.
+
+    Attributes:
+        cluster: Its namespace, as the leader sees it.
+        settings: As the chart wrote them.
+        clock: The wall clock.
+        rate: Rate of Pod creation of the whole operator.
+        capacity: What the runs have of what the operator bounds.
+        node_name: Node that the operator runs on, or empty when unknown.
+        targets: What no Pod of a run may reach.
+        tools: Folder of the volume with the programs of task containers.
+        lead: What lets this process write to the volume.
+        reading: Memory for what candidates left, of the whole operator.
+        pulls: Held while the image of a pack is pulled.
+        process: Names this process in journals.
+    """
+
+    cluster: Cluster
+    settings: Settings
+    clock: Clock
+    rate: CreationRate
+    capacity: SharedCapacity
+    node_name: str
+    targets: tuple[ProbeTarget, ...]
+    tools: str
+    lead: VolumeLead
+    reading: ReadingBudget = field(default_factory=ReadingBudget)
+    pulls: KeyedLocks = field(default_factory=KeyedLocks)
+    process: str = field(default_factory=lambda: uuid4().hex)
+
+
+@dataclass(frozen=True, slots=True)
+class RunObject:
+    """The parts of a BenchmarkRun that the controller works with.
+
+    Attributes:
+        name: Its name.
+        uid: Its uid.
+        namespace: Its namespace.
+        generation: Generation of the spec.
+        spec: As the API server has it.
+        audit: Whether its label says that it examines a pack.
+        queue: What its label says of the queue of its Pods, or empty.
+        conditions: Conditions of its status as it was seen; only their transition times are used.
+        status: As it was seen: what it says already is not written again.
+    """
+
+    name: str
+    uid: str
+    namespace: str
+    generation: int
+    spec: Mapping[str, object]
+    audit: bool = False
+    queue: str = ""
+    conditions: tuple[Condition, ...] = ()
+    status: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """Kind of the object, for its Events."""
+        return RUN_KIND
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenPack:
+    """A pack that cannot change any more.
+
+    Attributes:
+        folder: Its folder on the volume.
+        manifest: The manifest file below it.
+        tasks: The task file below it.
+        digest: ``sha256:…`` of contract 15.6.
+    """
+
+    folder: Path
+    manifest: Path
+    tasks: Path
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A run that is bound to its plan, folder and pack.
+
+    Attributes:
+        plan: What it does.
+        store: Its folder.
+        pack: Its frozen pack.
+        index: Its line of the index.
+        kept: Records, and in a regrade sealed candidates, taken over from an earlier run.
+        answers: Reference answers by task id; empty for every harness but an oracle.
+        plan_mismatch: Why this version may only end the run, in one sentence; empty where it
+            is active. The plan then is this version's reading of the pack, bound as the run began.
+    """
+
+    plan: RunPlan
+    store: RunStore
+    pack: FrozenPack
+    index: IndexEntry
+    kept: tuple[Kept | CandidateKept, ...]
+    answers: Mapping[str, ReferenceAnswer]
+    plan_mismatch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteObject:
+    """The parts of a BenchmarkSuite that the controller works with.
+
+    Attributes:
+        identity: Its name, uid and queue.
+        namespace: Its namespace.
+        generation: Generation of the spec.
+        created_at: RFC 3339.
+        spec: As the API server has it.
+        rerun: Value of the annotation for a manual run; empty without it.
+        conditions: Conditions of its status as it was seen.
+        status: As it was seen.
+    """
+
+    identity: SuiteIdentity
+    namespace: str
+    generation: int
+    created_at: str
+    spec: Mapping[str, object]
+    rerun: str
+    conditions: tuple[Condition, ...]
+    status: Mapping[str, object]
+
+    @property
+    def kind(self) -> str:
+        """Kind of the object, for its Events."""
+        return SUITE_KIND
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.identity.name
+
+    @property
+    def uid(self) -> str:
+        """Its uid."""
+        return self.identity.uid
+
+
+def suite_object(body: Mapping[str, object]) -> SuiteObject:
+    """Return the parts of a BenchmarkSuite."""
+    metadata, status = object_at(body, "metadata"), object_at(body, "status")
+    generation = metadata.get("generation")
+    return SuiteObject(
+        identity=SuiteIdentity(
+            text_at(metadata, "name"),
+            text_at(metadata, "uid"),
+            text_at(object_at(metadata, "labels"), QUEUE_LABEL),
+        ),
+        namespace=text_at(metadata, "namespace"),
+        generation=generation if isinstance(generation, int) else 0,
+        created_at=text_at(metadata, "creationTimestamp"),
+        spec=object_at(body, "spec"),
+        rerun=text_at(object_at(metadata, "annotations"), RERUN_ANNOTATION),
+        conditions=read_conditions(status.get("conditions", ())),
+        status=status,
+    )

@@ -1,1 +1,0 @@
-"""What is written of one run: its binding, journal, metrics, records and end, in order."""

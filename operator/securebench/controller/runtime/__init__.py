@@ -1,1 +1,0 @@
-"""What the loops of runs and suites share: limits, retries, wake-ups, dependencies."""
