@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from . import judging
+from .fences import FENCED
 from .frames import BrokenError, Channel
 from .handles import in_place
 from .judging import FAILED, PASSED, say
@@ -54,21 +55,21 @@ def test(arguments: Sequence[str]) -> int:
 
 def _test(arguments: Sequence[str]) -> tuple[int, str]:
     path, candidate, tests, declared, *repeat = arguments
-    source = judging.text_of(candidate)
+    text = judging.text_of(candidate)
     sys.setrecursionlimit(max(DEPTH, sys.getrecursionlimit()))
     repeats = int(repeat[0]) if repeat else 0
     # Who connects now cannot be led to a worker that the candidate made.
     first, *spare = [_connected(path) for _ in range(1 + repeats)]
     session = Session(Channel(first), Sample(repeats) if repeats else None)
-    code = _judged(session, source, tests, declared)
+    code = _judged(session, text, tests, declared)
     if code == PASSED and session.sample:
-        code = _repeated(session.sample.calls(), spare, source)
-    return code, session.basis
+        code = _repeated(session.sample.calls(), spare, session.candidate)
+    return code, f"{session.basis}-{FENCED}" if session.is_fenced else session.basis
 
 
-def _judged(session: Session, source: bytes, tests: str, declared: str) -> int:
+def _judged(session: Session, text: bytes, tests: str, declared: str) -> int:
     try:
-        _run(session, source, tests, declared)
+        _run(session, text, tests, declared)
     except BaseException as error:  # noqa: BLE001  # whatever it is, it is no pass
         _report(session, error, tests)
         return FAILED
@@ -100,9 +101,12 @@ class RemoteModule(ModuleType):
         setattr(self, name, None)
 
 
-def _run(session: Session, source: bytes, path: str, declared: str) -> None:
+def _run(session: Session, text: bytes, path: str, declared: str) -> None:
     """Import the candidate and run the whole test source; raises whatever did not succeed."""
-    names = judging.usable(session.import_candidate(source), declared)
+    told = session.choose(text)
+    if told:
+        say(told)
+    names = judging.usable(session.import_candidate(session.candidate), declared)
     if session.sample is not None:
         session.sample.know(names)
     sys.modules[MODULE] = RemoteModule(session, names)

@@ -67,6 +67,8 @@ class Session(Marshaller):
     Attributes:
         sample: Gets calls of the tests, or None.
         basis: What the tests have rested on so far.
+        candidate: What of the text that was handed in is imported.
+        is_fenced: Whether that is a fenced block of it.
         violation: Why the tests cannot pass any more, or None.
     """
 
@@ -74,6 +76,8 @@ class Session(Marshaller):
         super().__init__(channel)
         self.sample = sample
         self.basis = VALUES
+        self.candidate = b""
+        self.is_fenced = False
         self.violation: str | None = None
         self._lock = threading.RLock()
         self._depth = 0
@@ -118,6 +122,18 @@ class Session(Marshaller):
             yield ascii(text)[1:-1]
         changed = (text for text, snapshot in self._watched if snapshot.changes())
         yield from dict.fromkeys(f"{text}: they have a copy of it" for text in changed)
+
+    def choose(self, text: bytes) -> str:
+        """Have the worker decide, before any of it runs, what of a text is the candidate.
+
+        Returns:
+            What is to be said of that, or nothing.
+        """
+        chosen = self.request("choose", text)
+        if type(chosen) is not tuple or [*map(type, chosen)] != [bytes, str, bool]:
+            raise self._tampered("a choice of nothing")
+        self.candidate, told, self.is_fenced = chosen
+        return str(told)
 
     def import_candidate(self, source: bytes) -> list[tuple[str, Any]]:
         """Import the candidate's module and return its top-level names with their values."""

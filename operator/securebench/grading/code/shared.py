@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import judging
+from .fences import FENCED, candidate_in
 from .judging import FAILED, INCOMPLETE, PASSED, TEST_FILE
 
 MUST_HOLD = compile("assert [1] == [1]", TEST_FILE, "exec")
@@ -37,17 +38,21 @@ def shared(arguments: Sequence[str]) -> int:
             names that the task asks the candidate to define, with commas.
     """
     secret = judging.taken_secret()
-    code = _judged(*arguments)
-    judging.give_back(secret)
+    folder, candidate, tests, declared = arguments
+    chosen = candidate_in(judging.text_of(candidate))
+    if chosen.told:
+        judging.say(chosen.told)
+    code = _judged(folder, chosen.source, tests, declared)
+    judging.give_back(secret + (FENCED.encode() if chosen.is_fenced else b""))
     return code
 
 
-def _judged(folder: str, candidate: str, tests: str, declared: str) -> int:
+def _judged(folder: str, candidate: bytes, tests: str, declared: str) -> int:
     own = dict(vars(builtins))
     code = judging.code_of(tests)
     exited = judging.EXIT_AT_IMPORT
     try:
-        module = judging.load(judging.text_of(candidate), folder)
+        module = judging.load(candidate, folder)
         exited = INCOMPLETE
         names = [(name, value) for name, value in vars(module).items() if name[:2] != "__"]
         space = {**judging.usable(names, declared), "__builtins__": own, "__file__": TEST_FILE}

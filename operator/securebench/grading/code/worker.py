@@ -18,6 +18,7 @@ from itertools import islice
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, ModuleType
 from typing import Any, ClassVar
 
+from .fences import candidate_in
 from .frames import CannotCrossError, Channel, MalformedError
 from .handles import ABILITIES
 from .judging import load
@@ -376,6 +377,7 @@ def _item(value: Any, key: Any) -> object:
 
 OPERATIONS: dict[str, Callable[..., object]] = {
     "hello": lambda: None,
+    "choose": lambda text: tuple(candidate_in(text)),
     "call": lambda function, arguments, names: function(*arguments, **names),
     "getattr": getattr,
     "setattr": setattr,

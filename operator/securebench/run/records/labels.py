@@ -118,8 +118,8 @@ def _grading(task: TaskPlan, history: AttemptHistory) -> dict[str, object]:
         found = Grading.TESTS if task.check.counts_tests else Grading.EXIT_CODE
     elif task.code is not None and task.code.is_shared:
         found = Grading.IN_PROCESS
-    elif task.code is not None and verification.command.grading in _SAID:
-        found = Grading(verification.command.grading)
+    elif task.code is not None and (said := verification.command.grading.split("-")[0]) in _SAID:
+        found = Grading(said)
     else:
         return {}
     return {"grading": found.value}

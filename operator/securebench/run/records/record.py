@@ -53,6 +53,9 @@ CODE_FILES = {
 }
 """File names in the verifier metadata of code_completion (contract 14.4)."""
 
+FENCED = "fenced"
+"""What a runner adds to its word where a fenced block of the text was the candidate."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecordTexts:
@@ -279,6 +282,7 @@ def _code_metadata(
         "image": task.image,
         "isolation": code.isolation,
         **CODE_FILES,
+        **({"candidate_form": FENCED} if FENCED in command.grading.split("-") else {}),
         **(IN_PROCESS if code.is_shared else {}),
         **(timeout if command.timed_out else {}),
     }

@@ -54,7 +54,8 @@ class CommandReport:
         commit: Commit of the image's repository, or empty.
         unstarted: Whether the command does not exist or cannot be executed; ``error`` says which.
         memory_kills: Processes killed at the memory limit; also 0 if the container cannot tell.
-        grading: What the verdict rests on, if the command proved its end and said so.
+        grading: What the verdict rests on, and of which form the candidate was (``values-fenced``),
+            if the command proved its end and said so.
         diff: Report on the diff of the image's repository, if one was made.
     """
 

@@ -21,6 +21,12 @@ EXITED = "candidate attempted to exit during import"
 
 def shared(candidate, tests=TEST, declared=""):
     """Return exit code, whether the secret came back, and what was printed."""
+    code, answer, stdout, stderr = ended(candidate, tests, declared)
+    return code, answer == SECRET, stdout, stderr
+
+
+def ended(candidate, tests=TEST, declared=""):
+    """Return exit code, what came back for the secret, and what was printed."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         (folder / "work").mkdir()
@@ -34,8 +40,8 @@ def shared(candidate, tests=TEST, declared=""):
             ["sh", "-c", START, made, *program(folder / "tools", "shared", *files, declared)],
             capture_output=True, check=False, cwd=folder / "work", timeout=SECONDS, text=True,
         )  # fmt: skip
-        is_complete = (folder / "answer").read_bytes() == SECRET
-    return done.returncode, is_complete, done.stdout, done.stderr
+        answer = (folder / "answer").read_bytes()
+    return done.returncode, answer, done.stdout, done.stderr
 
 
 ACCOUNT = """

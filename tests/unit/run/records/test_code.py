@@ -36,12 +36,16 @@ CASES = {
     ),
 }
 
+FENCED = {"candidate_form": "fenced"}
 SHARED = {"containment_profile": "shared_runtime", "hidden_test_runtime_secrecy": False}
 WAYS = {
     "nothing said": ("separate", "", {}, {}),
     "values": ("separate", "values", {"grading": "values"}, {}),
     "objects": ("separate", "objects", {"grading": "objects"}, {}),
     "no word of a runner": ("separate", "tests", {}, {}),
+    "values of a fenced block": ("separate", "values-fenced", {"grading": "values"}, FENCED),
+    "objects of a fenced block": ("separate", "objects-fenced", {"grading": "objects"}, FENCED),
+    "a shared fenced block": ("shared", "fenced", {"grading": "in-process"}, SHARED | FENCED),
     "shared": ("shared", "", {"grading": "in-process"}, SHARED),
     "shared, whatever it says": ("shared", "values", {"grading": "in-process"}, SHARED),
 }
