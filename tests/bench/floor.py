@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from securebench.cluster.client import ApiCluster
 from securebench.cluster.port import ObjectKind, Raw
-from securebench.core.json_values import object_at, text_at
+from securebench.json_values import object_at, text_at
 
 LABEL = "bench-floor"
 """Its value names the run. Nothing else tells Pods apart, as with ours: a network plugin may make

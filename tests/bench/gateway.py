@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from rich.console import Console
 from rich.table import Table
 
-from securebench.core.clock import Clock
+from securebench.clock import Clock
 from securebench.gateway import __main__ as program
 from securebench.gateway.net.dial import Dialer, Endpoint, connect_socket
 from securebench.gateway.net.streams import Stream

@@ -21,7 +21,7 @@ from bench.product import IMAGE
 from bench.spread import spread
 from securebench.cluster.client import ApiCluster, connect
 from securebench.cluster.port import ObjectKind, Raw
-from securebench.core.json_values import object_at, text_at
+from securebench.json_values import object_at, text_at
 
 PLAIN = "plain Pod"
 CLAIM = "securebench-results"

@@ -16,8 +16,8 @@ from typing import NamedTuple, TextIO
 from bench.floor import changes
 from securebench.cluster.client import ApiCluster
 from securebench.cluster.port import ObjectKind, Raw
-from securebench.core.json_values import object_at, text_at
-from securebench.core.names import RUN_UID_LABEL
+from securebench.json_values import object_at, text_at
+from securebench.names import RUN_UID_LABEL
 
 SAMPLE = re.compile(r"^([a-z_]+)(?:\{(.*)\})? ([0-9.e+-]+)$", re.MULTILINE)
 REQUESTS = "securebench_api_requests_total"

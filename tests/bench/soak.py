@@ -24,7 +24,7 @@ from rich.table import Table
 
 from bench.product import KINDS, Product
 from securebench.cluster.client import connect
-from securebench.core.sizes import MIB
+from securebench.sizes import MIB
 
 HOURS = 3600.0
 WIDTH = 120

@@ -20,9 +20,9 @@ from bench.product import ProductRun
 from bench.spread import Spread, spread
 from securebench.cluster.client import ApiCluster
 from securebench.cluster.port import ObjectKind, Raw
-from securebench.core.json_values import object_at, text_at
-from securebench.core.names import MANAGED_BY_LABEL, ROLE_LABEL, RUN_UID_LABEL
-from securebench.core.names import TASK_INDEX_ANNOTATION as TASK
+from securebench.json_values import object_at, text_at
+from securebench.names import MANAGED_BY_LABEL, ROLE_LABEL, RUN_UID_LABEL
+from securebench.names import TASK_INDEX_ANNOTATION as TASK
 
 SELECTOR = f"{MANAGED_BY_LABEL}=securebench-operator"
 FIELD_PATH = re.compile(r"^spec\.(initContainers|containers)\{.*\}$")

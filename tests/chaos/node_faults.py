@@ -10,8 +10,8 @@ from random import Random
 import yaml
 
 from chaos.kit.node_run import NodeRun
-from securebench.core.clock import rfc3339
-from securebench.core.names import ROLE_LABEL
+from securebench.clock import rfc3339
+from securebench.names import ROLE_LABEL
 from support.node import Process, kill_process, restart_daemon
 from support.release import CHART, OPERATOR, RELEASE, Raw, call, condition
 from support.waiting import KUBECTL_TIMEOUT, until

@@ -11,7 +11,7 @@ import pytest
 from chaos.kit.catalogue import GROUPS, TIERS, catalogue, kinds, markdown
 from chaos.kit.table import Rows
 from chaos.kit.verdict import Verdict
-from securebench.core import reasons
+from securebench import reasons
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/resilience.md"

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from kubernetes import client, config
 
-from securebench.core.names import OPERATOR_LEASE
+from securebench.names import OPERATOR_LEASE
 
 pytestmark = pytest.mark.cluster
 

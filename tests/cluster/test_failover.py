@@ -20,7 +20,7 @@ from cluster.test_kills import (
     start,
 )
 from securebench.controller.process.leading import LOST_EXIT_CODE
-from securebench.core.names import OPERATOR_LEASE, holder_pod
+from securebench.names import OPERATOR_LEASE, holder_pod
 from securebench.run.state.entries import Continued
 from support.comparable import comparable
 from support.node import processes

@@ -20,8 +20,8 @@ from securebench.cluster.port import (
 )
 from securebench.controller.context import RunObject
 from securebench.controller.reporting.events import event, event_name, series
-from securebench.core.errors import PermanentClusterError, TransientClusterError
-from securebench.core.names import QUEUE_LABEL, ROLE_LABEL
+from securebench.errors import PermanentClusterError, TransientClusterError
+from securebench.names import QUEUE_LABEL, ROLE_LABEL
 from securebench.run.decide.notices import Notice
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.waiting import pod_waiting

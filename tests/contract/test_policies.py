@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.core.names import RUN_UID_LABEL
+from securebench.names import RUN_UID_LABEL
 from securebench.run.decide.network import ObservedPolicies, Repair
 from securebench.run.observe.pods import object_view
 from securebench.run.pods.network_policy import run_policies

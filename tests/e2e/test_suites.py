@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from cluster.shell import kubeconfig
-from securebench.core.names import SUITE_CELL_ANNOTATION, SUITE_LABEL
+from securebench.names import SUITE_CELL_ANNOTATION, SUITE_LABEL
 from support.documented import Reader
 from support.release import ROOT, Raw, Release, condition
 from support.waiting import KUBECTL_TIMEOUT, until

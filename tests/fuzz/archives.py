@@ -14,8 +14,8 @@ from random import Random
 
 from fuzz.loop import Target
 from securebench.benchmark.files.bundle import BundleLimits, unpack_bundle
-from securebench.core.digests import listing_digest
-from securebench.core.errors import InvalidInputError, StorageError
+from securebench.digests import listing_digest
+from securebench.errors import InvalidInputError, StorageError
 
 LIMITS = BundleLimits(files=64, size_bytes=64 * 1024)
 BLOCK = 512

@@ -12,7 +12,7 @@ import pytest
 from fuzz.archives import LIMITS, header, member
 from fuzz.loop import limited, timed
 from securebench.benchmark.files.bundle import unpack_bundle
-from securebench.core.errors import InvalidInputError, StorageError
+from securebench.errors import InvalidInputError, StorageError
 
 MOST_READ_BYTES = 4 * 1024**2
 HUGE = 8 * 1024**3 - 1

@@ -15,7 +15,7 @@ from fuzz import archives, loop, texts
 from fuzz.loop import Campaign, Target, replay
 from fuzz.minimise import redundant
 from fuzz.mutations import MAX_INPUT_BYTES, mutated
-from securebench.core.errors import StorageError
+from securebench.errors import StorageError
 
 
 def staircase(data: bytes, _root: Path) -> None:

@@ -26,7 +26,7 @@ from securebench.benchmark.resources import Component
 from securebench.client.submit.env_file import EnvFileError, load_env_file
 from securebench.client.submit.tester_config import load_tester_config
 from securebench.controller.volume.journal import checksum, encode_all, first_link, read_entries
-from securebench.core.errors import ConfigErrors, InvalidInputError, JournalCorruptError
+from securebench.errors import ConfigErrors, InvalidInputError, JournalCorruptError
 from securebench.run.api.outcomes import Outcome
 from securebench.run.observe import termination
 from securebench.run.plan.keys import LaunchKey, Role

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from kubernetes import client, config
 
-from securebench.core.names import GROUP, SUITE_CELL_ANNOTATION
+from securebench.names import GROUP, SUITE_CELL_ANNOTATION
 from securebench.run.api.base import PLURAL as RUNS
 from securebench.run.api.base import VERSION
 from securebench.suite.api.models import PLURAL as SUITES

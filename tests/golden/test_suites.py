@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from securebench.core.digests import content_digest
+from securebench.digests import content_digest
 from securebench.run.plan.model import TaskLimits
 from securebench.run.plan.score_fields import ScoreSettings
 from securebench.suite.api.models import BenchmarkSuiteSpec

@@ -13,7 +13,7 @@ import pytest
 from images.test_packs import FILES, printed, told
 from securebench.controller.admission.pack_fetch import fetch_pack
 from securebench.controller.admission.pack_source import freeze
-from securebench.core.errors import RegistryUnavailableError
+from securebench.errors import RegistryUnavailableError
 from securebench.run.api.models import Pack
 from support.build import FakeClock, context_of
 from support.certificates import Authority, new_authority

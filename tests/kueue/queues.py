@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kueue.controller import only
-from securebench.core.names import QUEUE_LABEL
+from securebench.names import QUEUE_LABEL
 from support.release import Raw, Release, call
 from support.waiting import KUBECTL_TIMEOUT
 

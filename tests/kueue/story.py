@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from chaos.kit.verdict import LAUNCHES, differences
 from kueue.queues import FINALIZER, PRIORITY_LABEL, QUEUE, URGENT, Queue, is_gated
-from securebench.core.clock import seconds_since_epoch
-from securebench.core.names import QUEUE_LABEL, ROLE_LABEL
+from securebench.clock import seconds_since_epoch
+from securebench.names import QUEUE_LABEL, ROLE_LABEL
 from support.comparable import without
 from support.release import Raw, Release, benchmark_run, call, condition, images
 from support.runs import begin, rows

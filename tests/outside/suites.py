@@ -18,7 +18,7 @@ from rich.table import Table
 
 from outside import journal
 from outside.model_wire import TOKENS
-from securebench.core.names import CANCEL_REASON_ANNOTATION, SUITE_LABEL
+from securebench.names import CANCEL_REASON_ANNOTATION, SUITE_LABEL
 from support.outside_release import BENCHMARKS, PROVIDER_SECRET, outside_release, pack_files
 from support.release import Raw, Record, Release, condition, keyed_pack
 

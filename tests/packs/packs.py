@@ -17,7 +17,7 @@ from rich.table import Table
 
 from securebench.audit.command import Trial, TrialKind, run_trial
 from securebench.client.volume.connection import ClusterTarget
-from securebench.core.errors import SecureBenchError
+from securebench.errors import SecureBenchError
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from unittest import mock
 
 from securebench.cluster.port import ObjectKind, Raw, metadata
-from securebench.core.names import ROLE_LABEL
+from securebench.names import ROLE_LABEL
 from securebench.run.decide.controls import Controls
 from securebench.run.decide.decision_cache import DecisionCache
 from securebench.run.decide.reconcile import ObservedState, RunDecision, reconcile

@@ -12,7 +12,7 @@ from securebench.benchmark.pack.task import (
 from securebench.benchmark.reading.manifest import BenchmarkManifest
 from securebench.benchmark.reading.plain import PlainProblem, parse_yaml
 from securebench.benchmark.reading.rows import split_lines
-from securebench.core.names import kubernetes_name, label_value, logical_name
+from securebench.names import kubernetes_name, label_value, logical_name
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=6),

@@ -19,7 +19,7 @@ from securebench.controller.volume.journal import (
     read_entries,
     read_journal,
 )
-from securebench.core.errors import JournalCorruptError
+from securebench.errors import JournalCorruptError
 from securebench.run.state.attempts import Finish, VerifierResult
 from securebench.run.state.entries import (
     Closed,

@@ -30,7 +30,7 @@ from property.machine_operator import (
     OperatorUnderTest,
 )
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
-from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.canary import PROBING
 from securebench.run.observe.pods import PodView

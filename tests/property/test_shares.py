@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securebench.core.turns import TurnQueue
+from securebench.controller.capacity import TurnQueue
 from securebench.run.decide.capacity import Bound, Holding, grants
 
 COUNTS = st.integers(0, 12)

@@ -33,7 +33,7 @@ from securebench.cluster.port import ObjectKind
 from securebench.controller.suites import suite_loop
 from securebench.controller.suites.orphans import sweep_orphans
 from securebench.controller.volume.suite_store import SuiteStore, suite_folders
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from securebench.suite.decide import DesiredSuite, ObservedSuite, SuiteDecision, decide
 from securebench.suite.rounds import SuiteState
 from support.build import inline, question, write_pack

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from bench.floor import changes
 from securebench.cluster.client import ApiCluster
 from securebench.cluster.port import ObjectKind, Raw, metadata
-from securebench.core.json_values import object_at, text_at
-from securebench.core.names import RUN_UID_LABEL
+from securebench.json_values import object_at, text_at
+from securebench.names import RUN_UID_LABEL
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.keys import AttemptKey, Role
 

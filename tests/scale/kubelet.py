@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TextIO
 
 from bench.floor import changes
+from securebench.clock import rfc3339
 from securebench.cluster.client import ApiCluster, connect
 from securebench.cluster.port import ObjectKind, Raw, metadata
-from securebench.core.clock import rfc3339
-from securebench.core.errors import TransientClusterError
-from securebench.core.json_values import object_at, text_at
-from securebench.core.names import RUN_UID_LABEL
+from securebench.errors import TransientClusterError
+from securebench.json_values import object_at, text_at
+from securebench.names import RUN_UID_LABEL
 from securebench.run.layout import launch_folder
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.keys import Role

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from securebench.core.sizes import MIB
+from securebench.sizes import MIB
 from support.chromium import CHROMIUM, FLAGS
 from support.result_folders import result_folder, result_line
 

@@ -18,8 +18,8 @@ from scale.sessions import Session, Shape
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.controller.volume.lead import highest_epoch
 from securebench.controller.volume.store import RunStore
-from securebench.core.json_values import object_at, text_at
-from securebench.core.names import RUN_UID_LABEL
+from securebench.json_values import object_at, text_at
+from securebench.names import RUN_UID_LABEL
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.state.entries import Entry

@@ -11,7 +11,7 @@ from typing import Any
 
 from kubernetes import client, config
 
-from securebench.core.names import GROUP
+from securebench.names import GROUP
 from securebench.run.api.base import PLURAL, VERSION
 
 Raw = dict[str, Any]

@@ -14,13 +14,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from securebench.clock import Instant, TokenBucket, rfc3339
 from securebench.cluster.port import Cluster
 from securebench.controller.capacity import CreationRate, SharedCapacity
 from securebench.controller.context import Context
 from securebench.controller.settings import Settings
 from securebench.controller.volume.lead import VolumeLead
-from securebench.core.clock import Instant, rfc3339
-from securebench.core.rates import TokenBucket
 from securebench.protocol.batch import encode_verdicts
 from securebench.protocol.gateway import LaunchReport, RelayReport
 from securebench.run.decide.network import NetworkState

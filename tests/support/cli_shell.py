@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from securebench.cli.main import app
 from securebench.client.volume.connection import ClusterTarget, Connection, WatchedNamespace
 from securebench.client.volume.link import VIEWER_COMMAND, OperatorLink
-from securebench.core.errors import PermanentClusterError
+from securebench.errors import PermanentClusterError
 from support.fake_operator import (
     FakeCluster,
     Namespace,

@@ -16,7 +16,7 @@ import yaml
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from securebench.core.names import GROUP
+from securebench.names import GROUP
 from securebench.run.api.base import API_VERSION, VERSION
 
 CRDS = Path(__file__).parents[2] / "crds"

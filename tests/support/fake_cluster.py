@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from securebench.clock import Clock, rfc3339
 from securebench.cluster.port import (
     AlreadyExists,
     Listing,
@@ -23,8 +24,7 @@ from securebench.cluster.port import (
     WatchExpired,
     metadata,
 )
-from securebench.core.clock import Clock, rfc3339
-from securebench.core.errors import ClusterError, InvariantViolationError, TransientClusterError
+from securebench.errors import ClusterError, InvariantViolationError, TransientClusterError
 from support.fake_history import Change, as_of, shown
 from support.fake_objects import field_values, labels, listed, matcher, merge_patch
 from support.fake_objects import grace_seconds as granted_grace

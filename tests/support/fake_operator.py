@@ -20,7 +20,7 @@ from securebench.controller.volume.journal import encode_all, first_link
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.results import publish
 from securebench.controller.volume.store import RunStore
-from securebench.core.errors import SecureBenchError, TransientClusterError
+from securebench.errors import SecureBenchError, TransientClusterError
 from securebench.run.api.conditions import Reason
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.layout import launch_folder

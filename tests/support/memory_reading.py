@@ -23,7 +23,7 @@ from securebench.controller.capture.secret_scrubbing import hide_values
 from securebench.controller.capture.secret_values import SecretMatcher
 from securebench.controller.volume.results import _publish_records
 from securebench.controller.volume.store import RunStore, file_digest, read_texts
-from securebench.core.digests import PREFIX
+from securebench.digests import PREFIX
 from securebench.protocol.exit_codes import Code
 from securebench.protocol.extraction import TEXT_FILE
 from securebench.protocol.volume import CANDIDATES, RECORD

@@ -12,7 +12,7 @@ from unittest import mock
 
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.process.supervisor import Supervisor
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from securebench.protocol.probe import ProbeTarget
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.keys import LaunchKey, Role, pod_name

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from securebench.benchmark.files.bundle import BundleLimits
 from securebench.cluster.port import Cluster, ObjectKind
-from securebench.core.digests import content_digest
+from securebench.digests import content_digest
 from securebench.oci.artifact import (
     HIDDEN_LAYER,
     PUBLIC_LAYER,

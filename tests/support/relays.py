@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import h11
 
-from securebench.core.clock import SystemClock
+from securebench.clock import SystemClock
 from securebench.gateway.net.dial import Dialer, connect_socket
 from securebench.gateway.net.streams import AgentStream, SocketStream
 from securebench.gateway.provider.provider_route import serve_provider

@@ -11,11 +11,11 @@ from typing import Any
 
 from securebench.agents.registry import harness_config, harness_digest
 from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
+from securebench.clock import rfc3339
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.suites.suite_supervisor import SuiteSupervisor
 from securebench.controller.volume.registers import IndexEntry, RunIndex
-from securebench.core.clock import rfc3339
-from securebench.core.names import SUITE_CELL_ANNOTATION
+from securebench.names import SUITE_CELL_ANNOTATION
 from securebench.run.layout import run_folder
 from support.build import question, write_pack
 from support.operator_world import World

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from securebench.controller.process.leading import LOST_EXIT_CODE
-from securebench.core.names import OPERATOR_LEASE
+from securebench.names import OPERATOR_LEASE
 
 SCRIPT = """
 import asyncio, json, os, signal, sys, time

@@ -18,7 +18,7 @@ from securebench.cluster.port import ObjectKind
 from securebench.controller.admission import pack_image as admission
 from securebench.controller.admission.pack_fetch import fetch_pack
 from securebench.controller.suites.pack_reader import PackReader
-from securebench.core.errors import RegistryUnavailableError
+from securebench.errors import RegistryUnavailableError
 from securebench.run.api.models import Pack
 from securebench.suite.api.models import SuitePack
 from support.build import FakeClock, context_of

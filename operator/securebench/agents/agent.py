@@ -19,7 +19,7 @@ from securebench.agents.harness_config import (
 from securebench.agents.providers.endpoint import provider_schema
 from securebench.agents.providers.provider import ProviderRules
 from securebench.benchmark.reading.shape import Shape
-from securebench.core.json_schema import Schema, object_of
+from securebench.json_values import Schema, object_of
 
 DUMMY_KEY: Final = "securebench-holds-the-key"
 """API key that a CLI is given. It is worthless: the gateway replaces it with the real one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from securebench.core.errors import ConfigError
+from securebench.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

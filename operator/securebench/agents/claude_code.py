@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.agents.agent import DUMMY_KEY, AgentCli, AgentEvent, EventKind, cli_agent
 from securebench.agents.providers.anthropic import ANTHROPIC
-from securebench.core.json_values import object_in, text_in
+from securebench.json_values import object_in, text_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -24,8 +24,8 @@ from securebench.agents.providers.apis import APIS
 from securebench.agents.providers.endpoint import provider_schema
 from securebench.benchmark.pack import oracle
 from securebench.benchmark.reading.shape import Shape
-from securebench.core.errors import ConfigErrors
-from securebench.core.json_schema import ANYTHING, COMMAND, Schema, object_of
+from securebench.errors import ConfigErrors
+from securebench.json_values import ANYTHING, COMMAND, Schema, object_of
 from securebench.protocol.extraction import ORACLE_FOLDER, ExtractionMode
 
 _ANSWER: Final = (

@@ -14,8 +14,8 @@ from securebench.benchmark.pack.lane_plan import TASK_FILE
 from securebench.benchmark.pack.paths import PathError, author_path
 from securebench.benchmark.reading.shape import Shape
 from securebench.benchmark.resources import Component
-from securebench.core.errors import ConfigError, ConfigErrors
-from securebench.core.json_schema import (
+from securebench.errors import ConfigError, ConfigErrors
+from securebench.json_values import (
     ANYTHING,
     BOOLEAN,
     POSITIVE,

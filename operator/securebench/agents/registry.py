@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.agents import claude_code, codex, command, mini_swe_agent, opencode
 from securebench.agents.harness_config import normal_config
-from securebench.core.digests import json_digest
-from securebench.core.errors import ConfigError, ConfigErrors
-from securebench.core.json_values import text_in
-from securebench.core.spelling import did_you_mean
+from securebench.digests import json_digest
+from securebench.errors import ConfigError, ConfigErrors
+from securebench.json_values import text_in
+from securebench.text import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

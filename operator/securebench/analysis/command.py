@@ -35,7 +35,7 @@ from securebench.client.session.run_summary import write_summary
 from securebench.client.submit.prices import load_prices
 from securebench.client.terminal_text import shown_path
 from securebench.client.volume.connection import ClusterTarget
-from securebench.core.errors import InvalidInputError
+from securebench.errors import InvalidInputError
 from securebench.protocol.volume import CANDIDATES
 from securebench.stats.intervals import Interval
 from securebench.stats.sequential import Course

@@ -13,7 +13,7 @@ from statistics import median
 from typing import NamedTuple
 
 from securebench.analysis.results import Entry, Fields, ResultSet
-from securebench.core.json_values import object_at, text_at
+from securebench.json_values import object_at, text_at
 from securebench.run.api.outcomes import Outcome
 from securebench.run.observe.launches import launch_notes, launch_stages, launches_of
 from securebench.run.records.comparable import incomparable

@@ -23,8 +23,8 @@ from securebench.analysis.results import (
     provenance_sentence,
     visible,
 )
-from securebench.core.digests import json_digest
-from securebench.core.errors import InvalidInputError
+from securebench.digests import json_digest
+from securebench.errors import InvalidInputError
 from securebench.protocol.volume import SUMMARY
 from securebench.stats.cost import DOLLAR
 from securebench.stats.intervals import Interval

@@ -35,7 +35,7 @@ from securebench.analysis.results import (
     visible,
 )
 from securebench.client.volume.record_mirror import read_records
-from securebench.core.json_values import text_at
+from securebench.json_values import text_at
 from securebench.run.records.reading import Record, RecordKey, record_key
 
 _SVG = "http://www.w3.org/2000/svg"

@@ -19,9 +19,8 @@ from securebench.client.handed_files import handed_content, handed_lines
 from securebench.client.session.run_cost import summary_prices
 from securebench.client.submit.prices import Prices
 from securebench.client.volume.record_mirror import read_records
-from securebench.core.errors import InvalidInputError
-from securebench.core.json_values import as_number, object_at, object_in, text_at
-from securebench.core.unsafe_text import LINES, without_unsafe
+from securebench.errors import InvalidInputError
+from securebench.json_values import as_number, object_at, object_in, text_at
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.comparable import DecisiveDigests, decisive_digests
@@ -33,6 +32,7 @@ from securebench.run.records.record_use import record_use
 from securebench.stats.cost import Cost, Tokens, Use, cost
 from securebench.stats.intervals import Interval, PassAtK, pass_at_each_k, pass_rate
 from securebench.stats.verdicts import TaskVerdicts, VerdictCounts, verdict_counts
+from securebench.text import LINES, without_unsafe
 
 
 def visible(text: str) -> str:

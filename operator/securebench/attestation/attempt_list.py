@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-from securebench.core.json_values import number_at, object_at, object_in, objects_at, text_at
+from securebench.json_values import number_at, object_at, object_in, objects_at, text_at
 from securebench.protocol.journal_lines import EntryName
 
 Raw = Mapping[str, object]

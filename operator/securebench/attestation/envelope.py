@@ -17,7 +17,7 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import UnsupportedLibraryError, VerificationError
 from securesystemslib.signer import CryptoSigner, Key, Signer, SSlibKey
 
-from securebench.core.errors import ConfigError, SecureBenchError
+from securebench.errors import ConfigError, SecureBenchError
 from securebench.protocol.messages import decode_object
 
 __all__ = [

@@ -18,8 +18,8 @@ from securebench.attestation.statement import (
     differing,
     summary_fields,
 )
-from securebench.core.errors import InvalidInputError
-from securebench.core.json_values import object_at, text_at
+from securebench.errors import InvalidInputError
+from securebench.json_values import object_at, text_at
 from securebench.protocol.journal_lines import first_link, whole_line
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import (

@@ -8,9 +8,9 @@ from typing import cast
 from securebench.attestation.findings import Mismatch, bounded
 from securebench.attestation.starts import StartList, same_agent_runs, same_runs
 from securebench.attestation.statement import differing, start_fields
-from securebench.core.json_values import object_at, objects_at, text_at
-from securebench.core.listing import listed
+from securebench.json_values import object_at, objects_at, text_at
 from securebench.protocol.volume import STARTS
+from securebench.text import listed
 
 Raw = Mapping[str, object]
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from securebench.core.json_values import text_at
+from securebench.json_values import text_at
 from securebench.protocol.messages import decode_object
 
 Start = Mapping[str, object]

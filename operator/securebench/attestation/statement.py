@@ -16,9 +16,9 @@ from typing import Final
 
 from securebench.attestation.attempt_list import LOST, AttemptFacts, JournalFacts
 from securebench.attestation.starts import StartList, resumed_runs, same_runs
-from securebench.core.clock import rfc3339
-from securebench.core.digests import PREFIX, json_digest
-from securebench.core.json_values import number_at, object_at, text_at
+from securebench.clock import rfc3339
+from securebench.digests import PREFIX, json_digest
+from securebench.json_values import number_at, object_at, text_at
 
 Raw = Mapping[str, object]
 Fields = dict[str, object]

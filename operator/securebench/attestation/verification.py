@@ -13,8 +13,8 @@ from securebench.attestation.file_checks import FileFacts, file_findings, read_f
 from securebench.attestation.findings import CheckedRun, Mismatch, RunFiles
 from securebench.attestation.start_checks import start_findings, start_notes
 from securebench.attestation.statement import PREDICATE_TYPE, STATEMENT_TYPE, subjects
-from securebench.core.errors import InvalidInputError
-from securebench.core.json_values import object_at, text_at
+from securebench.errors import InvalidInputError
+from securebench.json_values import object_at, text_at
 from securebench.protocol.volume import JOURNAL, STARTS, STATEMENT
 
 Raw = Mapping[str, object]

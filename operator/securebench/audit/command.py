@@ -72,15 +72,15 @@ from securebench.client.submit.tester_config import (
 )
 from securebench.client.volume.connection import ClusterTarget, open_connection
 from securebench.client.watch.progress import NullReporter
-from securebench.core.clock import SystemClock, rfc3339
-from securebench.core.errors import SecureBenchError
-from securebench.core.names import logical_name
-from securebench.core.unsafe_text import printable
+from securebench.clock import SystemClock, rfc3339
+from securebench.errors import SecureBenchError
+from securebench.names import logical_name
 from securebench.protocol.audit_result import AuditResult, PackAudit
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import CANDIDATES
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 from securebench.run.records.reading import Record
+from securebench.text import printable
 
 TrialKind = Literal["oracle", "nop"]
 

@@ -32,9 +32,9 @@ from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.patch.candidate_policy import is_hard_denied
 from securebench.benchmark.patch.reader import read_patch
 from securebench.benchmark.patch.sections import NoncanonicalPatchError, changed_paths, unique_paths
-from securebench.core.errors import InvalidInputError, SecureBenchError
-from securebench.core.json_values import object_at, object_in
-from securebench.core.sizes import MIB
+from securebench.errors import InvalidInputError, SecureBenchError
+from securebench.json_values import object_at, object_in
+from securebench.sizes import MIB
 
 MAX_JSON_BYTES = 16 * MIB
 """Longest manifest or configuration."""

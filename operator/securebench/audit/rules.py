@@ -79,9 +79,9 @@ from securebench.benchmark.pack.oracle import ANSWERS_FILE
 from securebench.benchmark.pack.references import asset_root
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Component
-from securebench.core.errors import InvalidInputError, SecureBenchError
-from securebench.core.sizes import MIB
+from securebench.errors import InvalidInputError, SecureBenchError
 from securebench.run.records.reading import Record
+from securebench.sizes import MIB
 
 
 class _Named(Protocol):

@@ -26,8 +26,8 @@ from securebench.benchmark.files.assets import asset_source
 from securebench.benchmark.pack.references import CHECKER, asset_root, each_reference
 from securebench.benchmark.pack.task import ASSETS, SecureBenchTask
 from securebench.benchmark.resources import Lane
-from securebench.core.errors import PackError
-from securebench.core.sizes import MIB
+from securebench.errors import PackError
+from securebench.sizes import MIB
 
 DEPTH = 2
 """Disguises that may lie over one another, for instance base64 of gzip."""

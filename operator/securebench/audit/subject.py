@@ -29,7 +29,7 @@ from securebench.benchmark.pack.oracle import (
 )
 from securebench.benchmark.pack.paths import safe_relative_path
 from securebench.benchmark.pack.task import SecureBenchTask
-from securebench.core.errors import ConfigErrors, InvalidInputError
+from securebench.errors import ConfigErrors, InvalidInputError
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 
 PACK = "pack"

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from enum import StrEnum
 
-from securebench.core.errors import InvalidInputError
+from securebench.errors import InvalidInputError
 
 REDACTED = "<redacted>"
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from securebench.client.output import print_note, print_table
+from securebench.clock import rfc3339
 from securebench.controller.volume.journal import journal_bytes, read_entries
 from securebench.controller.volume.registers import RunIndex
 from securebench.controller.volume.store import RunStore
-from securebench.core.clock import rfc3339
-from securebench.core.errors import ConfigError, JournalCorruptError
+from securebench.errors import ConfigError, JournalCorruptError
 from securebench.protocol.journal_lines import whole_line
 from securebench.run.layout import RUNS
 

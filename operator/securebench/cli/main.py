@@ -34,7 +34,7 @@ app.add_typer(internal.app)
 
 def _show_version(*, is_wanted: bool) -> None:
     if is_wanted:
-        from securebench.core.version import VERSION
+        from securebench.version import VERSION
 
         typer.echo(f"securebench {VERSION}")
         raise typer.Exit

@@ -37,15 +37,14 @@ from securebench.client.watch.follow import Follower, RunState, run_state
 from securebench.client.watch.shielded import shielded
 from securebench.cluster.client import ApiCluster
 from securebench.cluster.port import Cluster, Forbidden, ObjectKind, Raw, metadata
-from securebench.core.errors import (
+from securebench.errors import (
     ClusterError,
     PermanentClusterError,
     SecureBenchError,
     TransientClusterError,
 )
-from securebench.core.json_values import object_at, object_in, text_at
-from securebench.core.names import GROUP, OPERATOR_LEASE
-from securebench.core.version import VERSION
+from securebench.json_values import object_at, object_in, text_at
+from securebench.names import GROUP, OPERATOR_LEASE
 from securebench.run.api.base import KIND as RUN
 from securebench.run.api.base import VERSION as API
 from securebench.run.api.conditions import ConditionStatus, ConditionType, Reason
@@ -55,6 +54,7 @@ from securebench.run.observe.stage import IMAGE_WAITS
 from securebench.run.observe.waiting import PULLING, is_about_unpulled
 from securebench.suite.api.crd import benchmark_suite_crd
 from securebench.suite.api.models import KIND as SUITE
+from securebench.version import VERSION
 
 
 class Health(StrEnum):

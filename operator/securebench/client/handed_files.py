@@ -13,9 +13,9 @@ from typing import Final
 
 from securebench.client.output import print_note
 from securebench.client.terminal_text import shown_path
-from securebench.core.errors import InvalidInputError
-from securebench.core.sizes import MIB
+from securebench.errors import InvalidInputError
 from securebench.files.untrusted import UnreadableError, open_regular, open_root
+from securebench.sizes import MIB
 
 LINE_BYTES: Final = 64 * MIB
 """Bytes of a line, or of a file that is read whole. A record has some MiB at most."""

@@ -12,8 +12,8 @@ from typing import NoReturn
 
 import typer
 
-from securebench.core.errors import ConfigErrors, PermanentClusterError, SecureBenchError
-from securebench.core.unsafe_text import printable
+from securebench.errors import ConfigErrors, PermanentClusterError, SecureBenchError
+from securebench.text import printable
 
 INTERRUPTED = 130
 

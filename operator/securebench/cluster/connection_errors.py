@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from securebench.http_errors import describe_connection_error
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from kubernetes.aio.config import (
     load_kube_config,
 )
 
-from securebench.core.errors import ConfigError
+from securebench.errors import ConfigError
 
 _KUBECONFIG = "KUBECONFIG"
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import aiohttp
 
 from securebench.cluster.wire import classify, decode
-from securebench.core.errors import PermanentClusterError, TransientClusterError
-from securebench.core.sizes import KIB
+from securebench.errors import PermanentClusterError, TransientClusterError
+from securebench.sizes import KIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Mapping
 from enum import StrEnum
 from typing import NamedTuple, Protocol, cast
 
-from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
+from securebench.errors import ClusterError, PermanentClusterError, TransientClusterError
 from securebench.run.api.base import KIND
 from securebench.suite.api.models import KIND as SUITE_KIND
 

@@ -15,10 +15,10 @@ from securebench.cluster.port import (
     WatchEvent,
     WatchExpired,
 )
-from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
-from securebench.core.json_values import text_at
-from securebench.core.sizes import MIB
+from securebench.errors import ClusterError, PermanentClusterError, TransientClusterError
+from securebench.json_values import text_at
 from securebench.run.api.base import API_VERSION, PLURAL
+from securebench.sizes import MIB
 from securebench.suite.api.models import PLURAL as SUITES
 
 if TYPE_CHECKING:

@@ -2,21 +2,20 @@
 
 ``SharedCapacity`` counts Pods, and wakes runs when capacity becomes free. It is only a cache: after
 a restart each run reports its use again in its first pass. ``CreationRate`` gives the runs turns to
-create one Pod each. ``ReadingBudget`` bounds the memory in which candidates' output is read.
+create one Pod each (``TurnQueue``). ``ReadingBudget`` bounds the memory in which candidates' output
+is read.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from securebench.clock import Clock, TokenBucket
 from securebench.controller.settings import Creation
-from securebench.core.clock import Clock
-from securebench.core.rates import TokenBucket
-from securebench.core.turns import TurnQueue
 from securebench.run.decide.capacity import Bound, CapacityUse, Headroom, Holding, grants
 
 
@@ -268,3 +267,47 @@ class ReadingBudget:
         self._freed.set()
         if not ended.cancelled():
             ended.exception()
+
+
+T = TypeVar("T")
+
+
+class TurnQueue(Generic[T]):
+    """Serves one item of each party after the other; those of one party in their order.
+
+    A party that comes anew is served after all that are there, once each.
+    """
+
+    def __init__(self) -> None:
+        self._items: dict[str, deque[T]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether anything waits."""
+        return bool(self._items)
+
+    def put(self, party: str, item: T) -> None:
+        """Take an item in, as the last one of its party."""
+        self._items.setdefault(party, deque()).append(item)
+
+    def take(self) -> T:
+        """Take the next item out; the party is served again after all others.
+
+        Raises:
+            IndexError: Nothing waits.
+        """
+        if not self._items:
+            raise IndexError("nothing waits")
+        party = next(iter(self._items))
+        items = self._items.pop(party)
+        item = items.popleft()
+        if items:
+            self._items[party] = items
+        return item
+
+    def drop(self, party: str, item: T) -> None:
+        """Take an item out that needs no turn any more; it may be gone already."""
+        items = self._items.get(party, deque())
+        if item in items:
+            items.remove(item)
+            if not items:
+                del self._items[party]

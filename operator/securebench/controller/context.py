@@ -15,15 +15,15 @@ from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from securebench.benchmark.pack.oracle import ReferenceAnswer
+from securebench.clock import Clock
 from securebench.cluster.port import Cluster
 from securebench.controller.capacity import CreationRate, ReadingBudget, SharedCapacity
 from securebench.controller.settings import Settings
 from securebench.controller.volume.lead import VolumeLead
 from securebench.controller.volume.registers import IndexEntry
 from securebench.controller.volume.store import RunStore
-from securebench.core.clock import Clock
-from securebench.core.json_values import object_at, text_at
-from securebench.core.names import QUEUE_LABEL, RERUN_ANNOTATION
+from securebench.json_values import object_at, text_at
+from securebench.names import QUEUE_LABEL, RERUN_ANNOTATION
 from securebench.protocol.probe import ProbeTarget
 from securebench.run.api.base import KIND as RUN_KIND
 from securebench.run.api.conditions import Condition, read_conditions

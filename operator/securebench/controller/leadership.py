@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
+from securebench.clock import Clock, micro_time
 from securebench.cluster.port import (
     AlreadyExists,
     Cluster,
@@ -24,10 +25,9 @@ from securebench.cluster.port import (
     metadata,
 )
 from securebench.controller.settings import LeaseTimes
-from securebench.core.clock import Clock, micro_time
-from securebench.core.errors import ClusterError, LeadershipLostError, LeaseOverdueError
-from securebench.core.json_values import object_at, text_at
-from securebench.core.names import OPERATOR_LEASE
+from securebench.errors import ClusterError, LeadershipLostError, LeaseOverdueError
+from securebench.json_values import object_at, text_at
+from securebench.names import OPERATOR_LEASE
 
 RELEASED_SECONDS: Final = 1
 """``leaseDurationSeconds`` of a Lease without holder; 0 is not valid."""

@@ -26,9 +26,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from securebench.core.clock import Clock
-from securebench.core.json_values import object_at
-from securebench.core.rates import backoff
+from securebench.clock import Clock, backoff
+from securebench.json_values import object_at
 from securebench.run.decide.controls import DesiredState, desired_state
 
 logger = logging.getLogger(__name__)

@@ -7,6 +7,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import replace
 
+from securebench.clock import Clock
 from securebench.controller.context import PreparedRun
 from securebench.controller.metrics import LaunchesInFlight, count_entry
 from securebench.controller.volume.gateway_reports import lost_usage
@@ -19,9 +20,8 @@ from securebench.controller.volume_calls import (
     open_on_volume,
     surely_on_volume,
 )
-from securebench.core.clock import Clock
-from securebench.core.errors import InvariantViolationError, LeaseOverdueError
-from securebench.core.json_values import object_at, text_at
+from securebench.errors import InvariantViolationError, LeaseOverdueError
+from securebench.json_values import object_at, text_at
 from securebench.run.plan.keys import AttemptKey, pod_name
 from securebench.run.records.context import record_context
 from securebench.run.records.record import RecordTexts, candidate_record

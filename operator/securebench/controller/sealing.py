@@ -33,7 +33,7 @@ from securebench.controller.volume_calls import (
     on_volume,
     on_volume_within,
 )
-from securebench.core.errors import ConfigError
+from securebench.errors import ConfigError
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.records.record import record_outcome, verdict_fields

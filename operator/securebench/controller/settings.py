@@ -27,6 +27,7 @@ from pydantic_core import CoreSchema, core_schema
 from securebench.agents.allowed_domains import domain_problem, normalize_domain
 from securebench.agents.harness_config import LATEST
 from securebench.agents.registry import cli_agents
+from securebench.clock import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS, MAX_UNSCHEDULABLE
 from securebench.controller.volume_settings import (
     SETTINGS_PATH,
     Port,
@@ -36,9 +37,8 @@ from securebench.controller.volume_settings import (
     VolumeSettings,
     settings_text,
 )
-from securebench.core.errors import ConfigError
-from securebench.core.image_reference import HOST_PATTERN, REPOSITORY_PATTERN
-from securebench.core.rates import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS, MAX_UNSCHEDULABLE
+from securebench.errors import ConfigError
+from securebench.names import HOST_PATTERN, REPOSITORY_PATTERN
 from securebench.protocol.gateway import GatewayLimits
 from securebench.run.api.field_types import TaintEffect, TolerationOperator, quantity
 

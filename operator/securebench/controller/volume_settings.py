@@ -13,9 +13,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
-from securebench.core.errors import ConfigError
-from securebench.core.sizes import GIB
+from securebench.errors import ConfigError
 from securebench.protocol.bounds import RECORD_BYTES, CandidateBounds
+from securebench.sizes import GIB
 
 Positive = Annotated[int, Field(ge=1)]
 Port = Annotated[int, Field(ge=1, le=65535)]

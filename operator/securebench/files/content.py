@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from securebench.core.sizes import MIB
 from securebench.files.progress import note_progress
+from securebench.sizes import MIB
 
 PIECE_BYTES = MIB
 """Bytes that are in memory at a time."""

@@ -6,8 +6,8 @@ import os
 import stat
 from pathlib import Path
 
-from securebench.core.digests import listing_digest
-from securebench.core.errors import StorageError
+from securebench.digests import listing_digest
+from securebench.errors import StorageError
 from securebench.files.content import file_sha256
 
 

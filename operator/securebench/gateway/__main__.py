@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from securebench.core.clock import Clock, SystemClock
-from securebench.core.errors import ConfigError, SecureBenchError
+from securebench.clock import Clock, SystemClock
+from securebench.errors import ConfigError, SecureBenchError
 from securebench.gateway.net.dial import PROVIDER_THREADS, Dialer, SystemResolver
 from securebench.gateway.net.streams import CHUNK_BYTES
 from securebench.gateway.proxy.proxy import serve_proxy

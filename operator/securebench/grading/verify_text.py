@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from securebench.benchmark.families.registry import text_verifier
-from securebench.core.digests import content_digest
-from securebench.core.errors import DigestMismatchError, SecureBenchError, SpecError
+from securebench.digests import content_digest
+from securebench.errors import DigestMismatchError, SecureBenchError, SpecError
 from securebench.files.durable import replace_file
 from securebench.files.termination_log import TERMINATION_LOG, write_message
 from securebench.files.tree_digest import tree_digest

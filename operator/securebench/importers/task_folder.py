@@ -21,9 +21,9 @@ from securebench.benchmark.reading.plain import (
     parse_yaml,
     plain_problem,
 )
-from securebench.core.errors import PackError
-from securebench.core.json_schema import is_positive, is_text
-from securebench.core.spelling import did_you_mean
+from securebench.errors import PackError
+from securebench.json_values import is_positive, is_text
+from securebench.text import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from securebench.core.errors import ConfigError, PackError
-from securebench.core.image_reference import ImageReference
-from securebench.core.json_values import object_at, object_in, text_at
+from securebench.errors import ConfigError, PackError
+from securebench.json_values import object_at, object_in, text_at
+from securebench.names import ImageReference
 
 
 class RegistryLogin(NamedTuple):

@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 import aiohttp
 
-from securebench.core.errors import (
+from securebench.errors import (
     PackError,
     PackImageMissingError,
     RegistryUnavailableError,

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from securebench.core.digests import DIGEST, content_digest
-from securebench.core.errors import PackError
-from securebench.core.json_values import object_at, objects_at, text_at
-from securebench.core.sizes import KIB
+from securebench.digests import DIGEST, content_digest
+from securebench.errors import PackError
+from securebench.json_values import object_at, objects_at, text_at
+from securebench.sizes import KIB
 
 ARTIFACT_TYPE = "application/vnd.securebench.pack.v1"
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from securebench.benchmark.files.bundle import BundleLimits, write_bundle
-from securebench.core.digests import PREFIX, content_digest
-from securebench.core.image_reference import ImageReference
+from securebench.digests import PREFIX, content_digest
 from securebench.files.content import file_sha256
+from securebench.names import ImageReference
 from securebench.oci.artifact import (
     CONFIG,
     EMPTY,

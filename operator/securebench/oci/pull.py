@@ -7,9 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from securebench.benchmark.files.bundle import BundleLimits, folder_files, unpack_bundle
-from securebench.core.digests import content_digest
-from securebench.core.errors import InvalidInputError, PackError, StorageError
-from securebench.core.image_reference import ImageReference
+from securebench.digests import content_digest
+from securebench.errors import InvalidInputError, PackError, StorageError
+from securebench.names import ImageReference
 from securebench.oci.artifact import PackArtifact, decode_artifact
 from securebench.oci.registry import Registry
 

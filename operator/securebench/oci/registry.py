@@ -15,13 +15,13 @@ import aiohttp
 import certifi
 from yarl import URL
 
-from securebench.core.digests import PREFIX, content_digest
-from securebench.core.errors import PackError, RegistryUnavailableError
-from securebench.core.sizes import MIB
+from securebench.digests import PREFIX, content_digest
+from securebench.errors import PackError, RegistryUnavailableError
 from securebench.oci.access import RegistryAccess, RegistryLogin
 from securebench.oci.answers import connection_problem, refusal
 from securebench.oci.artifact import MANIFEST_TYPE, MAX_MANIFEST_BYTES, Descriptor
 from securebench.oci.tokens import BEARER, token_from, token_url
+from securebench.sizes import MIB
 
 CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 60.0

@@ -7,8 +7,8 @@ from urllib.request import parse_http_list, parse_keqv_list
 
 from yarl import URL
 
-from securebench.core.errors import PackError
-from securebench.core.json_values import object_in, text_at
+from securebench.errors import PackError
+from securebench.json_values import object_in, text_at
 
 BEARER = "bearer "
 """Beginning of a challenge for a token, in lower case."""

@@ -13,9 +13,9 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from securebench.core.digests import DIGEST
-from securebench.core.errors import InvalidInputError
-from securebench.core.sizes import KIB
+from securebench.digests import DIGEST
+from securebench.errors import InvalidInputError
+from securebench.sizes import KIB
 
 MAX_BYTES: Final = 16 * KIB
 """Of one result; more than anything that this version writes."""

@@ -6,7 +6,7 @@ import codecs
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from securebench.core.sizes import GIB, MIB
+from securebench.sizes import GIB, MIB
 
 RECORD_BYTES = 16 * MIB
 """One line of candidates.jsonl."""

@@ -9,8 +9,8 @@ import re
 from enum import StrEnum
 from typing import Final, NamedTuple, Self
 
-from securebench.core.errors import InvalidInputError
-from securebench.core.sizes import MIB
+from securebench.errors import InvalidInputError
+from securebench.sizes import MIB
 
 MAX_ANSWER_BYTES = 64 * MIB
 """Most bytes of one answer; the rest is asked for again."""

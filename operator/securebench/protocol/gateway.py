@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from securebench.core.sizes import GIB, MIB
 from securebench.protocol.messages import decode_object
+from securebench.sizes import GIB, MIB
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from securebench.core.json_values import objects_at, text_at, text_in
-from securebench.core.sizes import MIB
+from securebench.json_values import objects_at, text_at, text_in
 from securebench.protocol.messages import decode_object
+from securebench.sizes import MIB
 
 MAX_WAIT_CHARACTERS: Final = 400
 """Of one message; a longer one is cut."""

@@ -6,7 +6,7 @@ import json
 from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Final
 
-from securebench.core.errors import SpecError
+from securebench.errors import SpecError
 from securebench.protocol import messages
 from securebench.protocol.messages import VERSION
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from securebench.core.sizes import MIB
+from securebench.sizes import MIB
 
 RECORD = "record.json"
 CANDIDATES = "candidates.jsonl"

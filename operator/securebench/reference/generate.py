@@ -27,8 +27,7 @@ from securebench.benchmark.resources import Lane
 from securebench.client.packs.starter import COMMAND, agents, starter_files
 from securebench.client.packs.visibility import TaskVisibility, task_visibility
 from securebench.client.submit.tester_config import TESTER, load_tester_config
-from securebench.core.json_schema import NO_DEFAULT, Schema, described
-from securebench.core.json_values import object_at, object_in, text_at
+from securebench.json_values import NO_DEFAULT, Schema, described, object_at, object_in, text_at
 from securebench.run.pods.parts.sizes import DEFAULT_LIMITS
 
 NOTHING: Final = "-"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from securebench.benchmark import resources
 from securebench.benchmark.resources import Lane
-from securebench.core.digests import PREFIX
+from securebench.digests import PREFIX
 from securebench.protocol.extraction import ORACLE_FOLDER
 from securebench.run.plan.keys import LaunchKey, Role, short_uid
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
-from securebench.core.errors import ConfigErrors, SpecError
+from securebench.errors import ConfigErrors, SpecError
 from securebench.suite.api.models import (
     MAX_CELLS,
     BenchmarkSuiteSpec,

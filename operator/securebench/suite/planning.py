@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from securebench.agents.harness_config import ProviderHarness
 from securebench.agents.registry import agent_named
-from securebench.core.digests import PREFIX, json_digest
-from securebench.core.errors import InvalidInputError
-from securebench.core.names import (
+from securebench.digests import PREFIX, json_digest
+from securebench.errors import InvalidInputError
+from securebench.names import (
     AUDIT,
     MANAGED_BY,
     MANAGED_BY_LABEL,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from securebench.core.json_values import object_at, text_at
-from securebench.core.names import RERUN_ANNOTATION, SUITE_CELL_ANNOTATION
+from securebench.json_values import object_at, text_at
+from securebench.names import RERUN_ANNOTATION, SUITE_CELL_ANNOTATION
 from securebench.run.api.conditions import (
     ConditionStatus,
     ConditionType,

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from securebench.core.clock import rfc3339
-from securebench.core.listing import listed
+from securebench.clock import rfc3339
 from securebench.run.api.conditions import (
     Condition,
     ConditionStatus,
@@ -30,6 +29,7 @@ from securebench.suite.budget import BudgetUse
 from securebench.suite.gates.verdict import GateReport
 from securebench.suite.progress import CellProgress, counts
 from securebench.suite.schedule import Times
+from securebench.text import listed
 
 
 @dataclass(frozen=True, slots=True)

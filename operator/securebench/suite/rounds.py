@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from securebench.core.clock import rfc3339
+from securebench.clock import rfc3339
 from securebench.suite.api.models import BenchmarkSuiteSpec, ConcurrencyPolicy, SuiteRunPolicy
 from securebench.suite.api.status import CellState
 from securebench.suite.planning import Plan, Trigger

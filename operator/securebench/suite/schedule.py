@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
-from securebench.core.errors import SpecError
+from securebench.errors import SpecError
 from securebench.suite.api.models import BenchmarkSuiteSpec
 
 FIELDS = 5

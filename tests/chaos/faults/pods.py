@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from chaos.kit.registry import GATEWAY, LAUNCHES, RUNNING, WAITING, fault
 from chaos.kit.scene import Moment, Scene
+from securebench.clock import rfc3339
 from securebench.cluster.port import ObjectKind
-from securebench.core.clock import rfc3339
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.keys import Role
 from support.build import (

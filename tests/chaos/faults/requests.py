@@ -8,7 +8,7 @@ from chaos.kit.cluster import answer
 from chaos.kit.registry import ANY, LAUNCHES, Act, fault
 from chaos.kit.scene import Scene
 from securebench.cluster.port import ObjectKind, QuotaExceeded
-from securebench.core.errors import ClusterError, TransientClusterError
+from securebench.errors import ClusterError, TransientClusterError
 from securebench.run.observe.pods import PodView
 
 AWAY_SECONDS = 60.0

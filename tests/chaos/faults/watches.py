@@ -6,7 +6,7 @@ from chaos.kit.cluster import Mangle
 from chaos.kit.registry import LAUNCHES, fault
 from chaos.kit.scene import Scene
 from securebench.cluster.port import WatchEvent
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from securebench.run.observe.pods import PodView
 
 EVENTS = 6

@@ -13,7 +13,7 @@ from uuid import NAMESPACE_OID, uuid5
 from property.machine_world import Fate, MortalCluster
 from securebench.cluster.port import ObjectKind, Raw, WatchEvent
 from securebench.cluster.wire import classify
-from securebench.core.errors import ClusterError, TransientClusterError
+from securebench.errors import ClusterError, TransientClusterError
 from support.build import FakeClock
 
 Mangle = Callable[[WatchEvent], list[WatchEvent]]

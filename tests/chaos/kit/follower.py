@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from securebench.cluster.port import Cluster, ObjectKind, WatchExpired, metadata
-from securebench.core.errors import ClusterError
+from securebench.errors import ClusterError
 
 PAUSE_SECONDS = 1.0
 Deliver = Callable[[str | None, Mapping[str, object]], None]

@@ -11,7 +11,7 @@ from chaos.kit.disk import Disk
 from chaos.kit.verdict import Course
 from e2e.egress import agent
 from outside import places
-from securebench.core.names import ROLE_LABEL
+from securebench.names import ROLE_LABEL
 from support import api
 from support.release import Raw, Release, benchmark_run, condition, keyed_pack
 from support.runs import tasks

@@ -16,15 +16,14 @@ from chaos.kit.proxy import Proxy, Rule
 from chaos.kit.scene import PARALLELISM, RETRIES, SCRIPTS, records
 from chaos.kit.verdict import Record
 from property.machine_kubelet import Kubelet
+from securebench.clock import SystemClock, TokenBucket
 from securebench.cluster.client import ApiCluster
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.controller.capacity import CreationRate, SharedCapacity
 from securebench.controller.context import Context
 from securebench.controller.process.supervisor import Supervisor
 from securebench.controller.volume.journal import read_journal
-from securebench.core.clock import SystemClock
-from securebench.core.names import RUN_UID_LABEL
-from securebench.core.rates import TokenBucket
+from securebench.names import RUN_UID_LABEL
 from securebench.run.layout import tools_folder
 from securebench.run.observe.pods import pod_view
 from securebench.run.state.entries import Entry

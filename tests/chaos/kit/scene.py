@@ -19,13 +19,13 @@ from chaos.kit.cluster import ChaosCluster
 from chaos.kit.volume import Volume
 from property.machine_kubelet import TARGET, Kubelet
 from property.machine_world import ErrorLog, Fate
+from securebench.clock import Clock
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.context import Context
 from securebench.controller.leadership import Elector, FencedCluster
 from securebench.controller.process.supervisor import Supervisor
 from securebench.controller.settings import LeaseTimes
-from securebench.core.clock import Clock
-from securebench.core.errors import LeaseOverdueError, TransientClusterError
+from securebench.errors import LeaseOverdueError, TransientClusterError
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.keys import Role
 from securebench.run.state.entries import Entry

@@ -20,7 +20,7 @@ from securebench.controller.suites.gate_evaluator import GateEvaluator
 from securebench.controller.suites.orphans import sweep_orphans
 from securebench.controller.suites.suite_supervisor import SuiteSupervisor
 from securebench.controller.volume.suite_store import STATE, SuiteStore
-from securebench.core.names import RERUN_ANNOTATION, RUN_UID_LABEL, SUITE_CELL_ANNOTATION
+from securebench.names import RERUN_ANNOTATION, RUN_UID_LABEL, SUITE_CELL_ANNOTATION
 from securebench.run.layout import SUITES
 from securebench.run.observe.pods import PodView
 from support.build import question, run_body, write_pack

@@ -12,7 +12,7 @@ import pytest
 
 from securebench.controller.capture.batch import BatchLostError, batch_verdict
 from securebench.controller.volume.store import RunStore
-from securebench.core.digests import content_digest
+from securebench.digests import content_digest
 from securebench.files.tree_digest import tree_digest
 from securebench.grading import verify_text
 from securebench.protocol.batch import decode_verdicts

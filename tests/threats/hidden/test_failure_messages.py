@@ -11,7 +11,7 @@ import pytest
 
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.files.load import load_tasks
-from securebench.core.errors import ConfigErrors
+from securebench.errors import ConfigErrors
 from support.release import Raw, condition
 from threats import honest
 from threats.honest import assert_passed

@@ -19,7 +19,7 @@ from securebench.controller.admission.pack_fetch import fetch_pack
 from securebench.controller.admission.pack_image import refuse_registry_domains
 from securebench.controller.admission.pack_source import IMAGES, freeze
 from securebench.controller.context import Context
-from securebench.core.errors import (
+from securebench.errors import (
     PackError,
     RegistryUnavailableError,
     SpecError,

@@ -20,7 +20,7 @@ from securebench.controller.binding import restore
 from securebench.controller.binding.prepare import prepare
 from securebench.controller.context import FrozenPack, PreparedRun
 from securebench.controller.process.supervisor import run_object
-from securebench.core.errors import SecureBenchError, SpecError
+from securebench.errors import SecureBenchError, SpecError
 from securebench.run.api.models import KeyedPack, Pack
 from support.build import FakeClock, context_of, question, run_body, write_pack
 from support.fake_cluster import FakeCluster

@@ -11,7 +11,7 @@ from securebench.controller.admission import pack_image
 from securebench.controller.admission.pack_fetch import fetch_pack
 from securebench.controller.context import Context
 from securebench.controller.settings import PackRegistries
-from securebench.core.errors import RegistryUnavailableError
+from securebench.errors import RegistryUnavailableError
 from securebench.oci.access import RegistryAccess
 from securebench.run.api.models import Pack
 from support.build import FakeClock, context_of

@@ -10,7 +10,7 @@ import pytest
 
 from securebench.agents import allowed_domains
 from securebench.agents.allowed_domains import is_listed, normalize_domains
-from securebench.core.errors import ConfigError
+from securebench.errors import ConfigError
 from securebench.gateway.net.dial import Dialer, Endpoint
 from securebench.gateway.proxy import authority, proxy, tunnel
 from securebench.gateway.proxy.authority import Target

@@ -21,7 +21,7 @@ from securebench.cluster.client import ApiCluster, connect
 from securebench.cluster.port import Cluster, ObjectKind
 from securebench.controller.admission import pack_source
 from securebench.controller.loop import lifecycle
-from securebench.core.errors import PackError, SpecError
+from securebench.errors import PackError, SpecError
 from securebench.run.api.models import Pack, VolumePack
 from securebench.run.decide.controls import Controls, DesiredState, Halt
 from support.build import inline, question, write_pack

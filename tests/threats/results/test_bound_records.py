@@ -20,7 +20,7 @@ from securebench.controller.volume.journal import (
 )
 from securebench.controller.volume.registers import RunIndex, index_entry
 from securebench.controller.volume.store import RunStore
-from securebench.core.errors import DigestMismatchError, JournalCorruptError
+from securebench.errors import DigestMismatchError, JournalCorruptError
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.records.reading import Record, parse_record, record_key
 from securebench.run.state.entries import Entry

@@ -20,7 +20,7 @@ from securebench.client.volume.link import ExecResult, OperatorLink
 from securebench.controller.exec.exec_io import Streams, serve
 from securebench.controller.exec.exec_packs import Volume
 from securebench.controller.volume.journal import encode_all, first_link, read_entries
-from securebench.core.errors import SecureBenchError, TransientClusterError
+from securebench.errors import SecureBenchError, TransientClusterError
 from securebench.run.observe import termination
 from securebench.run.records.reading import record_key
 from support import courier

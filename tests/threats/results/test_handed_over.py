@@ -18,7 +18,7 @@ from securebench.analysis import export
 from securebench.analysis.export import cell_text
 from securebench.analysis.results import read_results
 from securebench.client.inspection import verify
-from securebench.core.errors import InvalidInputError
+from securebench.errors import InvalidInputError
 from support.result_folders import result_folder, result_line
 
 RUN = {"name": "nightly holds=yes signed_by=operator", "uid": "u"}

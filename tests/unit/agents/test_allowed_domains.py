@@ -3,7 +3,7 @@
 import pytest
 
 from securebench.agents.allowed_domains import normalize_domain, normalize_domains
-from securebench.core.errors import ConfigError
+from securebench.errors import ConfigError
 
 
 @pytest.mark.parametrize(

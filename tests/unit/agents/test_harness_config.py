@@ -10,7 +10,7 @@ from securebench.agents.harness_config import (
     ProviderHarness,
 )
 from securebench.agents.registry import harness_config
-from securebench.core.errors import ConfigErrors
+from securebench.errors import ConfigErrors
 from securebench.protocol.extraction import ORACLE_FOLDER
 
 

@@ -5,7 +5,7 @@ import pytest
 from securebench.agents.harness_config import CommandHarness
 from securebench.agents.harness_task import agent_time_limit
 from securebench.agents.registry import harness_config, harness_digest
-from securebench.core.errors import ConfigError
+from securebench.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from securebench.agents.providers.provider import ProviderRules, RequestRefusal
 from securebench.agents.registry import AGENTS, agent_named
 from securebench.client.watch.agent_events import agent_lines, shown_agent
 from securebench.cluster.port import ObjectKind
-from securebench.core.errors import ConfigErrors
+from securebench.errors import ConfigErrors
 from support.agent_world import AgentWorld
 from support.operator_world import opened
 from support.relays import HOSTS, answer, relayed

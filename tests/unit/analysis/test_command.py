@@ -16,7 +16,7 @@ from securebench.client.inspection.results import Fetched
 from securebench.client.output_formats import OutputForm
 from securebench.client.volume.connection import ClusterTarget
 from securebench.client.watch.follow import RunState
-from securebench.core.errors import InvalidInputError
+from securebench.errors import InvalidInputError
 from support.result_folders import result_folder, result_line
 
 TARGET = ClusterTarget(None, None)

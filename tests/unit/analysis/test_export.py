@@ -16,7 +16,7 @@ from securebench.analysis.export import (
 )
 from securebench.analysis.results import read_results
 from securebench.client.volume.connection import ClusterTarget
-from securebench.core.errors import InvalidInputError
+from securebench.errors import InvalidInputError
 from securebench.stats.cost import Price
 from support.result_folders import result_folder, result_line
 

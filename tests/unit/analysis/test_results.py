@@ -4,7 +4,7 @@ from codecs import BOM_UTF8
 import pytest
 
 from securebench.analysis.results import Tokens, read_results
-from securebench.core.errors import InvalidInputError
+from securebench.errors import InvalidInputError
 from securebench.stats.verdicts import TaskVerdicts
 from support.result_folders import result_folder, result_line
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from securebench.attestation.envelope import key_id, open_envelope, pem_key, pem_signer, sealed
-from securebench.core.errors import ConfigError
+from securebench.errors import ConfigError
 from support.sealed_runs import OPERATOR, key_pair
 
 OTHER = key_pair(2)

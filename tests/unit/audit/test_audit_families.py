@@ -17,7 +17,7 @@ from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.families.verification import TextVerifier
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.result import VerificationResult
-from securebench.core.json_schema import TEXT
+from securebench.json_values import TEXT
 from securebench.protocol.audit_result import PackAudit
 from unit.audit.audit_packs import choice, write_pack
 

@@ -19,7 +19,7 @@ from securebench.cli.main import app
 from securebench.client.volume.connection import ClusterTarget
 from securebench.client.volume.link import OperatorLink
 from securebench.controller.volume.registers import pack_audit
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from securebench.protocol.audit_result import PackAudit
 from support.fake_operator import Namespace
 from unit.audit.audit_packs import choice, write_pack

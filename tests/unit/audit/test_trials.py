@@ -19,8 +19,8 @@ from securebench.client.submit.prepare import PreparedSubmission
 from securebench.client.volume.connection import ClusterTarget
 from securebench.client.volume.link import OperatorLink
 from securebench.client.watch.progress import Reporter
-from securebench.core.errors import ConfigErrors, SecureBenchError
-from securebench.core.names import AUDIT, PURPOSE_LABEL
+from securebench.errors import ConfigErrors, SecureBenchError
+from securebench.names import AUDIT, PURPOSE_LABEL
 from support.fake_operator import Namespace, OperatorRun, record, write_tester
 
 PLACE = ClusterTarget("bench")

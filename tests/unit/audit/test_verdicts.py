@@ -19,7 +19,7 @@ from securebench.audit.subject import (
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.patch.candidate_policy import CandidatePolicy
 from securebench.benchmark.patch.judgement import judge_patch
-from securebench.core.errors import ClusterError
+from securebench.errors import ClusterError
 from unit.audit.audit_packs import GOLD, code, deferred, repo, write_pack
 
 

@@ -10,7 +10,7 @@ from securebench.benchmark.pack.task import compile_benchmark_row
 from securebench.benchmark.reading.manifest import BenchmarkManifest
 from securebench.benchmark.reading.rows import row_problems, row_schema
 from securebench.benchmark.schemas import rendered_schemas
-from securebench.core.errors import ConfigErrors
+from securebench.errors import ConfigErrors
 
 FOLDER = Path(schemas_folder.__path__[0])
 

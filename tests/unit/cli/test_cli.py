@@ -17,14 +17,14 @@ from securebench.client.volume import connection
 from securebench.client.volume.connection import ClusterTarget
 from securebench.cluster.port import ObjectKind
 from securebench.controller.volume_settings import Bounds, VolumeSettings
-from securebench.core.errors import (
+from securebench.errors import (
     ClusterError,
     ConfigError,
     PermanentClusterError,
     SecureBenchError,
     TransientClusterError,
 )
-from securebench.core.version import VERSION
+from securebench.version import VERSION
 from support.cli_fixtures import only_run
 from support.cli_shell import Shell
 from support.fake_operator import OperatorRun, record

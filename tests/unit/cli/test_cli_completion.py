@@ -11,7 +11,7 @@ import pytest
 
 from securebench.cli import completion
 from securebench.cli.main import kubectl_plugin
-from securebench.core.errors import ConfigError
+from securebench.errors import ConfigError
 from support.cli_fixtures import only_run
 from support.cli_shell import Shell
 from support.fake_operator import OperatorRun

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from securebench.cluster.port import ObjectKind, Raw, metadata
-from securebench.core.json_values import object_at, text_at
+from securebench.json_values import object_at, text_at
 from support.cli_fixtures import only_run
 from support.cli_shell import Shell
 from support.fake_operator import OperatorRun, complete, record

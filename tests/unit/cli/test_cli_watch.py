@@ -14,7 +14,7 @@ from securebench.client.inspection.advice import ADVICE, IMAGE_ADVICE
 from securebench.client.volume.connection import ClusterTarget
 from securebench.client.watch import follow
 from securebench.cluster.port import ObjectKind
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from securebench.protocol.launch_waits import encode_waits, shared_waits
 from securebench.run.api.conditions import END_STATES, Reason
 from securebench.run.api.outcomes import Outcome

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from securebench.clock import rfc3339
 from securebench.controller.exec import launches
 from securebench.controller.volume.journal import encode_all, first_link
-from securebench.core.clock import rfc3339
-from securebench.core.json_values import object_at, text_at
+from securebench.json_values import object_at, text_at
 from securebench.protocol.launch_waits import encode_waits, shared_waits
 from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name

@@ -5,7 +5,7 @@ import pytest
 
 from securebench.client import handed_files
 from securebench.client.handed_files import handed_content, handed_lines, means_folder
-from securebench.core.errors import InvalidInputError
+from securebench.errors import InvalidInputError
 
 
 def a_fifo(path):

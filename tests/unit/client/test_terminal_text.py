@@ -4,7 +4,7 @@ import pytest
 
 from securebench.analysis.results import visible
 from securebench.client.terminal_text import shown_path
-from securebench.core.unsafe_text import printable, printable_lines
+from securebench.text import printable, printable_lines
 
 UNSAFE = {
     "zero width space": "\u200b",

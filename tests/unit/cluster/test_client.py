@@ -11,7 +11,7 @@ import pytest
 from securebench.cluster.client import ApiCluster, connect
 from securebench.cluster.kubeconfig import default_namespace
 from securebench.cluster.port import AlreadyExists, ObjectKind, QuotaExceeded, WatchExpired
-from securebench.core.errors import ConfigError, PermanentClusterError, TransientClusterError
+from securebench.errors import ConfigError, PermanentClusterError, TransientClusterError
 
 PODS = "/api/v1/namespaces/sb/pods"
 FULL = (403, {"message": 'pods "a" is forbidden: exceeded quota: few, requested: pods=1'})

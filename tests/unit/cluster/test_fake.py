@@ -6,7 +6,7 @@ from contextlib import aclosing
 import pytest
 
 from securebench.cluster.port import AlreadyExists, ObjectKind, WatchExpired
-from securebench.core.errors import InvariantViolationError, TransientClusterError
+from securebench.errors import InvariantViolationError, TransientClusterError
 from support.fake_cluster import Call, FakeCluster
 
 LOST = TransientClusterError("connection reset")

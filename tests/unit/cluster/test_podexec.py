@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from securebench.cluster.podexec import exit_code
-from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.errors import PermanentClusterError, TransientClusterError
 from support.exec_socket import SUCCESS, Socket, execute
 
 

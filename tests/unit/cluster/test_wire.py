@@ -13,7 +13,7 @@ from securebench.cluster.wire import (
     split_lines,
     watch_event,
 )
-from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
+from securebench.errors import ClusterError, PermanentClusterError, TransientClusterError
 
 ANSWERS = json.loads((Path(__file__).parents[2] / "support" / "kube_answers.json").read_text())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.core import errors, reasons
+from securebench import errors, reasons
 from securebench.gateway.net.causes import Cause
 from securebench.gateway.server.decisions import Verdict
 from securebench.protocol.extraction import Problem

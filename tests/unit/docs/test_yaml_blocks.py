@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from securebench.client.submit.tester_config import parse_tester_config
-from securebench.core.errors import SecureBenchError
+from securebench.errors import SecureBenchError
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.suite.api.models import BenchmarkSuiteSpec
 

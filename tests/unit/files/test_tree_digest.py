@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from securebench.core.errors import StorageError
-from securebench.core.sizes import MIB
+from securebench.errors import StorageError
 from securebench.files.tree_digest import tree_digest
+from securebench.sizes import MIB
 from support.progress import told_progress
 
 

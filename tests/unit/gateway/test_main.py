@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from securebench.core.clock import SystemClock
-from securebench.core.errors import ConfigError
+from securebench.clock import SystemClock
+from securebench.errors import ConfigError
 from securebench.gateway.__main__ import main, make_gateway, routes
 from securebench.gateway.net import dial as dial_module
 from securebench.gateway.net.causes import RefusedError

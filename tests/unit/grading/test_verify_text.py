@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from securebench.core.digests import content_digest
+from securebench.digests import content_digest
 from securebench.files.tree_digest import tree_digest
 from securebench.grading import verify_text
 from securebench.protocol.batch import decode_verdicts

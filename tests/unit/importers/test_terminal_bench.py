@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from securebench.benchmark.files.load import check_pack
-from securebench.core.errors import ConfigErrors
+from securebench.errors import ConfigErrors
 from securebench.importers.task_folder import read_compose
 from securebench.importers.terminal_bench import (
     Additions,

@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-from securebench.core.errors import ConfigError, PackError
-from securebench.core.image_reference import image_reference
+from securebench.errors import ConfigError, PackError
+from securebench.names import image_reference
 from securebench.oci.access import (
     RegistryAccess,
     RegistryLogin,

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from securebench.core.errors import PackError
+from securebench.errors import PackError
 from securebench.oci.artifact import (
     CONFIG,
     HIDDEN_LAYER,

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from securebench.benchmark.files.bundle import BundleLimits
-from securebench.core.errors import TooLargeError
+from securebench.errors import TooLargeError
 from securebench.oci.build import PackLanes, build_pack, write_layout
 
 FILES = {"manifest.yaml": b"id: a\n", "assets/b": b"b", "assets/a": b"a"}

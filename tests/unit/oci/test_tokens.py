@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.core.errors import PackError
+from securebench.errors import PackError
 from securebench.oci.tokens import token_from, token_url
 
 CHALLENGES = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.core.errors import InvalidInputError
+from securebench.errors import InvalidInputError
 from securebench.protocol.exec_calls import (
     LaunchNumbers,
     LiveMark,

@@ -10,7 +10,7 @@ from scale.bare import BareClient, again
 from scale.kubelet import Kubelet, dated, left_behind
 from scale.sessions import most_in_flight
 from securebench.cluster.port import ObjectKind
-from securebench.core.names import MEMBERS_ANNOTATION, RUN_UID_LABEL
+from securebench.names import MEMBERS_ANNOTATION, RUN_UID_LABEL
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.keys import LaunchKey, Role, pod_name
 from support.build import pod_status, raw_pod, running

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from securebench.core.clock import rfc3339
-from securebench.core.errors import SpecError
+from securebench.clock import rfc3339
+from securebench.errors import SpecError
 from securebench.run.api.conditions import ConditionStatus
 from securebench.run.plan.model import TaskLimits
 from securebench.run.plan.score_fields import ScoreSettings

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from securebench.core.errors import ConfigErrors, SpecError
+from securebench.errors import ConfigErrors, SpecError
 from securebench.suite.api.models import BenchmarkSuiteSpec
 from securebench.suite.expansion import cells
 from support.suite_world import HARNESSES, PACKS, suite_spec

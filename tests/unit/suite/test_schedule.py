@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from securebench.core.errors import SpecError
+from securebench.errors import SpecError
 from securebench.suite.api.models import BenchmarkSuiteSpec
 from securebench.suite.schedule import schedule_times
 from support.suite_world import suite_spec

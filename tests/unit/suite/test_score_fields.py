@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from securebench.benchmark.pack.task import compile_benchmark_row
 from securebench.benchmark.reading.manifest import parse_manifest
-from securebench.core.digests import json_digest
+from securebench.digests import json_digest
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.build import PlanInputs, build_plan
 from securebench.run.plan.model import RunIdentity, TaskLimits

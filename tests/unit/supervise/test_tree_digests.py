@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.core.digests import content_digest
+from securebench.digests import content_digest
 from securebench.files.tree_digest import tree_digest
 from securebench.protocol.bounds import CandidateBounds
 from securebench.protocol.extraction import Extraction

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple, Protocol
 
 from securebench.agents.providers.error_codes import Trouble, trouble_of
 from securebench.agents.providers.sse import EventReader
-from securebench.core.json_values import object_at
-from securebench.core.sizes import MIB
+from securebench.json_values import object_at
 from securebench.protocol.messages import decode_object
+from securebench.sizes import MIB
 
 DOCUMENT_BYTES: Final = MIB
 """Largest non-streamed response that is parsed; the agent CLIs ask for streams."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.agents.providers.anthropic import ANTHROPIC
 from securebench.agents.providers.openai import OPENAI
 from securebench.agents.providers.openai_chat import OPENAI_CHAT
-from securebench.core.errors import ConfigError
+from securebench.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 from securebench.agents.providers.model_names import model_problem
-from securebench.core.errors import SecureBenchError
+from securebench.errors import SecureBenchError
 from securebench.protocol.messages import decode_object
 
 JsonObject = dict[str, object]

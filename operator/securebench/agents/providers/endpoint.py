@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from securebench.agents.allowed_domains import domain_problem
 from securebench.agents.providers.apis import APIS
-from securebench.core.digests import content_digest
-from securebench.core.errors import ConfigError
-from securebench.core.json_schema import STRING, Schema, object_of
+from securebench.digests import content_digest
+from securebench.errors import ConfigError
+from securebench.json_values import STRING, Schema, object_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-from securebench.core.reasons import PROVIDER_AUTH, PROVIDER_QUOTA, PROVIDER_UNAVAILABLE
+from securebench.reasons import PROVIDER_AUTH, PROVIDER_QUOTA, PROVIDER_UNAVAILABLE
 
 
 class Kind(StrEnum):

@@ -39,7 +39,7 @@ from securebench.agents.providers.bodies import (
     words,
 )
 from securebench.agents.providers.provider import ProviderRules, RequestRefusal
-from securebench.core.json_values import object_at
+from securebench.json_values import object_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

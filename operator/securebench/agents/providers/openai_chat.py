@@ -40,7 +40,7 @@ from securebench.agents.providers.bodies import (
 )
 from securebench.agents.providers.openai import OPENAI, with_local_choice
 from securebench.agents.providers.provider import ProviderRules
-from securebench.core.json_values import object_at, object_in
+from securebench.json_values import object_at, object_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from securebench.core.sizes import MIB
+from securebench.sizes import MIB
 
 EVENT_BYTES: Final = MIB
 """Largest event that is parsed; OpenAI's last one repeats the whole response, about 100 kB.

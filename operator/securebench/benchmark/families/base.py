@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from securebench.benchmark.families.fields import FieldSection
     from securebench.benchmark.families.verification import CheckRequest, CodePlan, TextVerifier
     from securebench.benchmark.resources import Lane, ResourceBundle
-    from securebench.core.json_schema import Schema
+    from securebench.json_values import Schema
     from securebench.protocol.extraction import CandidateKind
 
 

@@ -21,7 +21,8 @@ from securebench.benchmark.families.reached_code import (
 )
 from securebench.benchmark.families.verification import ISOLATIONS, SEPARATE, SHARED, CodePlan
 from securebench.benchmark.resources import Lane
-from securebench.core.json_schema import (
+from securebench.grading.code.own_process import uses_of_own_process
+from securebench.json_values import (
     STRING,
     TEXT,
     described,
@@ -30,7 +31,6 @@ from securebench.core.json_schema import (
     is_text,
     object_of,
 )
-from securebench.grading.code.own_process import uses_of_own_process
 
 LANGUAGE = "python"
 REPEATS = 8

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from securebench.benchmark.resources import Lane
-from securebench.core.json_schema import Schema, object_of
+from securebench.json_values import Schema, object_of
 
 
 @dataclass(frozen=True, slots=True)

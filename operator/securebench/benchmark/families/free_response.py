@@ -16,8 +16,8 @@ from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
 from securebench.benchmark.scorers.text import contains_whole, fold, strip_ends
 from securebench.benchmark.scorers.typography import plain, typeset
-from securebench.core.json_schema import TEXT, TEXT_OR_OBJECT, described
-from securebench.core.spelling import did_you_mean
+from securebench.json_values import TEXT, TEXT_OR_OBJECT, described
+from securebench.text import did_you_mean
 
 NAME = "free_response"
 RUBRIC_TYPE = "contains_any"

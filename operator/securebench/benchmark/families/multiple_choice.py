@@ -15,7 +15,7 @@ from securebench.benchmark.resources import REDACTED, Lane
 from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
 from securebench.benchmark.scorers.text import comparable, layers, norm, read
 from securebench.benchmark.scorers.typography import plain, typeset
-from securebench.core.json_schema import TEXT, TEXT_OR_NUMBER, Schema, described, non_empty_list
+from securebench.json_values import TEXT, TEXT_OR_NUMBER, Schema, described, non_empty_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -16,7 +16,7 @@ from securebench.benchmark.families import (
 )
 from securebench.benchmark.families.audit_rules import AuditRules
 from securebench.benchmark.resources import Lane
-from securebench.core.spelling import did_you_mean_or_known
+from securebench.text import did_you_mean_or_known
 
 if TYPE_CHECKING:
     from securebench.benchmark.families.base import Family

@@ -20,7 +20,7 @@ from securebench.benchmark.families.verification import SKIPS, CheckRequest, Pat
 from securebench.benchmark.patch.candidate_policy import DROP, REFUSE
 from securebench.benchmark.patch.gold_patch import patch_without_effect, test_paths, why_not_whole
 from securebench.benchmark.resources import Lane
-from securebench.core.json_schema import (
+from securebench.json_values import (
     COMMAND,
     NON_NEGATIVE,
     PATTERNS,
@@ -30,9 +30,9 @@ from securebench.core.json_schema import (
     Schema,
     described,
     is_text,
+    object_at,
     object_of,
 )
-from securebench.core.json_values import object_at
 
 PATCHES = ("setup_patch", "test_patch", "control")
 """Keys of ``eval.tests`` whose values are patches."""

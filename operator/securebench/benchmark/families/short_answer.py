@@ -30,7 +30,7 @@ from securebench.benchmark.scorers.text import (
     read,
 )
 from securebench.benchmark.scorers.typography import plain, typeset
-from securebench.core.json_schema import (
+from securebench.json_values import (
     NON_NEGATIVE,
     TEXT,
     TEXT_OR_NUMBER,

@@ -17,7 +17,7 @@ from securebench.benchmark.families.verification import (
 )
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.dangerous_commands import KNOWN_COMMANDS
-from securebench.core.json_schema import (
+from securebench.json_values import (
     ANYTHING,
     COMMAND,
     OBJECT,

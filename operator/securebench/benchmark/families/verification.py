@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from securebench.benchmark.patch.candidate_policy import CandidatePolicy
 from securebench.benchmark.patch.judgement import PatchJudgement, judge_patch
 from securebench.benchmark.scorers.result import VerifierConfigurationError
-from securebench.core.json_schema import PATTERNS, described
+from securebench.json_values import PATTERNS, described
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import IO, NamedTuple, NoReturn, Protocol, Self, cast
 from uuid import uuid4
 
-from securebench.core.digests import listing_digest
-from securebench.core.errors import (
+from securebench.digests import listing_digest
+from securebench.errors import (
     DigestMismatchError,
     InvalidInputError,
     StorageError,
     TooLargeError,
 )
-from securebench.core.sizes import GIB, KIB, MIB
 from securebench.files.content import content_sha256
 from securebench.files.durable import FILE_MODE
+from securebench.sizes import GIB, KIB, MIB
 
 CHUNK_BYTES = MIB
 """Bytes that are in memory at a time."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.benchmark.pack.paths import safe_relative_path
-from securebench.core.errors import PackError
+from securebench.errors import PackError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -25,7 +25,7 @@ from securebench.benchmark.reading.rows import (
     split_lines,
 )
 from securebench.benchmark.resources import Component
-from securebench.core.errors import ConfigErrors, InvalidInputError, PackError
+from securebench.errors import ConfigErrors, InvalidInputError, PackError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from securebench.benchmark.files.assets import asset_source
 from securebench.benchmark.pack.lane_plan import TASK_FILE, LaneSet, lane_plan
 from securebench.benchmark.resources import ORACLE, Lane
-from securebench.core.errors import InvariantViolationError, StorageError
-from securebench.core.sizes import MIB
+from securebench.errors import InvariantViolationError, StorageError
 from securebench.files.durable import FILE_MODE, fsync_folder, make_folder
 from securebench.files.progress import note_progress
 from securebench.files.tree_digest import tree_digest
+from securebench.sizes import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

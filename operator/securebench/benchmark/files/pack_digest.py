@@ -8,8 +8,8 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from securebench.core.digests import listing_digest
-from securebench.core.errors import StorageError
+from securebench.digests import listing_digest
+from securebench.errors import StorageError
 from securebench.files.content import file_sha256
 from securebench.files.tree_digest import tree_entries
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from securebench.benchmark.files.assets import asset_source
 from securebench.benchmark.pack.lane_plan import LaneFile, lane_plan
 from securebench.benchmark.resources import Lane
-from securebench.core.digests import json_digest
+from securebench.digests import json_digest
 from securebench.files.content import file_sha256
 from securebench.files.tree_digest import tree_digest
 

@@ -18,7 +18,7 @@ from securebench.benchmark.pack.lane_plan import materialization_plan
 from securebench.benchmark.pack.paths import EVALUATION_ROOT, is_at_or_below
 from securebench.benchmark.pack.references import FileReference, asset_root, checker_reference
 from securebench.benchmark.resources import Component
-from securebench.core.errors import PackError
+from securebench.errors import PackError
 
 if TYPE_CHECKING:
     from securebench.benchmark.files.load import CheckedPack

@@ -16,7 +16,7 @@ from securebench.benchmark.reading.rows import (
     ASSET_KEYS_WITHOUT_EFFECT,
     verifier_configuration_problem,
 )
-from securebench.core.spelling import did_you_mean
+from securebench.text import did_you_mean
 
 if TYPE_CHECKING:
     from securebench.benchmark.files.load import CheckedPack

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.pack.paths import PathError, is_at_or_below
-from securebench.core.image_reference import REPOSITORY_PATTERN, TAG_PATTERN
-from securebench.core.json_schema import described, is_positive, is_text
-from securebench.core.spelling import did_you_mean_or_known
+from securebench.json_values import described, is_positive, is_text
+from securebench.names import REPOSITORY_PATTERN, TAG_PATTERN
+from securebench.text import did_you_mean_or_known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -28,7 +28,7 @@ from securebench.benchmark.pack.references import (
 )
 from securebench.benchmark.pack.task import ASSETS
 from securebench.benchmark.resources import Component, Lane, Resource, ResourceError
-from securebench.core.errors import PackError
+from securebench.errors import PackError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -15,8 +15,8 @@ from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.pack.paths import is_unicode
 from securebench.benchmark.reading.plain import PlainProblem, parse_json
 from securebench.benchmark.reading.rows import RawLine, split_lines
-from securebench.core.digests import content_digest
-from securebench.core.errors import ConfigErrors, PackError
+from securebench.digests import content_digest
+from securebench.errors import ConfigErrors, PackError
 
 if TYPE_CHECKING:
     from securebench.benchmark.pack.task import SecureBenchTask

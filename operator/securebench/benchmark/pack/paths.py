@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from securebench.benchmark.resources import Component, ResourceError
-from securebench.core.errors import PackError
+from securebench.errors import PackError
 from securebench.protocol.messages import FRAMEWORK_FOLDER
 
 if TYPE_CHECKING:

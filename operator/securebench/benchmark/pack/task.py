@@ -23,9 +23,9 @@ from securebench.benchmark.reading.rows import (
     row_problems,
 )
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle, lane_named
-from securebench.core.digests import json_digest
-from securebench.core.errors import ConfigErrors, PackError
-from securebench.core.json_values import object_in
+from securebench.digests import json_digest
+from securebench.errors import ConfigErrors, PackError
+from securebench.json_values import object_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

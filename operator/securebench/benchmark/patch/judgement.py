@@ -16,7 +16,7 @@ from securebench.benchmark.patch.sections import (
     changed_paths,
     unique_paths,
 )
-from securebench.core.reasons import FailurePhase
+from securebench.reasons import FailurePhase
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

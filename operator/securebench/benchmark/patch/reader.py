@@ -13,7 +13,7 @@ from functools import cache
 from securebench.benchmark.patch.body import NewSide, read_binary, read_hunks
 from securebench.benchmark.patch.lines import NAME, Lines, utf8
 from securebench.benchmark.patch.sections import Content, Mode, Section
-from securebench.core.sizes import MIB
+from securebench.sizes import MIB
 
 HEADER = b"diff --git "
 BINARY = b"GIT binary patch"

@@ -11,8 +11,8 @@ from securebench.benchmark.pack.environment import environment_schema, unknown_e
 from securebench.benchmark.pack.paths import PathError, safe_relative_path
 from securebench.benchmark.reading.plain import KeyPath, PlainProblem, line_of, parse_yaml
 from securebench.benchmark.reading.shape import UNKNOWN, SchemaDefect, Shape
-from securebench.core.errors import ConfigErrors, PackError
-from securebench.core.json_schema import BOOLEAN, MISSPELT, TEXT, Schema, described, nullable
+from securebench.errors import ConfigErrors, PackError
+from securebench.json_values import BOOLEAN, MISSPELT, TEXT, Schema, described, nullable
 
 
 def _section(properties: Mapping[str, Schema]) -> Schema:

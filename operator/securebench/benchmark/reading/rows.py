@@ -18,8 +18,8 @@ from securebench.benchmark.pack.environment import environment_schema
 from securebench.benchmark.pack.paths import is_unicode
 from securebench.benchmark.reading.plain import PlainProblem, parse_json
 from securebench.benchmark.reading.shape import Shape
-from securebench.core.errors import PackError
-from securebench.core.json_schema import (
+from securebench.errors import PackError
+from securebench.json_values import (
     ANYTHING,
     BOOLEAN,
     MISSPELT,

@@ -14,9 +14,9 @@ from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend
 
-from securebench.core.errors import InvariantViolationError
-from securebench.core.json_schema import MISSPELT, Schema, is_number
-from securebench.core.spelling import did_you_mean, near_words
+from securebench.errors import InvariantViolationError
+from securebench.json_values import MISSPELT, Schema, is_number
+from securebench.text import did_you_mean, near_words
 
 MAX_DEFECTS = 100
 """Of one value; a hostile list has millions."""

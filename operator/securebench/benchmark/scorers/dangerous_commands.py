@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
-from securebench.core.reasons import FailurePhase
+from securebench.reasons import FailurePhase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

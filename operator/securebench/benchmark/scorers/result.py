@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from securebench.core.errors import ConfigError
+from securebench.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,8 +10,8 @@ from securebench.client.inspection.find import named_runs
 from securebench.client.volume.connection import ClusterTarget, open_cluster, open_connection
 from securebench.client.watch.run_view import created_at, run_id_of
 from securebench.cluster.port import ObjectKind
-from securebench.core.errors import SecureBenchError
-from securebench.core.json_values import object_at, text_at
+from securebench.errors import SecureBenchError
+from securebench.json_values import object_at, text_at
 
 
 def run_names(target: ClusterTarget) -> list[str]:

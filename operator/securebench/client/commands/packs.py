@@ -16,7 +16,7 @@ from securebench.client.volume.connection import ClusterTarget, Connection, open
 from securebench.client.volume.link import LOCAL_LIMITS
 from securebench.client.watch.follow import pack_path, run_state
 from securebench.cluster.port import ObjectKind
-from securebench.core.errors import InvalidInputError
+from securebench.errors import InvalidInputError
 
 _OF_A_PACK = ("digest", "files", "size_bytes")
 

@@ -14,8 +14,8 @@ from securebench.client.submit.submit import random_suffix, run_name
 from securebench.client.volume.connection import ClusterTarget, open_cluster
 from securebench.client.watch.follow import run_state
 from securebench.cluster.port import AlreadyExists, Raw
-from securebench.core.errors import InvalidInputError
-from securebench.core.json_values import object_at, text_at
+from securebench.errors import InvalidInputError
+from securebench.json_values import object_at, text_at
 
 _NOT_TAKEN_OVER = frozenset({"cancel", "suspend", "runId", "resumeFrom", "regrade"})
 

@@ -9,8 +9,8 @@ from securebench.client.output import print_error, print_line, print_notices
 from securebench.client.watch.follow import Follower, RunState
 from securebench.cluster.client import connect
 from securebench.cluster.port import Cluster, ObjectKind
-from securebench.core.errors import ClusterError
-from securebench.core.json_values import object_at
+from securebench.errors import ClusterError
+from securebench.json_values import object_at
 
 
 def release_test(namespace: str, name: str, timeout_seconds: float) -> int:

@@ -22,9 +22,9 @@ from securebench.client.volume.connection import ClusterTarget, open_cluster
 from securebench.client.watch.follow import run_state
 from securebench.client.watch.run_view import run_id_of
 from securebench.cluster.port import Cluster, ObjectKind, Raw
-from securebench.core.errors import InvalidInputError
-from securebench.core.json_values import object_at, text_at
-from securebench.core.names import HARNESS_DIGEST_ANNOTATION
+from securebench.errors import InvalidInputError
+from securebench.json_values import object_at, text_at
+from securebench.names import HARNESS_DIGEST_ANNOTATION
 
 _NOT_TAKEN_OVER = frozenset({"cancel", "suspend"})
 

@@ -12,8 +12,8 @@ from securebench.client.volume.connection import ClusterTarget, open_cluster
 from securebench.client.watch.follow import RunState, run_state
 from securebench.client.watch.run_view import RunView, ShownScore, run_view
 from securebench.cluster.port import ObjectKind
-from securebench.core.errors import InvalidInputError, SecureBenchError
-from securebench.core.json_values import object_at
+from securebench.errors import InvalidInputError, SecureBenchError
+from securebench.json_values import object_at
 from securebench.run.api.field_types import CancelMode
 
 _HEADER = ("NAME", "RUN ID", "STATE", "DONE", "PASSED", "CREATED")

@@ -30,7 +30,7 @@ from securebench.client.watch.progress import (
     stderr_console,
 )
 from securebench.client.watch.run_view import run_view
-from securebench.core.json_values import object_at
+from securebench.json_values import object_at
 from securebench.run.records.summary import NO_OUTCOME
 
 

@@ -14,8 +14,8 @@ from securebench.client.volume.connection import Connection
 from securebench.client.watch.follow import RunState, run_state
 from securebench.client.watch.run_view import created_at, run_id_of
 from securebench.cluster.port import Cluster, ObjectKind, Raw
-from securebench.core.errors import InvalidInputError
-from securebench.core.json_values import object_at
+from securebench.errors import InvalidInputError
+from securebench.json_values import object_at
 
 _SHOWN = 5
 """Runs that a message names."""

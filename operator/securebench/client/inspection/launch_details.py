@@ -15,10 +15,9 @@ from securebench.client.volume.connection import ClusterTarget, open_connection
 from securebench.client.volume.link import OperatorLink
 from securebench.client.volume.watch_answers import FoundLaunches
 from securebench.client.watch.in_flight import STARTING_SECONDS
-from securebench.core.clock import rfc3339
-from securebench.core.errors import InvalidInputError
-from securebench.core.json_values import number_at, object_at, objects_at, text_at
-from securebench.core.unsafe_text import printable
+from securebench.clock import rfc3339
+from securebench.errors import InvalidInputError
+from securebench.json_values import number_at, object_at, objects_at, text_at
 from securebench.run.api.outcomes import Outcome
 from securebench.run.observe.launches import (
     Stage,
@@ -28,6 +27,7 @@ from securebench.run.observe.launches import (
     stage_at_end,
 )
 from securebench.run.observe.resource_noise import is_killed_for_memory, usage_text
+from securebench.text import printable
 
 Fields = Mapping[str, object]
 

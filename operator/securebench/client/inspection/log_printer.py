@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from securebench.client.volume.watch_answers import AttemptOutput, OutputPart
-from securebench.core.unsafe_text import printable_lines
 from securebench.protocol.exec_calls import OutputMark
+from securebench.text import printable_lines
 
 _PRODUCER = "producer"
 

@@ -16,8 +16,8 @@ from securebench.client.volume.link import OperatorLink
 from securebench.client.volume.watch_answers import AttemptOutput
 from securebench.client.watch.follow import RunState, run_state
 from securebench.cluster.port import ObjectKind
-from securebench.core.errors import ClusterError, InvalidInputError, TransientClusterError
-from securebench.core.json_values import object_at
+from securebench.errors import ClusterError, InvalidInputError, TransientClusterError
+from securebench.json_values import object_at
 
 _PAUSE_SECONDS = 2.0
 """Each answer is a process of its own in the operator's Pod."""

@@ -33,7 +33,7 @@ from securebench.client.volume.output_folder import make_output_folder
 from securebench.client.volume.record_mirror import RecordMirror, read_records
 from securebench.client.watch.follow import RunState, published_sha256
 from securebench.cluster.port import ObjectKind
-from securebench.core.errors import InvalidInputError, PermanentClusterError
+from securebench.errors import InvalidInputError, PermanentClusterError
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.failures import counts_line, failure, reason_counts
 from securebench.run.records.reading import Record

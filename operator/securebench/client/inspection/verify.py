@@ -22,8 +22,8 @@ from securebench.client.terminal_text import shown_path
 from securebench.client.volume.connection import ClusterTarget, open_connection
 from securebench.client.volume.output_folder import make_output_folder
 from securebench.client.volume.record_mirror import RecordMirror
-from securebench.core.errors import ConfigError
-from securebench.core.json_values import as_number, object_at, text_at
+from securebench.errors import ConfigError
+from securebench.json_values import as_number, object_at, text_at
 from securebench.protocol.volume import (
     ATTEMPT_LIST,
     CANDIDATES,

@@ -30,10 +30,10 @@ from securebench.client.watch.in_flight import AttemptInFlight
 from securebench.client.watch.in_flight import in_flight as in_flight_of
 from securebench.client.watch.progress import minutes
 from securebench.client.watch.run_view import RunView, run_view
-from securebench.core.errors import ClusterError, SecureBenchError
-from securebench.core.json_values import text_at
-from securebench.core.unsafe_text import printable
+from securebench.errors import ClusterError, SecureBenchError
+from securebench.json_values import text_at
 from securebench.run.observe.launches import launches_of
+from securebench.text import printable
 
 _MAX_LINES = 20
 """Attempts of a kind that are listed."""

@@ -16,8 +16,8 @@ from securebench.benchmark.pack.paths import safe_relative_path
 from securebench.client.output import print_line
 from securebench.client.packs.source import PackFiles, pack_source, valid_pack
 from securebench.client.volume.link import LOCAL_LIMITS
-from securebench.core.errors import InvalidInputError
-from securebench.core.image_reference import ImageReference, image_reference
+from securebench.errors import InvalidInputError
+from securebench.names import ImageReference, image_reference
 from securebench.oci.access import RegistryAccess, RegistryAdvice, RegistryLogin, docker_credentials
 from securebench.oci.build import PackLanes, build_pack, push_pack, write_layout
 from securebench.oci.pull import pull_pack

@@ -30,9 +30,8 @@ from securebench.client.packs.visibility import (
 from securebench.client.submit.prepare import LocalPack
 from securebench.client.submit.tester_config import TesterConfig
 from securebench.client.volume.link import LOCAL_LIMITS
-from securebench.core.errors import ConfigErrors, InvalidInputError
-from securebench.core.spelling import did_you_mean
-from securebench.core.unsafe_text import printable, printable_lines
+from securebench.errors import ConfigErrors, InvalidInputError
+from securebench.text import did_you_mean, printable, printable_lines
 
 _SHOWN_CHARACTERS = 600
 """Of one value, in text; JSON has all of it."""

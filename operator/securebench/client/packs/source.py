@@ -8,7 +8,7 @@ from pathlib import Path
 from securebench.benchmark.files.load import CheckedPack
 from securebench.client.submit.prepare import LocalPack, local_pack
 from securebench.client.submit.tester_config import TesterConfig, load_tester_config
-from securebench.core.errors import ConfigErrors, InvalidInputError
+from securebench.errors import ConfigErrors, InvalidInputError
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from typing import Final
 from securebench.agents.registry import AGENTS
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.client.output import print_line, print_note
-from securebench.core.errors import InvalidInputError
-from securebench.core.spelling import did_you_mean_or_known
+from securebench.errors import InvalidInputError
+from securebench.text import did_you_mean_or_known
 
 COMMAND: Final = "command"
 _TEMPLATES: Final = files("securebench.client.packs").joinpath("templates")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from securebench.client.packs.source import PackFiles, PackSource, pack_source
-from securebench.core.errors import ConfigErrors
+from securebench.errors import ConfigErrors
 
 POLL_SECONDS = 0.5
 """Between two looks."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from securebench.client.submit.submit import owner_patch, secret_manifest
 from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw
-from securebench.core.errors import ClusterError, TransientClusterError
+from securebench.errors import ClusterError, TransientClusterError
 
 SecretValues = Mapping[str, Mapping[str, str]]
 """Values of Secrets by the Secret's name."""

@@ -12,9 +12,9 @@ from typing import NamedTuple, cast
 from securebench.client.volume.link import RunEntry
 from securebench.client.watch.follow import run_state
 from securebench.cluster.port import Raw
-from securebench.core.errors import ConfigError, ConfigErrors
-from securebench.core.json_values import object_at
-from securebench.core.names import HARNESS_DIGEST_ANNOTATION
+from securebench.errors import ConfigError, ConfigErrors
+from securebench.json_values import object_at
+from securebench.names import HARNESS_DIGEST_ANNOTATION
 from securebench.run.records.record import record_outcome
 from securebench.run.state.tally import KEPT_ON_RESUME
 

@@ -15,7 +15,7 @@ from securebench.client.submit.submit import random_suffix
 from securebench.client.submit.tester_config import TesterConfig, with_tester_overrides
 from securebench.client.volume.connection import ClusterTarget, open_connection
 from securebench.client.watch.progress import NullReporter, Reporter
-from securebench.core.errors import SecureBenchError
+from securebench.errors import SecureBenchError
 
 
 def run_tester_config(

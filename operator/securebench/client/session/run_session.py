@@ -32,7 +32,7 @@ from securebench.client.watch.follow import Follower, NoteFilter, RunState
 from securebench.client.watch.in_flight import AttemptInFlight, InFlightWatch
 from securebench.client.watch.live import LiveOutput
 from securebench.client.watch.progress import Event
-from securebench.core.errors import ClusterError, StorageError
+from securebench.errors import ClusterError, StorageError
 from securebench.protocol.volume import CANDIDATES, EGRESS, SUMMARY
 from securebench.run.records.reading import RecordKey, record_key
 

@@ -28,7 +28,7 @@ from securebench.client.volume.record_mirror import RecordMirror
 from securebench.client.watch.follow import Follower, RunState, run_state
 from securebench.client.watch.shielded import shielded
 from securebench.cluster.port import AlreadyExists, ObjectKind, Raw
-from securebench.core.errors import ClusterError, TransientClusterError
+from securebench.errors import ClusterError, TransientClusterError
 from securebench.protocol.volume import CANDIDATES
 from securebench.run.records.reading import RecordKey, record_key
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from securebench.client.terminal_text import shown_path
-from securebench.core.errors import StorageError
+from securebench.errors import StorageError
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.summary import NO_OUTCOME

@@ -9,7 +9,7 @@ from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.scorers.artifact import CandidateArtifact
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy, denial_result
 from securebench.benchmark.scorers.result import VerificationResult
-from securebench.core.errors import ConfigError
+from securebench.errors import ConfigError
 from securebench.run.plan.tasks import command_decision, needed_commands
 from securebench.run.records.record import task_fields, verdict_fields
 from securebench.run.records.redaction import redact_verification, task_secrets

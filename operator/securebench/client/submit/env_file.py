@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from securebench.core.errors import ConfigError, ConfigErrors
+from securebench.errors import ConfigError, ConfigErrors
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping

@@ -18,7 +18,7 @@ from securebench.benchmark.pack.oracle import ANSWERS_FILE, reference_answers
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.reading.manifest import BenchmarkManifest
 from securebench.client.submit.tester_config import TesterConfig
-from securebench.core.errors import ConfigError, ConfigErrors, InvalidInputError
+from securebench.errors import ConfigError, ConfigErrors, InvalidInputError
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 
 

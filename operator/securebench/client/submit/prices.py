@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from securebench.benchmark.reading.plain import PlainProblem, decoded, line_of, parse_yaml
 from securebench.benchmark.reading.shape import Shape
-from securebench.core.errors import ConfigError, ConfigErrors
-from securebench.core.json_schema import TEXT, Schema, object_of
+from securebench.errors import ConfigError, ConfigErrors
+from securebench.json_values import TEXT, Schema, object_of
 from securebench.stats.cost import Price
 
 _AMOUNT: Final[Schema] = {

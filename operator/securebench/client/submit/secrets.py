@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from securebench.agents.registry import agent_named, forwarded_env, key_variables, provider_key
 from securebench.client.submit.tester_config import HarnessSection
-from securebench.core.errors import ConfigError
+from securebench.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

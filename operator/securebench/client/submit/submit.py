@@ -11,10 +11,10 @@ from securebench.client.submit.prepare import LocalPack
 from securebench.client.submit.secrets import secret_names
 from securebench.client.submit.tester_config import HarnessSection, TesterConfig
 from securebench.cluster.port import Raw
-from securebench.core.digests import PREFIX
-from securebench.core.errors import ConfigError, ConfigErrors, SpecError
-from securebench.core.json_values import object_at
-from securebench.core.names import (
+from securebench.digests import PREFIX
+from securebench.errors import ConfigError, ConfigErrors, SpecError
+from securebench.json_values import object_at
+from securebench.names import (
     APP_NAME,
     AUDIT,
     HARNESS_DIGEST_ANNOTATION,

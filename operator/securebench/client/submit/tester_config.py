@@ -24,9 +24,8 @@ from securebench.client.submit.prices import (
     parse_prices,
     repeated_models,
 )
-from securebench.core.errors import ConfigError, ConfigErrors, InvalidInputError
-from securebench.core.json_schema import BOOLEAN, OBJECT, TEXT, Schema, object_of
-from securebench.core.json_values import object_at
+from securebench.errors import ConfigError, ConfigErrors, InvalidInputError
+from securebench.json_values import BOOLEAN, OBJECT, TEXT, Schema, object_at, object_of
 from securebench.run.api.models import MAX_ATTEMPTS, MAX_BUDGET_TOKENS
 
 SCHEMA_VERSION = "0.2"

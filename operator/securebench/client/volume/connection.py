@@ -18,23 +18,23 @@ from securebench.cluster.client import ApiCluster, connect
 from securebench.cluster.kubeconfig import context_name, default_namespace
 from securebench.cluster.podexec import run_exec
 from securebench.cluster.port import Cluster, ObjectKind, Raw
-from securebench.core.errors import (
+from securebench.errors import (
     ClusterError,
     ConfigError,
     PermanentClusterError,
     TooLargeError,
     TransientClusterError,
 )
-from securebench.core.json_values import object_at, text_at
-from securebench.core.names import (
+from securebench.json_values import object_at, text_at
+from securebench.names import (
     APP_NAME,
     COMPONENT_LABEL,
     NAME_LABEL,
     OPERATOR_LEASE,
     holder_pod,
 )
-from securebench.core.sizes import KIB
 from securebench.protocol.exec_calls import MAX_ANSWER_BYTES
+from securebench.sizes import KIB
 
 OPERATOR_SELECTOR = f"{COMPONENT_LABEL}=operator,{NAME_LABEL}={APP_NAME}"
 OPERATOR_CONTAINER = "operator"

@@ -29,7 +29,7 @@ from securebench.client.volume.watch_answers import (
     LivePart,
     OutputPart,
 )
-from securebench.core.errors import (
+from securebench.errors import (
     DigestMismatchError,
     InvalidInputError,
     SecureBenchError,
@@ -37,7 +37,7 @@ from securebench.core.errors import (
     TooLargeError,
     TransientClusterError,
 )
-from securebench.core.json_values import number_at, text_at
+from securebench.json_values import number_at, text_at
 from securebench.protocol.audit_result import AuditResult
 from securebench.protocol.exec_calls import (
     NEAR_LIMITS,

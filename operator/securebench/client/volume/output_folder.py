@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from securebench.client.terminal_text import shown_path
-from securebench.core.errors import ConfigError
+from securebench.errors import ConfigError
 
 
 def make_output_folder(folder: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from securebench.agents.agent import AgentCli, AgentEvent, EventKind
 from securebench.agents.registry import agent_named, cli_agents
-from securebench.core.unsafe_text import printable
+from securebench.text import printable
 
 _SHOWN_COMMAND: Final = 300
 _TRACED_COMMAND: Final = 220

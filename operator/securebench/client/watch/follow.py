@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from securebench.client.terminal_text import without_numbers
+from securebench.clock import backoff
 from securebench.cluster.port import Cluster, ObjectKind, Raw, WatchExpired
-from securebench.core.errors import ClusterError, TransientClusterError
-from securebench.core.json_values import object_at
-from securebench.core.rates import backoff
+from securebench.errors import ClusterError, TransientClusterError
+from securebench.json_values import object_at
 from securebench.run.api.conditions import ConditionType, EndState, Reason, run_end
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from securebench.client.volume.link import OperatorLink
 from securebench.client.volume.watch_answers import ActiveAttempts
 from securebench.client.watch.background import in_background
-from securebench.core.errors import InvalidInputError, PermanentClusterError, SecureBenchError
-from securebench.core.json_values import text_at
+from securebench.errors import InvalidInputError, PermanentClusterError, SecureBenchError
+from securebench.json_values import text_at
 
 _PAUSE_SECONDS = 3.0
 _TROUBLE_SECONDS = 15.0

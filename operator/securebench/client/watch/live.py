@@ -9,7 +9,7 @@ from securebench.client.volume.link import OperatorLink
 from securebench.client.volume.watch_answers import LivePart
 from securebench.client.watch.background import in_background
 from securebench.client.watch.progress import Event, Reporter
-from securebench.core.errors import ClusterError, InvalidInputError, StorageError
+from securebench.errors import ClusterError, InvalidInputError, StorageError
 from securebench.protocol.exec_calls import LaunchNumbers
 from securebench.run.records.reading import RecordKey
 

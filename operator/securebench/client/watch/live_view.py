@@ -17,7 +17,7 @@ from rich.text import Text
 from securebench.client.watch.in_flight import AttemptInFlight
 from securebench.client.watch.progress import minutes
 from securebench.client.watch.run_view import RunView, ShownScore
-from securebench.core.unsafe_text import printable
+from securebench.text import printable
 
 _MOST_ROWS = 12
 """Attempts in flight that are shown; the oldest are the interesting ones."""

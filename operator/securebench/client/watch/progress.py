@@ -15,10 +15,10 @@ from typing import NamedTuple, Protocol
 from rich.console import Console
 
 from securebench.benchmark.scorers.dangerous_commands import FAILURE_REASON
-from securebench.core.json_values import object_at
-from securebench.core.reasons import PHASES_BEFORE_CHECKS, PRODUCER_TIMEOUT
-from securebench.core.unsafe_text import printable, snippet
+from securebench.json_values import object_at
+from securebench.reasons import PHASES_BEFORE_CHECKS, PRODUCER_TIMEOUT
 from securebench.run.records.failures import failure
+from securebench.text import printable, snippet
 
 _WORDS = {"passed": "PASS", "failed": "FAIL"}
 _COLOURS = {"passed": "green", "failed": "red", "pending": "yellow"}

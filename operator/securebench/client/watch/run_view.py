@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from securebench.client.watch.follow import run_state
+from securebench.clock import seconds_since_epoch
 from securebench.cluster.port import Raw
-from securebench.core.clock import seconds_since_epoch
-from securebench.core.json_values import object_at, text_at
+from securebench.json_values import object_at, text_at
 
 
 class ShownScore(NamedTuple):

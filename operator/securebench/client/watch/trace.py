@@ -11,7 +11,7 @@ from rich.console import Console
 from securebench.agents.agent import AgentCli
 from securebench.client.watch.agent_events import OutputReader, TraceLine, agent_lines, is_event
 from securebench.client.watch.progress import Event, Reporter
-from securebench.core.unsafe_text import printable
+from securebench.text import printable
 
 TRACE_FILE = "agent-trace.log"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 
+from securebench.clock import Clock
 from securebench.cluster.port import Forbidden, QuotaExceeded
 from securebench.controller.loop_tasks import RetryQueue
-from securebench.core.clock import Clock
-from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
+from securebench.errors import ClusterError, PermanentClusterError, TransientClusterError
 from securebench.run.decide.refusals import RefusedCreate, refused_again
 
 RETRY_SECONDS = 2.0

@@ -13,11 +13,11 @@ from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
+from securebench.clock import Clock
 from securebench.cluster.port import Cluster, ObjectKind, WatchExpired
 from securebench.controller.actuators.informers import PodInformer
-from securebench.core.clock import Clock
-from securebench.core.errors import PermanentClusterError, TransientClusterError
-from securebench.core.names import ROLE_LABEL, RUN_UID_LABEL
+from securebench.errors import PermanentClusterError, TransientClusterError
+from securebench.names import ROLE_LABEL, RUN_UID_LABEL
 from securebench.run.decide.reconcile import Deletion
 from securebench.run.plan.keys import Role
 

@@ -20,9 +20,9 @@ from securebench.controller.context import Context
 from securebench.controller.loop_tasks import Wake
 from securebench.controller.volume.store import RunStore
 from securebench.controller.volume_calls import on_volume
-from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
-from securebench.core.names import RUN_UID_LABEL
+from securebench.errors import ClusterError, PermanentClusterError, TransientClusterError
 from securebench.files.durable import make_folder, replace_file
+from securebench.names import RUN_UID_LABEL
 from securebench.protocol.gateway import CONFIG_FILE, KEYS_FILE, LAUNCHES, encode
 from securebench.run.decide.gateway import (
     KEYS_SECONDS,

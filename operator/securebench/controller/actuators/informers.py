@@ -12,7 +12,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 from securebench.cluster.port import Cluster, ObjectKind, Raw, WatchExpired
 from securebench.controller.loop_tasks import RetryQueue
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from securebench.run.layout import numbered
 from securebench.run.observe.pods import ObjectView, PodView, object_view, pod_view
 from securebench.run.plan.keys import LaunchKey, Role

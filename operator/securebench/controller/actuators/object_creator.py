@@ -9,7 +9,7 @@ from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw, me
 from securebench.controller.actuators.background_tasks import BackgroundTasks
 from securebench.controller.actuators.create_retries import CreateRetries
 from securebench.controller.context import Context
-from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.waits import Throttled
 from securebench.run.plan.keys import LaunchKey, pod_name
 

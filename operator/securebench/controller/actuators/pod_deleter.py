@@ -12,7 +12,7 @@ from securebench.controller.actuators.ended_pods import DeleteBatch, EndedPods
 from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.context import Context
 from securebench.controller.loop_tasks import RetryQueue
-from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.canary import PROBING
 from securebench.run.decide.reconcile import Deletion
 from securebench.run.observe.pods import PodView

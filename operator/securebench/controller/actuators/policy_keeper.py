@@ -11,7 +11,7 @@ from securebench.cluster.port import AlreadyExists, ObjectKind, Raw
 from securebench.controller.actuators.informers import PolicyInformer
 from securebench.controller.actuators.object_creator import ObjectCreator, find_own, object_name
 from securebench.controller.context import Context
-from securebench.core.names import RUN_UID_LABEL
+from securebench.names import RUN_UID_LABEL
 from securebench.run.decide.network import ObservedPolicies, Repair
 from securebench.run.observe.pods import object_view
 from securebench.run.plan.model import RunPlan

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from securebench.benchmark.files.bundle import BundleLimits
-from securebench.core.errors import PackError
+from securebench.errors import PackError
 
 
 def copy_folder(source: Path, target: Path, limits: BundleLimits, shown: str) -> None:

@@ -13,11 +13,11 @@ from securebench.controller.context import Context
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.controller.volume_calls import on_volume
-from securebench.core.errors import ConfigErrors, SpecError
-from securebench.core.json_values import object_at, object_in, text_at
-from securebench.core.listing import listed
+from securebench.errors import ConfigErrors, SpecError
+from securebench.json_values import object_at, object_in, text_at
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.model import RunPlan
+from securebench.text import listed
 
 
 async def resumed_run(context: Context, spec: BenchmarkRunSpec, uid: str) -> IndexEntry | None:

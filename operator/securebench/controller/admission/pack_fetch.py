@@ -19,9 +19,9 @@ from securebench.controller.admission.pack_source import (
 )
 from securebench.controller.admission.secret_rules import AS_PACK, is_usable, no_secret
 from securebench.controller.context import Context
-from securebench.core.errors import InvariantViolationError, PackError, PackMissingError
-from securebench.core.json_values import object_at, text_at
-from securebench.core.names import PACK_PATHS_ANNOTATION
+from securebench.errors import InvariantViolationError, PackError, PackMissingError
+from securebench.json_values import object_at, text_at
+from securebench.names import PACK_PATHS_ANNOTATION
 from securebench.protocol.messages import decode_object
 from securebench.run.api.models import Pack
 

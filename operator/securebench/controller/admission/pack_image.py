@@ -26,16 +26,16 @@ from securebench.controller.admission.pack_source import (
 from securebench.controller.context import Context
 from securebench.controller.settings import PackRegistries, Settings
 from securebench.controller.volume_calls import bulk_on_volume, on_volume
-from securebench.core.errors import (
+from securebench.errors import (
     ConfigError,
     RegistryUnavailableError,
     SpecError,
     StorageError,
 )
-from securebench.core.image_reference import ImageReference, image_reference
-from securebench.core.json_values import object_at, text_at
 from securebench.files.durable import make_folder, replace_file
 from securebench.files.tree_digest import tree_digest
+from securebench.json_values import object_at, text_at
+from securebench.names import ImageReference, image_reference
 from securebench.oci.access import (
     RegistryAccess,
     RegistryAdvice,

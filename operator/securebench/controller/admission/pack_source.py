@@ -18,8 +18,8 @@ from securebench.benchmark.files.pack_digest import pack_digest
 from securebench.benchmark.pack.oracle import ANSWERS_FILE
 from securebench.controller.admission.copies import copy_folder
 from securebench.controller.context import FrozenPack
-from securebench.core.digests import DIGEST, PREFIX
-from securebench.core.errors import InvalidInputError, PackError, PackMissingError
+from securebench.digests import DIGEST, PREFIX
+from securebench.errors import InvalidInputError, PackError, PackMissingError
 from securebench.files.durable import make_folder
 from securebench.run.api.field_types import HIDDEN_NAME
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE, Pack

@@ -12,7 +12,7 @@ from securebench.controller.settings import (
     Settings,
     TolerationRule,
 )
-from securebench.core.errors import ConfigErrors, SpecError
+from securebench.errors import ConfigErrors, SpecError
 from securebench.protocol.probe import KUBELET_TARGET, ProbeTarget
 from securebench.run.api.field_types import LaneRetention
 from securebench.run.api.models import BenchmarkRunSpec

@@ -15,13 +15,13 @@ from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.controller.admission.pack_source import frozen
 from securebench.controller.context import FrozenPack
 from securebench.controller.volume.registers import IndexEntry
-from securebench.core.errors import ConfigErrors, SpecError
-from securebench.core.json_values import object_at
-from securebench.core.listing import listed
+from securebench.errors import ConfigErrors, SpecError
+from securebench.json_values import object_at
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.model import RunPlan, TaskPlan
 from securebench.run.plan.score_fields import spec_harness
 from securebench.run.plan.tasks import task_plan
+from securebench.text import listed
 
 
 def check_regrade(

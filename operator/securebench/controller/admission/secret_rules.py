@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from securebench.agents.registry import provider_key
 from securebench.cluster.port import Cluster, ObjectKind, Raw
-from securebench.core.errors import SecretMissingError, SpecError
-from securebench.core.json_values import object_at, text_at
-from securebench.core.names import USABLE, USABLE_AS_PACK, USABLE_BY_GATEWAY, USABLE_LABEL
+from securebench.errors import SecretMissingError, SpecError
+from securebench.json_values import object_at, text_at
+from securebench.names import USABLE, USABLE_AS_PACK, USABLE_BY_GATEWAY, USABLE_LABEL
 from securebench.run.api.models import BenchmarkRunSpec
 
 IN_PODS = (USABLE,)

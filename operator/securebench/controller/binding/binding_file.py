@@ -14,11 +14,11 @@ from securebench.controller.binding.plan_inputs import PinnedInputs
 from securebench.controller.context import RunObject
 from securebench.controller.volume.registers import IndexEntry
 from securebench.controller.volume.store import RunStore
-from securebench.core.digests import json_digest
-from securebench.core.version import VERSION
+from securebench.digests import json_digest
 from securebench.files.durable import make_folder, replace_file
 from securebench.protocol.audit_result import PackAudit
 from securebench.run.plan.model import EarlierRun, RunPlan, TaskLimits
+from securebench.version import VERSION
 
 ANSWERS = "oracle.jsonl"
 """In the folder of an oracle's run: the reference answers as they were when it started."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from securebench.controller.volume.journal import read_journal
-from securebench.core.reasons import PROVIDER_REASONS
+from securebench.reasons import PROVIDER_REASONS
 from securebench.run.api.outcomes import Outcome
 from securebench.run.layout import run_folder
 from securebench.run.plan.keys import AttemptKey

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from securebench.agents.harness_config import ORACLE
 from securebench.attestation.starts import RunStart
 from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
+from securebench.clock import rfc3339
 from securebench.controller.admission.earlier_run import check_binding
 from securebench.controller.admission.pack_source import PackSource, freeze
 from securebench.controller.admission.policy_from_settings import limits
@@ -29,12 +30,11 @@ from securebench.controller.volume.registers import (
     start_of,
 )
 from securebench.controller.volume.store import RunStore
-from securebench.core.clock import rfc3339
-from securebench.core.json_values import text_at
-from securebench.core.version import VERSION
+from securebench.json_values import text_at
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.model import EarlierRun, RunPlan
 from securebench.run.state.entries import CandidateKept, Kept
+from securebench.version import VERSION
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from securebench.controller.admission.policy_from_settings import (
     run_policy,
 )
 from securebench.controller.context import Context, FrozenPack, RunObject
-from securebench.core.errors import ConfigErrors, PackError
+from securebench.errors import ConfigErrors, PackError
 from securebench.protocol.audit_result import PackAudit
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.build import PlanInputs, build_plan, selected

@@ -12,9 +12,9 @@ from securebench.controller.binding.take_over import kept_entries, taken_over
 from securebench.controller.context import Context, PreparedRun, RunObject
 from securebench.controller.volume.registers import IndexEntry, index_entry
 from securebench.controller.volume.store import RunStore
-from securebench.core.version import VERSION
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.model import RunPlan
+from securebench.version import VERSION
 
 
 def restore_run(

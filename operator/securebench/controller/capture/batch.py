@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from securebench.controller.volume.store import RunStore
-from securebench.core.digests import content_digest
-from securebench.core.errors import DigestMismatchError
+from securebench.digests import content_digest
+from securebench.errors import DigestMismatchError
 from securebench.files.untrusted import UnreadableError, open_regular, open_root
 from securebench.protocol.batch import MEMBER_BYTES, VERDICTS_FILE, decode_verdicts
 from securebench.run.decide.attempt import MAX_BATCH_MEMBERS

@@ -18,17 +18,16 @@ from securebench.controller.volume.gateway_reports import (
     require_same_gateway,
 )
 from securebench.controller.volume.store import RunStore, last_words
-from securebench.core.errors import DigestMismatchError
-from securebench.core.reasons import (
+from securebench.errors import DigestMismatchError
+from securebench.protocol.exit_codes import Code
+from securebench.protocol.extraction import TEXT_FILE
+from securebench.reasons import (
     EGRESS_REPORT_MISSING,
     EGRESS_SETUP_FAILED,
     EXTRACTION_FAILED,
     VERIFIER_CONFIGURATION,
     VERIFIER_ERROR,
 )
-from securebench.core.sizes import MIB
-from securebench.protocol.exit_codes import Code
-from securebench.protocol.extraction import TEXT_FILE
 from securebench.run.decide.attempt import Capture
 from securebench.run.layout import (
     CANDIDATE_NAME,
@@ -62,6 +61,7 @@ from securebench.run.state.attempts import (
     VerifierResult,
 )
 from securebench.run.state.entries import LaunchLost, Produced, Verified
+from securebench.sizes import MIB
 
 PIECE_BYTES = MIB
 

@@ -12,17 +12,17 @@ from pathlib import Path
 
 from securebench.benchmark.families.verification import PatchPlan
 from securebench.benchmark.patch.judgement import PatchJudgement, judge_changes, listed
-from securebench.core.digests import content_digest
-from securebench.core.errors import DigestMismatchError
-from securebench.core.reasons import EVALUATOR_TAMPERED, VERIFIER_ERROR, FailurePhase
-from securebench.core.sizes import KIB
+from securebench.digests import content_digest
+from securebench.errors import DigestMismatchError
 from securebench.files.durable import replace_file
 from securebench.protocol.exit_codes import Code
 from securebench.protocol.extraction import CHANGED_FILE, TEXT_FILE
+from securebench.reasons import EVALUATOR_TAMPERED, VERIFIER_ERROR, FailurePhase
 from securebench.run.api.outcomes import Outcome
 from securebench.run.observe.patch_steps import STEP_OF_CODE, PatchStep
 from securebench.run.pods.verify.repository_check import APPLIED, DECLARED
 from securebench.run.state.attempts import SealedPatch, VerifierResult
+from securebench.sizes import KIB
 
 TAMPERED_MESSAGE = "the checks succeeded although a test was added that must fail"
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from securebench.clock import Clock
 from securebench.controller.capacity import MEMORY_FACTOR, ReadingBudget
 from securebench.controller.capture.captured_launch import Captured
 from securebench.controller.run_ledger import RunLedger
 from securebench.controller.volume_calls import on_volume
-from securebench.core.clock import Clock
 from securebench.run.decide.attempt import Capture
 from securebench.run.plan.keys import AttemptKey, LaunchKey
 from securebench.run.plan.model import RunPlan

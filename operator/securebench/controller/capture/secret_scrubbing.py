@@ -12,8 +12,8 @@ from dataclasses import replace
 from securebench.cluster.port import Cluster, ObjectKind
 from securebench.controller.capture.secret_values import SecretMatcher
 from securebench.controller.volume.store import RunStore
-from securebench.core.json_values import object_at
 from securebench.files.durable import replace_file
+from securebench.json_values import object_at
 from securebench.protocol.extraction import STREAMS
 from securebench.run.layout import PRODUCER_NAME, VERIFICATION_NAME
 from securebench.run.plan.keys import LaunchKey, Role

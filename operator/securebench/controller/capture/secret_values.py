@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
-from securebench.core.secret_forms import MINIMUM_BYTES, any_of, base64_forms, filled
+from securebench.text import MINIMUM_BYTES, any_of, base64_forms, filled
 
 
 class SecretMatcher:

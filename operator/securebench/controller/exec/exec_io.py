@@ -35,7 +35,7 @@ from securebench.controller.exec.exec_packs import (
     pack_answer,
 )
 from securebench.controller.volume.registers import IndexEntry, RunIndex, write_audit
-from securebench.core.errors import InvalidInputError, SecureBenchError, StorageError
+from securebench.errors import InvalidInputError, SecureBenchError, StorageError
 from securebench.protocol.audit_result import MAX_BYTES, decode_audit
 from securebench.protocol.exec_calls import (
     MAX_ANSWER_BYTES,

@@ -22,8 +22,8 @@ from securebench.benchmark.files.bundle import (
     require_digest,
     unpack_bundle,
 )
-from securebench.core.digests import DIGEST
-from securebench.core.errors import InvalidInputError, StorageError, TooLargeError
+from securebench.digests import DIGEST
+from securebench.errors import InvalidInputError, StorageError, TooLargeError
 from securebench.protocol.exec_calls import Operation
 from securebench.run import layout
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from securebench.clock import SystemClock
 from securebench.controller.exec.exec_packs import UNKNOWN_OPERATION
 from securebench.controller.exec.in_flight import get_active
 from securebench.controller.exec.launches import get_launches
 from securebench.controller.exec.live_output import get_live
 from securebench.controller.exec.output import get_output
 from securebench.controller.exec.task_ids import list_tasks
-from securebench.core.clock import SystemClock
-from securebench.core.errors import InvalidInputError
+from securebench.errors import InvalidInputError
 from securebench.protocol import exec_calls
 from securebench.protocol.exec_calls import Operation
 from securebench.run import layout

@@ -17,7 +17,7 @@ from securebench.controller.exec.journal_entries import (
     journal_entries,
 )
 from securebench.controller.exec.told_waits import begun_pod, told_waits, wait_fields
-from securebench.core.json_values import object_at, text_at
+from securebench.json_values import object_at, text_at
 from securebench.protocol.exec_calls import MAX_ANSWER_BYTES
 from securebench.protocol.journal_lines import EntryName
 from securebench.run.plan.keys import AttemptKey, Role

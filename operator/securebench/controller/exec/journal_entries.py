@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from securebench.controller.volume.journal import journal_lines
-from securebench.core.json_values import object_at
+from securebench.json_values import object_at
 from securebench.protocol.journal_lines import whole_line
 from securebench.run.plan.keys import AttemptKey
 

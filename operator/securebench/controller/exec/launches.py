@@ -19,8 +19,8 @@ from securebench.controller.exec.journal_entries import (
     journal_entries,
 )
 from securebench.controller.exec.told_waits import begun_pod, told_waits, wait_fields
-from securebench.core.errors import InvalidInputError
-from securebench.core.json_values import object_at, object_in, text_at
+from securebench.errors import InvalidInputError
+from securebench.json_values import object_at, object_in, text_at
 from securebench.protocol.exec_calls import MAX_ANSWER_BYTES
 from securebench.protocol.journal_lines import EntryName
 from securebench.protocol.volume import RECORD

@@ -9,10 +9,10 @@ from typing import IO
 from securebench.benchmark.reading.rows import split_lines
 from securebench.controller.admission.pack_source import frozen
 from securebench.controller.volume.store import RunStore
-from securebench.core.errors import InvalidInputError
-from securebench.core.json_values import object_in, text_at
-from securebench.core.spelling import did_you_mean
+from securebench.errors import InvalidInputError
+from securebench.json_values import object_in, text_at
 from securebench.run import layout
+from securebench.text import did_you_mean
 
 Answer = dict[str, object]
 

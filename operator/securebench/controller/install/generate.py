@@ -12,7 +12,7 @@ import yaml
 from securebench.benchmark.schemas import rendered_schemas
 from securebench.controller.install.chart import values, with_settings, with_values
 from securebench.controller.settings import Settings
-from securebench.core.names import GROUP
+from securebench.names import GROUP
 from securebench.run.api.agents import with_agents
 from securebench.run.api.base import PLURAL
 from securebench.run.api.crd import benchmark_run_crd

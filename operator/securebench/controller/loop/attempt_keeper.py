@@ -18,7 +18,7 @@ from securebench.controller.context import Context, PreparedRun
 from securebench.controller.run_ledger import RunLedger
 from securebench.controller.volume.gateway_reports import with_usage
 from securebench.controller.volume_calls import on_volume
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from securebench.run.decide.attempt import Capture
 from securebench.run.decide.reconcile import RunDecision
 from securebench.run.observe.evidence import launch_evidence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from securebench.clock import backoff, seconds_since_epoch
 from securebench.controller.binding.prepare import prepare
 from securebench.controller.context import Context, PreparedRun, RunObject
 from securebench.controller.loop.run_loop import RunLoop
@@ -23,8 +24,7 @@ from securebench.controller.volume_calls import (
     call_volume_as,
     on_volume,
 )
-from securebench.core.clock import seconds_since_epoch
-from securebench.core.errors import (
+from securebench.errors import (
     ClusterError,
     ConfigErrors,
     InvalidInputError,
@@ -36,7 +36,6 @@ from securebench.core.errors import (
     RegistryUnavailableError,
     RunGoneError,
 )
-from securebench.core.rates import backoff
 from securebench.run.api.conditions import Reason
 
 logger = logging.getLogger(__name__)

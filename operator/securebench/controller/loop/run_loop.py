@@ -19,7 +19,7 @@ from securebench.controller.run_ledger import RunLedger
 from securebench.controller.sealing import ResultsExport
 from securebench.controller.volume.gateway_reports import merge_logs
 from securebench.controller.volume_calls import bulk_on_volume
-from securebench.core.names import RUN_UID_LABEL
+from securebench.names import RUN_UID_LABEL
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.capacity import node_group, started_images
 from securebench.run.decide.controls import Controls, EndReason, Halt

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from securebench.clock import Clock
 from securebench.controller.loop_tasks import LatestSpec, wait_until_set
 from securebench.controller.reporting.publish import Publisher
-from securebench.core.clock import Clock
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.waits import SUSPENDED_MESSAGE
 

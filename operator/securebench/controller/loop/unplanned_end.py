@@ -22,8 +22,8 @@ from securebench.controller.volume_calls import (
     open_on_volume,
     surely_on_volume,
 )
-from securebench.core.json_values import number_at, object_at
-from securebench.core.names import RUN_UID_LABEL
+from securebench.json_values import number_at, object_at
+from securebench.names import RUN_UID_LABEL
 from securebench.protocol.bounds import RECORD_BYTES
 from securebench.run.api.conditions import Reason
 from securebench.run.layout import gateway_name

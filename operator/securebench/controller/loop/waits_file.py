@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import math
 
+from securebench.clock import Clock
 from securebench.controller.volume.store import RunStore, read_launch_waits, write_launch_waits
 from securebench.controller.volume_calls import on_volume
-from securebench.core.clock import Clock
 from securebench.protocol.launch_waits import SharedWait
 from securebench.run.decide.decision_cache import LaunchPods
 from securebench.run.decide.reconcile import ObservedState

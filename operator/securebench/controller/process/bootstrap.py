@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from securebench.clock import Clock, SystemClock, TokenBucket
 from securebench.cluster.port import Cluster
 from securebench.controller.capacity import CreationRate, SharedCapacity
 from securebench.controller.context import Context
@@ -18,9 +19,7 @@ from securebench.controller.settings import Settings
 from securebench.controller.volume.lead import VolumeLead
 from securebench.controller.volume.tools import install_tools
 from securebench.controller.volume_calls import bulk_on_volume
-from securebench.core.clock import Clock, SystemClock
-from securebench.core.errors import StorageError
-from securebench.core.rates import TokenBucket
+from securebench.errors import StorageError
 from securebench.protocol.probe import KUBELET_TARGET, ProbeTarget
 from securebench.run.layout import TOOLS
 from securebench.run.pods.network_policy import DNS_PORT

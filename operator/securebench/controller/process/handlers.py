@@ -15,6 +15,7 @@ from typing import Any
 
 import kopf
 
+from securebench.clock import backoff
 from securebench.cluster.port import WATCH_CLIENT_SECONDS, WATCH_SERVER_SECONDS, Cluster
 from securebench.controller.process.bootstrap import make_context
 from securebench.controller.process.health import note_loops
@@ -28,8 +29,7 @@ from securebench.controller.suites.suite_supervisor import SuiteSupervisor
 from securebench.controller.volume.lead import VolumeLead
 from securebench.controller.volume.results import prepare_published
 from securebench.controller.volume_calls import bulk_on_volume
-from securebench.core.names import GROUP
-from securebench.core.rates import backoff
+from securebench.names import GROUP
 from securebench.run.api.base import PLURAL, VERSION
 from securebench.suite.api.models import PLURAL as SUITES
 

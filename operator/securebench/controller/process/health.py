@@ -17,14 +17,14 @@ from prometheus_client import REGISTRY, Gauge, Histogram, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
+from securebench.clock import Clock
 from securebench.cluster.port import Cluster, ObjectKind
 from securebench.controller.process.http_port import serve
 from securebench.controller.process.supervisor import Supervisor
 from securebench.controller.settings import Settings
 from securebench.controller.suites.suite_supervisor import SuiteSupervisor
 from securebench.controller.volume_calls import OPERATOR_CALLS, VolumeCalls
-from securebench.core.clock import Clock
-from securebench.core.errors import ClusterError
+from securebench.errors import ClusterError
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment

@@ -13,6 +13,7 @@ from typing import NoReturn, TypeVar
 
 from prometheus_client import Gauge
 
+from securebench.clock import SystemClock, elapsed_seconds
 from securebench.cluster.client import connect
 from securebench.cluster.port import Cluster
 from securebench.controller.leadership import Elector
@@ -25,8 +26,7 @@ from securebench.controller.volume.lead import (
     revoke_earlier,
 )
 from securebench.controller.volume_calls import on_volume
-from securebench.core.clock import SystemClock, elapsed_seconds
-from securebench.core.names import lease_holder
+from securebench.names import lease_holder
 
 logger = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from securebench.clock import rfc3339
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.admission.pack_source import remove_unused
 from securebench.controller.context import Context, RunObject
@@ -29,9 +30,8 @@ from securebench.controller.volume.results import (
     run_folders,
 )
 from securebench.controller.volume_calls import bulk_on_volume, on_volume
-from securebench.core.clock import rfc3339
-from securebench.core.errors import SecureBenchError
-from securebench.core.json_values import object_at
+from securebench.errors import SecureBenchError
+from securebench.json_values import object_at
 from securebench.run.decide.notices import Notice
 from securebench.run.decide.retention import (
     ObservedRun,

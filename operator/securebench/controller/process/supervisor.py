@@ -9,8 +9,8 @@ from securebench.controller.context import Context, RunObject
 from securebench.controller.loop.lifecycle import RunLifecycle
 from securebench.controller.loop.slots import RunSlots
 from securebench.controller.loop_tasks import LatestSpec, LoopTasks, is_gone
-from securebench.core.json_values import object_at, text_at
-from securebench.core.names import AUDIT, PURPOSE_LABEL, QUEUE_LABEL
+from securebench.json_values import object_at, text_at
+from securebench.names import AUDIT, PURPOSE_LABEL, QUEUE_LABEL
 from securebench.run.api.conditions import read_conditions
 
 

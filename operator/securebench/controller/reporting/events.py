@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from securebench.clock import Clock, micro_time
 from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw
-from securebench.core.clock import Clock, micro_time
-from securebench.core.errors import ClusterError
-from securebench.core.names import MANAGED_BY
+from securebench.errors import ClusterError
+from securebench.names import MANAGED_BY
 from securebench.run.api.base import API_VERSION
 from securebench.run.decide.notices import Notice
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from securebench.cluster.port import Forbidden, QuotaExceeded
-from securebench.core.errors import ClusterError, RegistryUnavailableError, StorageError
+from securebench.errors import ClusterError, RegistryUnavailableError, StorageError
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.refusals import REMEDY
 from securebench.run.observe.waiting import WaitReason

@@ -24,7 +24,7 @@ from securebench.controller.reporting.run_status import (
 from securebench.controller.reporting.volume_silence import VolumeSilence
 from securebench.controller.reporting.write_schedule import WriteSchedule
 from securebench.controller.volume_calls import VolumeCalls
-from securebench.core.errors import RunGoneError, TransientClusterError
+from securebench.errors import RunGoneError, TransientClusterError
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.decide.controls import EndReason
 from securebench.run.decide.notices import changes, losses, started

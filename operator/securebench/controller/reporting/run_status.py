@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from securebench.clock import rfc3339
 from securebench.controller.sealing import Exported
-from securebench.core.clock import rfc3339
-from securebench.core.version import VERSION
 from securebench.protocol.volume import CANDIDATES
 from securebench.run.api.conditions import (
     Condition,
@@ -44,6 +43,7 @@ from securebench.run.state.attempts import Finish
 from securebench.run.state.history import RunHistory
 from securebench.run.state.tally import Tally, budget_tokens_used, total_usage
 from securebench.stats.intervals import Estimates, Interval
+from securebench.version import VERSION
 
 _COUNTS = {
     Outcome.SCORED: "scored",

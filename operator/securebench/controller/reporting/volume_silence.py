@@ -7,9 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
+from securebench.clock import Clock
 from securebench.controller.volume_calls import VolumeCalls
-from securebench.core.clock import Clock
-from securebench.core.errors import ClusterError
+from securebench.errors import ClusterError
 from securebench.run.observe.waiting import WaitReason, volume_silent
 
 logger = logging.getLogger(__name__)

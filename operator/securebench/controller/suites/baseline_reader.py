@@ -19,15 +19,15 @@ from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.results import read_baseline, read_run, sealed_digest
 from securebench.controller.volume.suite_store import SuiteStore
 from securebench.controller.volume_calls import bulk_on_volume, on_volume
-from securebench.core.errors import StorageError
-from securebench.core.json_values import object_at, text_at
-from securebench.core.listing import listed
+from securebench.errors import StorageError
 from securebench.files.untrusted import UnreadableError
+from securebench.json_values import object_at, text_at
 from securebench.run.api.conditions import Reason
 from securebench.suite.api.models import Baseline, BenchmarkSuiteSpec
 from securebench.suite.expansion import Cell
 from securebench.suite.gates.results import CellResults, read_results
 from securebench.suite.rounds import BoundBaseline
+from securebench.text import listed
 
 
 class SealedRun(NamedTuple):

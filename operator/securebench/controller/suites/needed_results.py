@@ -10,7 +10,7 @@ from securebench.controller.suites.orphans import listed_suites
 from securebench.controller.volume.registers import RunIndex
 from securebench.controller.volume.suite_store import SuiteStore
 from securebench.controller.volume_calls import bulk_on_volume
-from securebench.core.json_values import object_at, objects_at, text_at
+from securebench.json_values import object_at, objects_at, text_at
 
 
 async def needed_by_suites(context: Context) -> Collection[str]:

@@ -7,14 +7,14 @@ import logging
 from http import HTTPStatus
 from itertools import count
 
+from securebench.clock import backoff
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.context import Context
 from securebench.controller.suites.suite_loop import RETRY_LIMIT_SECONDS, RETRY_SECONDS
 from securebench.controller.volume.suite_store import SuiteStore, suite_folders
 from securebench.controller.volume_calls import bulk_on_volume, on_volume
-from securebench.core.errors import ClusterError, PermanentClusterError
-from securebench.core.json_values import object_at, text_at
-from securebench.core.rates import backoff
+from securebench.errors import ClusterError, PermanentClusterError
+from securebench.json_values import object_at, text_at
 
 logger = logging.getLogger(__name__)
 

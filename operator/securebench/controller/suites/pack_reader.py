@@ -8,8 +8,8 @@ from securebench.controller.admission.pack_fetch import fetch_pack
 from securebench.controller.admission.pack_source import PackSource, freeze
 from securebench.controller.context import Context
 from securebench.controller.volume_calls import bulk_on_volume
-from securebench.core.digests import content_digest
-from securebench.core.errors import InvalidInputError
+from securebench.digests import content_digest
+from securebench.errors import InvalidInputError
 from securebench.run.api.models import Pack
 from securebench.suite.api.models import SuitePack
 from securebench.suite.planning import PackContent

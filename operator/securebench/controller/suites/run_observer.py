@@ -10,7 +10,7 @@ from securebench.controller.volume.gateway_reports import budget_tokens
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.controller.volume_calls import bulk_on_volume
-from securebench.core.names import SUITE_LABEL
+from securebench.names import SUITE_LABEL
 from securebench.suite.progress import ObservedRuns, PastRun, SuiteRun, suite_run
 
 

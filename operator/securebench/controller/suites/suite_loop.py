@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from dataclasses import replace
 
+from securebench.clock import seconds_since_epoch
 from securebench.cluster.port import AlreadyExists, ObjectKind
 from securebench.controller.admission.policy_from_settings import limits, overlays
 from securebench.controller.context import Context, SuiteObject, suite_object
@@ -26,9 +27,8 @@ from securebench.controller.volume_calls import (
     call_volume_as,
     on_volume,
 )
-from securebench.core.clock import seconds_since_epoch
-from securebench.core.errors import ClusterError, InvalidInputError
-from securebench.core.names import CANCEL_REASON_ANNOTATION
+from securebench.errors import ClusterError, InvalidInputError
+from securebench.names import CANCEL_REASON_ANNOTATION
 from securebench.run.api.field_types import CancelMode
 from securebench.run.plan.score_fields import ScoreSettings
 from securebench.suite.api.models import BenchmarkSuiteSpec

@@ -11,8 +11,8 @@ from functools import partial
 from securebench.controller.context import Context, SuiteObject, suite_object
 from securebench.controller.loop_tasks import LoopTasks, is_gone
 from securebench.controller.suites.suite_loop import SuiteLoop
-from securebench.core.json_values import object_at, text_at
-from securebench.core.names import SUITE_LABEL
+from securebench.json_values import object_at, text_at
+from securebench.names import SUITE_LABEL
 from securebench.suite.progress import suite_run
 
 logger = logging.getLogger(__name__)

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from securebench.controller.volume.store import RunStore
-from securebench.core.reasons import DISK_LIMIT_EXCEEDED, PROVIDER_REASONS
-from securebench.core.sizes import KIB, MIB
 from securebench.files.durable import replacing
 from securebench.protocol.gateway import (
     LAUNCHES,
@@ -32,11 +30,13 @@ from securebench.protocol.gateway import (
 )
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import EGRESS
+from securebench.reasons import DISK_LIMIT_EXCEEDED, PROVIDER_REASONS
 from securebench.run.api.status import MAX_TASK_ID
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.keys import AttemptKey, harness_launch, pod_name
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import AttemptHistory, Lost, Usage, usage_of
+from securebench.sizes import KIB, MIB
 
 STATE_BYTES = 16 * KIB
 """Longest file that is read; the gateway writes less than 4 KiB."""

@@ -25,7 +25,7 @@ from typing import BinaryIO, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from securebench.controller.volume.lead import VolumeLead
-from securebench.core.errors import JournalCorruptError, StorageError
+from securebench.errors import JournalCorruptError, StorageError
 from securebench.files.durable import fsync_folder, write_all
 from securebench.protocol.journal_lines import (
     CRC_DIGITS,

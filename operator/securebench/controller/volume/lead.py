@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
-from securebench.core.errors import StorageError
+from securebench.errors import StorageError
 from securebench.files.durable import fsync_folder, make_folder
 from securebench.run.layout import LEADERS
 

@@ -20,8 +20,8 @@ from typing import NamedTuple
 from pydantic import TypeAdapter
 
 from securebench.attestation.starts import RunStart, StartedRun, StartList, appended, read_starts
-from securebench.core.digests import PREFIX
-from securebench.core.errors import InvalidInputError, StorageError
+from securebench.digests import PREFIX
+from securebench.errors import InvalidInputError, StorageError
 from securebench.files.durable import make_folder, replace_file
 from securebench.protocol.audit_result import MAX_BYTES, AuditResult, PackAudit, decode_audit
 from securebench.protocol.messages import decode_object

@@ -38,17 +38,15 @@ from securebench.attestation.statement import (
     statement,
     summary_fields,
 )
+from securebench.clock import seconds_since_epoch
 from securebench.controller.volume.journal import journal_lines, journal_names
 from securebench.controller.volume.registers import IndexEntry, RunIndex, RunStarts
 from securebench.controller.volume.store import RunStore, file_digest, read_json
-from securebench.core.clock import seconds_since_epoch
-from securebench.core.digests import PREFIX
-from securebench.core.errors import StorageError
-from securebench.core.json_values import object_at, text_at
-from securebench.core.reasons import PHASES_BEFORE_CHECKS
-from securebench.core.version import VERSION
+from securebench.digests import PREFIX
+from securebench.errors import StorageError
 from securebench.files.durable import make_folder, replace_file, replacing
 from securebench.files.untrusted import FOLDER, UnreadableError, open_regular, open_root
+from securebench.json_values import object_at, text_at
 from securebench.protocol.journal_lines import whole_line
 from securebench.protocol.volume import (
     ATTEMPT_LIST,
@@ -60,8 +58,10 @@ from securebench.protocol.volume import (
     STATEMENT,
     SUMMARY,
 )
+from securebench.reasons import PHASES_BEFORE_CHECKS
 from securebench.run.layout import BASELINES, PUBLISHED, RUNS, run_folder
 from securebench.run.records.reading import Record, parse_record
+from securebench.version import VERSION
 
 T = TypeVar("T")
 Reader = Callable[[Iterable[Record | None]], T]

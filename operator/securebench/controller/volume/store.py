@@ -19,9 +19,8 @@ from typing import Final, NamedTuple
 
 from securebench.controller.volume.journal import Journal, open_journal
 from securebench.controller.volume.lead import VolumeLead
-from securebench.core.digests import PREFIX
-from securebench.core.errors import DigestMismatchError, InvariantViolationError
-from securebench.core.sizes import KIB, MIB
+from securebench.digests import PREFIX
+from securebench.errors import DigestMismatchError, InvariantViolationError
 from securebench.files.content import content_sha256
 from securebench.files.durable import make_folder, replace_file, replacing
 from securebench.protocol.extraction import STREAMS, TEXT_FILE
@@ -46,6 +45,7 @@ from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_N
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.records.record import RecordTexts
 from securebench.run.state.attempts import AttemptHistory, SealedCandidate
+from securebench.sizes import KIB, MIB
 
 PIECE_BYTES = MIB
 

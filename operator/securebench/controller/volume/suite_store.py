@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from securebench.controller.volume.lead import VolumeLead
-from securebench.core.errors import StorageError
+from securebench.errors import StorageError
 from securebench.files.durable import make_folder, replace_file
 from securebench.run.layout import SUITES
 from securebench.suite.rounds import SuiteState

@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 from uuid import uuid4
 
-from securebench.core.errors import StorageError
+from securebench.errors import StorageError
 from securebench.files.durable import (
     FILE_MODE,
     FOLDER_MODE,

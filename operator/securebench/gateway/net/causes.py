@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import StrEnum
 from http import HTTPStatus
 
-from securebench.core.errors import SecureBenchError
+from securebench.errors import SecureBenchError
 
 
 class Cause(StrEnum):

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 import h11
 
-from securebench.core.sizes import KIB
 from securebench.gateway.net.causes import Cause, CutError, RefusedError, UnreachableError
 from securebench.gateway.net.heads import (
     END,
@@ -27,6 +26,7 @@ from securebench.gateway.net.heads import (
     values,
 )
 from securebench.gateway.net.streams import AgentStream, IdleLimit, Stream
+from securebench.sizes import KIB
 
 HEAD_BYTES: Final = 64 * KIB
 """Limit on request line and headers together, and on a chunk header; common servers allow 8 to 80

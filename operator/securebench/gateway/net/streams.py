@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Protocol, Self
 
-from securebench.core.sizes import KIB
 from securebench.gateway.net.causes import Cause, CutError
+from securebench.sizes import KIB
 
 CHUNK_BYTES = 64 * KIB
 """Maximum size of one read, and of a stream's read buffer."""

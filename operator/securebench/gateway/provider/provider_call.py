@@ -20,7 +20,6 @@ from securebench.agents.providers.answers import (
 )
 from securebench.agents.providers.error_codes import CAUSES, Kind, Trouble, trouble_of
 from securebench.agents.providers.provider import RequestRefusal
-from securebench.core.reasons import PROVIDER_AUTH, PROVIDER_UNAVAILABLE, PROVIDER_USAGE
 from securebench.gateway.net.causes import Cause, CutError, UnreachableError
 from securebench.gateway.net.http1 import Exchange
 from securebench.gateway.provider.provider_upstream import Upstream, UpstreamRequest
@@ -31,6 +30,7 @@ from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.launch import ServedLaunch
 from securebench.gateway.server.run_budget import RequestTokens
 from securebench.protocol.gateway import MAX_CAUSE_CHARACTERS
+from securebench.reasons import PROVIDER_AUTH, PROVIDER_UNAVAILABLE, PROVIDER_USAGE
 
 WAIT_SECONDS: Final = 5.0
 """If the agent blocked the response for longer than this before it broke, the agent is to blame.

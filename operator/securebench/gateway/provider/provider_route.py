@@ -11,8 +11,7 @@ from http import HTTPStatus
 from securebench.agents.providers.apis import provider_named
 from securebench.agents.providers.bodies import RefusedBodyError, RelayedBody, relayed_body
 from securebench.agents.providers.provider import RequestKind, RequestRefusal
-from securebench.core.errors import ConfigError
-from securebench.core.reasons import PROVIDER_AUTH
+from securebench.errors import ConfigError
 from securebench.gateway.net.causes import Cause, CutError, RefusedError, UnreachableError
 from securebench.gateway.net.http1 import Exchange, receive_exchange
 from securebench.gateway.net.streams import AgentStream, linger, while_there
@@ -33,6 +32,7 @@ from securebench.gateway.server.decisions import Decision, Verdict
 from securebench.gateway.server.launch import ServedLaunch
 from securebench.protocol.gateway import ProviderConfig
 from securebench.protocol.sidecar import Route
+from securebench.reasons import PROVIDER_AUTH
 
 
 async def serve_provider(agent: AgentStream, launch: ServedLaunch, gateway: RunGateway) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from securebench.agents.providers.provider import RequestRefusal
-from securebench.core.errors import SecureBenchError
-from securebench.core.reasons import PROVIDER_AUTH
+from securebench.errors import SecureBenchError
 from securebench.gateway.net.causes import Cause
 from securebench.gateway.relay import account
+from securebench.reasons import PROVIDER_AUTH
 
 if TYPE_CHECKING:
     from securebench.gateway.server.launch import ServedLaunch

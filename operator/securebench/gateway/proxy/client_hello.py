@@ -5,9 +5,9 @@ Source: RFC 8446 sections 4.1.2 and 5.1, RFC 6066 section 3; contract 11.3, thre
 
 from __future__ import annotations
 
-from securebench.core.sizes import KIB
 from securebench.gateway.net.causes import Cause, RefusedError
 from securebench.gateway.net.domains import canonical_host
+from securebench.sizes import KIB
 
 MAX_HELLO_BYTES = 16 * KIB
 """Limit on the handshake message; with post-quantum keys and tickets it has about 2 KB."""

@@ -7,8 +7,8 @@ from typing import Final
 
 from securebench.agents.providers.answers import TokenUsage
 from securebench.agents.providers.provider import RequestRefusal
-from securebench.core.reasons import PROVIDER_AUTH, PROVIDER_USAGE
 from securebench.protocol.gateway import ProviderConfig, RelayReport
+from securebench.reasons import PROVIDER_AUTH, PROVIDER_USAGE
 
 KINDS: Final = 32
 """Maximum kinds of stripped tools in a report; an agent can invent any number."""

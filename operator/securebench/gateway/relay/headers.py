@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from securebench.agents.providers.provider import ProviderRules
-from securebench.core.errors import SecureBenchError
+from securebench.errors import SecureBenchError
 from securebench.gateway.net.ports import HTTP_PORT, HTTPS_PORT
 from securebench.protocol.gateway import ProviderConfig
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from securebench.core.secret_forms import MINIMUM_BYTES, any_of, base64_forms, filled
+from securebench.text import MINIMUM_BYTES, any_of, base64_forms, filled
 
 
 class KeyMask:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import jwt
 
-from securebench.core.names import is_dns_label
 from securebench.gateway.net.causes import Cause, RefusedError
 from securebench.gateway.server.launch import Identity
+from securebench.names import is_dns_label
 from securebench.protocol.gateway import GatewayConfig
 from securebench.protocol.messages import decode_object
 

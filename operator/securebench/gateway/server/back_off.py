@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from operator import attrgetter
 from typing import Final
 
-from securebench.core.clock import Clock
+from securebench.clock import Clock
 from securebench.protocol.gateway import MAX_LISTED_WAITS, ProviderWait, ProviderWaits
 
 MAX_RETRY_AFTER_SECONDS: Final = 24 * 3600.0

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Final, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-from securebench.core.sizes import KIB, MIB
 from securebench.gateway.server.launch import ServedLaunch
+from securebench.sizes import KIB, MIB
 
 BODIES_BYTES: Final = 64 * MIB
 """Total over all launches; while it is decoded, a body briefly takes several times its size."""

@@ -12,8 +12,8 @@ from pathlib import Path
 import certifi
 
 from securebench.agents.allowed_domains import is_listed
-from securebench.core.clock import Clock, SystemClock
-from securebench.core.errors import ConfigError
+from securebench.clock import Clock, SystemClock
+from securebench.errors import ConfigError
 from securebench.gateway.net.addresses import is_inside, is_public
 from securebench.gateway.net.dial import Dialer
 from securebench.gateway.net.streams import Stream

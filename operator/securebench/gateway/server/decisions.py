@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from enum import StrEnum
 
-from securebench.core.clock import rfc3339
+from securebench.clock import rfc3339
 from securebench.protocol.sidecar import Route
 
 HOST_CHARACTERS = 253

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from securebench.core.clock import Clock
-from securebench.core.rates import TokenBucket
+from securebench.clock import Clock, TokenBucket
 from securebench.gateway.net.causes import Cause, CutError, RefusedError
 from securebench.gateway.server.back_off import BackOff
 from securebench.gateway.server.decisions import Decision, Verdict, line_of

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from securebench.core.errors import StorageError
+from securebench.errors import StorageError
 from securebench.files.durable import FILE_MODE, replace_file, write_all
 from securebench.protocol.gateway import LaunchReport, decode, encode
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Coroutine
 from pathlib import Path
 
-from securebench.core.clock import Clock
+from securebench.clock import Clock
 from securebench.files.durable import make_folder
 from securebench.gateway.net.causes import Cause, RefusedError
 from securebench.gateway.server.back_off import waits_of

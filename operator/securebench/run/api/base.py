@@ -9,8 +9,8 @@ from typing import ClassVar, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
-from securebench.core.errors import SpecError
-from securebench.core.names import GROUP
+from securebench.errors import SpecError
+from securebench.names import GROUP
 from securebench.run.api.field_types import ObjectName
 
 VERSION = "v1alpha1"

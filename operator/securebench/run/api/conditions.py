@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from securebench.core.clock import rfc3339
+from securebench.clock import rfc3339
 from securebench.run.api.base import ApiModel
 
 MAX_MESSAGE = 2048

@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 
 from pydantic.json_schema import models_json_schema
 
-from securebench.core.names import GROUP
+from securebench.names import GROUP
 from securebench.run.api.base import KIND, PLURAL, VERSION, ApiModel
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.api.rules import ROOT_RULES, RULES, CelRule

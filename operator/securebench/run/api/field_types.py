@@ -15,8 +15,8 @@ from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchema
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from securebench.core.digests import PATTERN
-from securebench.core.image_reference import PINNED_PATTERN
+from securebench.digests import PATTERN
+from securebench.names import PINNED_PATTERN
 
 MAX_NAME = 253
 """Length of a DNS subdomain name (RFC 1123)."""

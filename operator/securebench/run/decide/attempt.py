@@ -17,8 +17,10 @@ from signal import Signals
 from typing import Final, NamedTuple
 
 from securebench.benchmark.patch.judgement import PatchProblem
-from securebench.core.rates import backoff
-from securebench.core.reasons import (
+from securebench.clock import backoff
+from securebench.protocol.extraction import ExtractionMode, Problem
+from securebench.protocol.gateway import RelayReport
+from securebench.reasons import (
     BUDGET_EXHAUSTED,
     DISK_LIMIT_EXCEEDED,
     EMPTY_CANDIDATE,
@@ -38,8 +40,6 @@ from securebench.core.reasons import (
     VERIFIER_TIMEOUT,
     FailurePhase,
 )
-from securebench.protocol.extraction import ExtractionMode, Problem
-from securebench.protocol.gateway import RelayReport
 from securebench.run.api.outcomes import Outcome
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage

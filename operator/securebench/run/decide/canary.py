@@ -16,8 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from securebench.core.clock import Instant
-from securebench.core.rates import backoff
+from securebench.clock import Instant, backoff
 from securebench.protocol.messages import CLOSED, OPEN
 from securebench.protocol.probe import GATEWAY_TARGET, QUIET_SECONDS, ProbeTarget
 from securebench.run.api.conditions import Reason

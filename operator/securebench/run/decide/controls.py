@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from securebench.core.errors import InvalidInputError
-from securebench.core.rates import MAX_UNSCHEDULABLE
+from securebench.clock import MAX_UNSCHEDULABLE
+from securebench.errors import InvalidInputError
 from securebench.run.api.conditions import Reason
 from securebench.run.api.field_types import CancelMode, IsolationRequirement
 from securebench.run.api.models import BenchmarkRunSpec

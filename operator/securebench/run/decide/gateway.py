@@ -10,8 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from securebench.core.clock import Instant
-from securebench.core.rates import backoff
+from securebench.clock import Instant, backoff
 from securebench.run.observe.pods import ObjectView, PodView
 from securebench.run.observe.waiting import pod_waiting
 

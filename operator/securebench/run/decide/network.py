@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from securebench.core.clock import Instant
-from securebench.core.json_values import object_at, object_in
+from securebench.clock import Instant
+from securebench.json_values import object_at, object_in
 from securebench.run.decide import canary, gateway
 from securebench.run.decide.canary import CanaryCheck, CanaryMemory, CanaryStep, ObservedCanary
 from securebench.run.decide.gateway import GatewayMemory, GatewayStep, ObservedGateway

@@ -14,8 +14,8 @@ from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
-from securebench.core.clock import Instant
-from securebench.core.reasons import POD_LOST, PROVIDER_REASONS, RUN_BUDGET_EXHAUSTED, FailurePhase
+from securebench.clock import Instant
+from securebench.reasons import POD_LOST, PROVIDER_REASONS, RUN_BUDGET_EXHAUSTED, FailurePhase
 from securebench.run.api.conditions import Reason
 from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.attempt import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from securebench.core.rates import BACKOFF_SECONDS, backoff
+from securebench.clock import BACKOFF_SECONDS, backoff
 
 RETRY_LIMIT_SECONDS = 60.0
 """Longest pause between two tries: a run continues within a minute of the repair."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
-from securebench.core.clock import Instant
+from securebench.clock import Instant
 from securebench.protocol.launch_waits import SharedWait, shared_waits
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.canary import canary_waiting

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from securebench.core.json_values import number_at, object_at, objects_at, text_at
+from securebench.json_values import number_at, object_at, objects_at, text_at
 from securebench.run.observe.pods import MAIN_CONTAINERS
 from securebench.run.observe.resource_noise import is_killed_for_memory, is_noisy, noise_of
 

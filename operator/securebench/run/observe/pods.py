@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from securebench.core.clock import seconds_since_epoch
-from securebench.core.json_values import object_at, text_at
-from securebench.core.names import (
+from securebench.clock import seconds_since_epoch
+from securebench.json_values import object_at, text_at
+from securebench.names import (
     ATTEMPT_ANNOTATION,
     LAUNCH_ANNOTATION,
     MEMBERS_ANNOTATION,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from securebench.core.clock import rfc3339
+from securebench.clock import rfc3339
 from securebench.protocol.gateway import ProviderWait, ProviderWaits
 from securebench.run.api.conditions import Reason
 from securebench.run.observe.waiting import PROVIDER, PROVIDER_SINCE, WaitReason, of_task

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from securebench.core.json_values import object_at, text_at
-from securebench.core.sizes import MIB
+from securebench.json_values import object_at, text_at
 from securebench.run.state.evidence import ContainerEvidence, ContainerUsage
 from securebench.run.state.resource_noise import Noises, ResourceNoise, container_noise
+from securebench.sizes import MIB
 
 Fields = Mapping[str, object]
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from securebench.core.reasons import (
+from securebench.protocol.exit_codes import PHASES, STORAGE_FAILED, VERDICTS, Code
+from securebench.reasons import (
     DISK_LIMIT_EXCEEDED,
     EGRESS_SETUP_FAILED,
     EXTRACTION_FAILED,
@@ -21,7 +22,6 @@ from securebench.core.reasons import (
     SUPERVISOR_KILLED,
     VERIFIER_ERROR,
 )
-from securebench.protocol.exit_codes import PHASES, STORAGE_FAILED, VERDICTS, Code
 from securebench.run.layout import (
     CANDIDATE_CONTAINER,
     CHECK,

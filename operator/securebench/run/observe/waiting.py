@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from securebench.core.clock import rfc3339
-from securebench.core.reasons import IMAGE_PULL_FAILED
+from securebench.clock import rfc3339
+from securebench.reasons import IMAGE_PULL_FAILED
 from securebench.run.api.conditions import Reason
 from securebench.run.layout import CONTROL_CHECK, MATERIALIZE
 from securebench.run.observe.pods import MAIN_CONTAINERS, ContainerView, PodView

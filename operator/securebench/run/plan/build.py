@@ -12,9 +12,9 @@ from securebench.agents.registry import agent_named, cli_named, forwarded_env
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.reading.manifest import BenchmarkManifest
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
-from securebench.core.digests import json_digest
-from securebench.core.errors import ConfigErrors, InvalidInputError, SpecError
-from securebench.core.names import AUDIT, PURPOSE_LABEL
+from securebench.digests import json_digest
+from securebench.errors import ConfigErrors, InvalidInputError, SpecError
+from securebench.names import AUDIT, PURPOSE_LABEL
 from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.sidecar import NO_PROXY
 from securebench.run.api.models import BenchmarkRunSpec, TaskSelector

@@ -14,7 +14,7 @@ from securebench.agents.harness_config import HarnessConfig, ProviderHarness
 from securebench.agents.providers.apis import APIS
 from securebench.agents.providers.endpoint import ProviderEndpoint
 from securebench.agents.registry import cli_named
-from securebench.core.errors import SpecError
+from securebench.errors import SpecError
 from securebench.protocol.sidecar import NO_PROXY
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.egress_plan import PROVIDER_URL, ClusterProvider, EgressPlan, ProviderPlan

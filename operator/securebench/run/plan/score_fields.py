@@ -9,7 +9,7 @@ from typing import NamedTuple
 from securebench.agents.harness_config import LATEST, CommandHarness, HarnessConfig, ProviderHarness
 from securebench.agents.registry import harness_config, harness_digest
 from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
-from securebench.core.digests import json_digest
+from securebench.digests import json_digest
 from securebench.run.api.models import BenchmarkRunSpec, TaskSelector, Verification
 from securebench.run.plan.model import TaskLimits
 

@@ -23,9 +23,9 @@ from securebench.benchmark.scorers.dangerous_commands import (
     decide,
     denial_result,
 )
-from securebench.core.json_schema import first_limit
-from securebench.core.reasons import VERIFIER_CONFIGURATION, FailurePhase
+from securebench.json_values import first_limit
 from securebench.protocol.extraction import Extraction, ExtractionMode
+from securebench.reasons import VERIFIER_CONFIGURATION, FailurePhase
 from securebench.run.plan.egress_plan import PROVIDER_URL
 from securebench.run.plan.model import CheckPlan, Refusal, SourcePlan, TaskPlan, VerifierKind
 

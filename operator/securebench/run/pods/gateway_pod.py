@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from securebench.core.errors import InvariantViolationError
-from securebench.core.names import ROLE_LABEL, RUN_UID_LABEL
+from securebench.errors import InvariantViolationError
+from securebench.names import ROLE_LABEL, RUN_UID_LABEL
 from securebench.protocol.gateway import READY_FILE, GatewayConfig, GatewayLimits, ProviderConfig
 from securebench.protocol.sidecar import GATEWAY_PORT
 from securebench.run import layout

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
-from securebench.core.names import ROLE_LABEL, RUN_UID_LABEL
+from securebench.names import ROLE_LABEL, RUN_UID_LABEL
 from securebench.protocol.sidecar import GATEWAY_PORT
 from securebench.run import layout
 from securebench.run.plan.keys import Role

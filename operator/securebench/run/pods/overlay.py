@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from securebench.core.reasons import FailurePhase
 from securebench.protocol.supervise import Phase
+from securebench.reasons import FailurePhase
 from securebench.run.pods.parts import sizes, volumes
 from securebench.run.pods.parts.frame import TASK_IMAGE_PULL_POLICY
 

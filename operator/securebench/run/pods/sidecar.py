@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from securebench.core.errors import InvariantViolationError
+from securebench.errors import InvariantViolationError
 from securebench.protocol.sidecar import (
     GATEWAY_PORT,
     NO_PROXY,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from securebench.core.json_values import object_at, text_at
+from securebench.json_values import object_at, text_at
 from securebench.run.records.reading import Record
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from securebench.benchmark.families.registry import text_verifier
-from securebench.core.unsafe_text import snippet
 from securebench.run.records.reading import Record
+from securebench.text import snippet
 
 QUOTE_CHARACTERS: Final = 300
 """Maximum length of a quoted output line or answer."""

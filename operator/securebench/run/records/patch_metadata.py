@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from securebench.benchmark.patch.judgement import listed
-from securebench.core.digests import content_digest
-from securebench.core.reasons import VERIFIER_TIMEOUT, FailurePhase
+from securebench.digests import content_digest
+from securebench.reasons import VERIFIER_TIMEOUT, FailurePhase
 from securebench.run.plan.tasks import VERIFIER_STDERR
 
 if TYPE_CHECKING:

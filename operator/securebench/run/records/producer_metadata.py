@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from securebench.core.names import logical_name
-from securebench.core.reasons import FailurePhase
+from securebench.names import logical_name
 from securebench.protocol.extraction import STREAMS, ExtractionMode
+from securebench.reasons import FailurePhase
 from securebench.run.records.labels import credentials, network
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.families.verification import CodePlan
 from securebench.benchmark.resources import REDACTED
-from securebench.core.clock import rfc3339
-from securebench.core.errors import InvariantViolationError
-from securebench.core.names import logical_name
-from securebench.core.reasons import PRODUCER_TIMEOUT, VERIFIER_TIMEOUT
+from securebench.clock import rfc3339
+from securebench.errors import InvariantViolationError
+from securebench.names import logical_name
 from securebench.protocol.extraction import ExtractionMode
+from securebench.reasons import PRODUCER_TIMEOUT, VERIFIER_TIMEOUT
 from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.model import VerifierKind
 from securebench.run.plan.tasks import VERIFIER_STDERR

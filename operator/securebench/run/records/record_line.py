@@ -12,10 +12,10 @@ from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING
 
 from securebench.benchmark.patch.lines import utf8
-from securebench.core.json_values import object_at, object_in
-from securebench.core.sizes import KIB
+from securebench.json_values import object_at, object_in
 from securebench.protocol.bounds import bounded_text
 from securebench.protocol.extraction import STREAMS
+from securebench.sizes import KIB
 
 if TYPE_CHECKING:
     from securebench.run.plan.model import TaskLimits

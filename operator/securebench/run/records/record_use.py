@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from securebench.core.json_values import object_at
+from securebench.json_values import object_at
 from securebench.run.records.reading import Record
 from securebench.stats.cost import Tokens, Use
 

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from securebench.core.json_values import object_at, text_at
+from securebench.json_values import object_at, text_at
 from securebench.run.records.producer_metadata import usage_fields
 from securebench.stats.intervals import Interval, PassAtK, pass_at_each_k, pass_rate
 from securebench.stats.verdicts import AttemptVerdict, verdict_counts, verdicts_by_task

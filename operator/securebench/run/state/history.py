@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from securebench.core.errors import InvariantViolationError
-from securebench.core.reasons import PROVIDER_REASONS
+from securebench.errors import InvariantViolationError
+from securebench.reasons import PROVIDER_REASONS
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempt_index import AttemptIndex

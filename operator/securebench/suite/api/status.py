@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from securebench.core.names import LABEL_LIMIT
+from securebench.names import LABEL_LIMIT
 from securebench.run.api.base import ApiModel
 from securebench.run.api.conditions import Condition
 from securebench.run.api.status import Count, PassRate, Time

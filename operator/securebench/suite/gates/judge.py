@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
-from securebench.core.listing import listed
 from securebench.run.api.conditions import ConditionStatus
 from securebench.stats.cost import Price, cost, dollars
 from securebench.suite.api.models import Gates
@@ -20,6 +19,7 @@ from securebench.suite.gates.verdict import (
     gate_passed,
     gate_undecided,
 )
+from securebench.text import listed
 
 
 def judge(gates: Gates, cells: Sequence[JudgedCell]) -> GateReport:

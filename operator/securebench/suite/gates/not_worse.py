@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from securebench.core.listing import listed
 from securebench.run.records.comparable import incomparable
 from securebench.run.records.looks import compare_in_looks, look_evidence
 from securebench.stats.paired import Difference, Pair, holm, mcnemar_exact, paired_difference
@@ -22,6 +21,7 @@ from securebench.suite.gates.verdict import (
     gate_passed,
     gate_undecided,
 )
+from securebench.text import listed
 
 
 class _Compared(NamedTuple):

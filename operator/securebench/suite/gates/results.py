@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from securebench.core.json_values import object_at, text_at
+from securebench.json_values import object_at, text_at
 from securebench.run.api.outcomes import Outcome
 from securebench.run.records.comparable import DecisiveDigests, decisive_digests
 from securebench.run.records.looks import AttemptVerdicts

@@ -13,7 +13,7 @@ from securebench.agents.registry import (
     key_variables,
     provider_key,
 )
-from securebench.core.errors import ConfigErrors
+from securebench.errors import ConfigErrors
 
 URL = "https://models.example.org/v1"
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"

@@ -13,8 +13,8 @@ from securebench.benchmark.resources import Lane
 from securebench.benchmark.schemas import rendered_schemas
 from securebench.benchmark.scorers.result import VerificationResult
 from securebench.cluster.port import ObjectKind
-from securebench.core.json_schema import BOOLEAN, TEXT
 from securebench.grading import verify_text
+from securebench.json_values import BOOLEAN, TEXT
 from securebench.run.plan.keys import Role
 from support.build import ended, inline, pod_status, write_pack
 from support.operator_world import World

@@ -5,7 +5,7 @@ import pytest
 from securebench.benchmark.files.assets import asset_source
 from securebench.benchmark.pack.references import FileReference
 from securebench.benchmark.resources import Lane
-from securebench.core.errors import PackError
+from securebench.errors import PackError
 
 
 @pytest.fixture

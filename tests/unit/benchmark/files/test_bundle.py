@@ -17,14 +17,14 @@ from securebench.benchmark.files.bundle import (
     unpack_bundle,
     write_bundle,
 )
-from securebench.core.errors import (
+from securebench.errors import (
     DigestMismatchError,
     InvalidInputError,
     StorageError,
     TooLargeError,
 )
-from securebench.core.sizes import MIB
 from securebench.files.tree_digest import tree_digest
+from securebench.sizes import MIB
 from support.progress import told_progress
 
 LIMITS = BundleLimits(files=10, size_bytes=1000)

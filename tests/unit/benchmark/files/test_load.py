@@ -10,7 +10,7 @@ from securebench.benchmark.files.load import (
     pack_file,
 )
 from securebench.benchmark.pack.task import compile_benchmark_pack
-from securebench.core.errors import ConfigErrors, PackError
+from securebench.errors import ConfigErrors, PackError
 
 TERMINAL = {
     "id": "a",

@@ -21,14 +21,14 @@ from securebench.benchmark.pack.references import each_reference
 from securebench.benchmark.pack.task import compile_benchmark_row, task_from_spec
 from securebench.benchmark.reading.manifest import BenchmarkManifest
 from securebench.benchmark.resources import Component
-from securebench.core.errors import (
+from securebench.errors import (
     InvalidInputError,
     InvariantViolationError,
     PackError,
     StorageError,
 )
-from securebench.core.sizes import MIB
 from securebench.files.tree_digest import tree_digest
+from securebench.sizes import MIB
 
 MANIFEST = BenchmarkManifest("demo", 1, default_environment={"image": "i"})
 

@@ -6,7 +6,7 @@ import pytest
 from securebench.benchmark.files.pack_digest import pack_digest
 from securebench.benchmark.pack.task import compile_benchmark_row, row_digest
 from securebench.benchmark.reading.manifest import AssetRoots, BenchmarkManifest
-from securebench.core.errors import StorageError
+from securebench.errors import StorageError
 
 
 def sha256(content):

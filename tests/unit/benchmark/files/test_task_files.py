@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from securebench.benchmark.files.load import check_pack, load_tasks
-from securebench.core.errors import ConfigErrors
+from securebench.errors import ConfigErrors
 
 MANIFEST = "id: demo\nversion: 1\ndefaults:\n  environment: {image: i}\n"
 WITHOUT_IMAGE = "id: demo\nversion: 1\ndefaults:\n  environment: {timeout_seconds: 1}\n"

@@ -12,7 +12,7 @@ from securebench.benchmark.pack.task import (
 from securebench.benchmark.reading.manifest import AssetRoots, BenchmarkManifest
 from securebench.benchmark.reading.rows import BenchmarkRow, split_lines
 from securebench.benchmark.resources import Lane, ResourceError
-from securebench.core.errors import ConfigErrors, PackError
+from securebench.errors import ConfigErrors, PackError
 
 MANIFEST = BenchmarkManifest(
     id="demo",

@@ -9,8 +9,8 @@ from securebench.benchmark.files.load import read_answers
 from securebench.benchmark.pack.oracle import ReferenceAnswer, reference_answers
 from securebench.benchmark.pack.task import compile_benchmark_row
 from securebench.benchmark.reading.manifest import BenchmarkManifest
-from securebench.core.digests import content_digest
-from securebench.core.errors import ConfigErrors, PackError
+from securebench.digests import content_digest
+from securebench.errors import ConfigErrors, PackError
 
 MANIFEST = BenchmarkManifest("demo", 1, default_environment={"image": "i"})
 

@@ -3,7 +3,7 @@ import pytest
 
 from securebench.benchmark.reading.manifest import MANIFEST, AssetRoots, parse_manifest
 from securebench.benchmark.reading.plain import parse_yaml
-from securebench.core.errors import ConfigErrors
+from securebench.errors import ConfigErrors
 
 FULL = """\
 id: demo

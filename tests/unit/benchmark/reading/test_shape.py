@@ -3,7 +3,7 @@ import json
 import pytest
 
 from securebench.benchmark.reading.shape import MAX_DEFECTS, Shape
-from securebench.core.json_schema import (
+from securebench.json_values import (
     COMMAND,
     MISSPELT,
     NON_NEGATIVE,

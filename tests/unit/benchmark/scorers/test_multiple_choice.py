@@ -4,7 +4,7 @@ import pytest
 
 from securebench.benchmark.families.multiple_choice import configuration_problem, verify
 from securebench.benchmark.scorers.result import VerifierConfigurationError
-from securebench.core.errors import ConfigError
+from securebench.errors import ConfigError
 
 PLANETS = {"question": "Which?", "choices": ["Mercury", "Venus", "Earth"]}
 

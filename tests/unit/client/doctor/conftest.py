@@ -14,10 +14,10 @@ from securebench.client import doctor
 from securebench.client.volume.connection import ClusterTarget
 from securebench.client.volume.link import Exec, ExecResult
 from securebench.cluster.port import Forbidden, Listing, ObjectKind, Raw
-from securebench.core.errors import PermanentClusterError
-from securebench.core.version import VERSION
+from securebench.errors import PermanentClusterError
 from securebench.run.api.crd import benchmark_run_crd
 from securebench.suite.api.crd import benchmark_suite_crd
+from securebench.version import VERSION
 from support.fake_cluster import FakeCluster
 from support.fake_operator import Namespace
 

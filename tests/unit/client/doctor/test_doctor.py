@@ -17,7 +17,7 @@ from securebench.client import doctor
 from securebench.client.doctor import roles
 from securebench.client.volume.connection import ClusterTarget
 from securebench.cluster.port import ObjectKind, Raw
-from securebench.core.errors import ConfigError, TransientClusterError
+from securebench.errors import ConfigError, TransientClusterError
 
 ROOT = Path(__file__).parents[4]
 CHECKS = ["cluster", "crds", "rights", "operator", "storage", "network", "images"]

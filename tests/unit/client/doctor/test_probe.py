@@ -15,7 +15,7 @@ from securebench.cli.main import app
 from securebench.client import doctor as module
 from securebench.client.doctor import Installation, probe
 from securebench.cluster.port import ObjectKind, Raw
-from securebench.core.errors import PermanentClusterError
+from securebench.errors import PermanentClusterError
 from securebench.run.api.models import BenchmarkRunSpec
 
 PROVEN = {"type": "IsolationVerified", "status": "True", "reason": "Verified", "message": "closed"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from securebench.cluster.port import metadata
-from securebench.core.errors import ConfigErrors
+from securebench.errors import ConfigErrors
 from unit.client.bench import Bench
 
 COMMAND = 'type: command\n  config: {command: "python3 answer.py"}'

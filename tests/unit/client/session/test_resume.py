@@ -12,7 +12,7 @@ from securebench.client.submit.tester_config import load_tester_config
 from securebench.client.volume.link import RunEntry
 from securebench.client.watch.progress import Event
 from securebench.cluster.port import metadata
-from securebench.core.errors import ConfigError, ConfigErrors
+from securebench.errors import ConfigError, ConfigErrors
 from support.fake_operator import OperatorRun, record, write_pack
 from unit.client.bench import Bench
 

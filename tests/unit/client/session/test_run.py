@@ -14,7 +14,7 @@ from securebench.client.volume.link import ExecResult, OperatorLink
 from securebench.client.volume.record_mirror import RecordMirror, line_marks
 from securebench.client.watch.progress import Event
 from securebench.cluster.port import ObjectKind, metadata
-from securebench.core.errors import (
+from securebench.errors import (
     ClusterError,
     ConfigError,
     ConfigErrors,

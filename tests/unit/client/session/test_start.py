@@ -11,7 +11,7 @@ from securebench.client.session.earlier import Binding, joinable_run
 from securebench.client.session.local_records import Flaw
 from securebench.client.watch.progress import Event
 from securebench.cluster.port import ObjectKind, Raw
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from support.fake_operator import FakeCluster, record
 from unit.client.bench import Bench
 

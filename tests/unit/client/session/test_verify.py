@@ -5,7 +5,7 @@ from securebench.benchmark.scorers.artifact import CandidateArtifact
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
 from securebench.client.session.verify import candidate_record, verify_candidate
-from securebench.core.errors import ConfigError
+from securebench.errors import ConfigError
 
 ANSWER = "Lake Superior"
 

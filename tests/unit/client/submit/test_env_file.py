@@ -5,7 +5,7 @@ import os
 import pytest
 
 from securebench.client.submit.env_file import EnvFileError, load_env_file, parse_env_text
-from securebench.core.errors import ConfigError, ConfigErrors
+from securebench.errors import ConfigError, ConfigErrors
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ import pytest
 
 from securebench.client.submit.prices import load_prices
 from securebench.client.submit.tester_config import parse_tester_config
-from securebench.core.errors import ConfigErrors
+from securebench.errors import ConfigErrors
 from securebench.stats.cost import Price
 from unit.client.submit.test_tester_config import good
 

@@ -9,7 +9,7 @@ from securebench.client.submit.secrets import (
     without_value,
 )
 from securebench.client.submit.tester_config import HarnessSection
-from securebench.core.errors import ConfigError
+from securebench.errors import ConfigError
 
 CODEX = HarnessSection("codex", ("TOKEN", "OPENAI_API_KEY"))
 CLAUDE = HarnessSection("claude_code")

@@ -10,7 +10,7 @@ from securebench.client.submit.tester_config import (
     parse_tester_config,
     with_tester_overrides,
 )
-from securebench.core.errors import ConfigError, ConfigErrors
+from securebench.errors import ConfigError, ConfigErrors
 
 GOOD = """\
 schema_version: "0.2"

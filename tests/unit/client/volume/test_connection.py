@@ -11,7 +11,7 @@ import pytest
 from securebench.client.volume import connection
 from securebench.client.volume.connection import ClusterTarget, PodExec, open_connection
 from securebench.cluster.port import ObjectKind
-from securebench.core.errors import (
+from securebench.errors import (
     ClusterError,
     ConfigError,
     PermanentClusterError,

@@ -10,7 +10,7 @@ from securebench.client.volume import connection
 from securebench.client.volume.connection import PodExec, operator_pod
 from securebench.cluster.podexec import PodExecResult
 from securebench.cluster.port import ObjectKind
-from securebench.core.errors import (
+from securebench.errors import (
     ClusterError,
     PermanentClusterError,
     TooLargeError,

@@ -11,7 +11,7 @@ from securebench.client.session.dependencies import Watching
 from securebench.client.volume.watch_answers import ActiveAttempts
 from securebench.client.watch.in_flight import AttemptInFlight, InFlightWatch, in_flight
 from securebench.client.watch.progress import Event
-from securebench.core.errors import (
+from securebench.errors import (
     InvalidInputError,
     PermanentClusterError,
     SecureBenchError,

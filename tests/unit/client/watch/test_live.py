@@ -18,7 +18,7 @@ from securebench.client.watch import live
 from securebench.client.watch.live import LiveOutput
 from securebench.client.watch.progress import Event, NullReporter, record_events
 from securebench.client.watch.trace import AgentOutputReporter
-from securebench.core.errors import InvalidInputError, StorageError, TransientClusterError
+from securebench.errors import InvalidInputError, StorageError, TransientClusterError
 from securebench.protocol.exec_calls import LaunchNumbers
 from securebench.run.records.reading import RecordKey
 from support.cli_shell import Shell

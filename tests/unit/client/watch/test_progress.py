@@ -15,7 +15,7 @@ from securebench.client.watch.progress import (
     terminal_lines,
 )
 from securebench.client.watch.trace import AgentOutputReporter
-from securebench.core.unsafe_text import printable, printable_lines, snippet
+from securebench.text import printable, printable_lines, snippet
 
 
 def plain_console() -> tuple[Console, io.StringIO]:

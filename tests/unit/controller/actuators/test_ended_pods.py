@@ -14,7 +14,7 @@ from securebench.controller.actuators.ended_pods import (
 from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.actuators.pod_deleter import DELETE_AGAIN_SECONDS
-from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.reconcile import Deletion
 from securebench.run.plan.keys import LaunchKey, Role, pod_name
 from support.build import FakeClock, VirtualLoop, context_of, ended, pod_status, raw_pod

@@ -15,7 +15,7 @@ from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.loop_tasks import Wake
 from securebench.controller.volume.store import RunStore
-from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.gateway import GatewayConfig, decode
 from securebench.run.decide.gateway import (
     ANSWER_SECONDS,

@@ -11,7 +11,7 @@ from securebench.controller.actuators.informers import (
     PolicyInformer,
     ServiceInformer,
 )
-from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.run.plan.keys import LaunchKey, Role
 from support.build import (
     HARNESS,

@@ -10,7 +10,7 @@ from securebench.controller.actuators.create_retries import RETRY_SECONDS
 from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.actuators.pod_deleter import DELETE_AGAIN_SECONDS
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from securebench.run.decide.reconcile import Deletion
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.keys import LaunchKey, Role

@@ -5,8 +5,8 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import ObjectKind, QuotaExceeded
-from securebench.core.errors import PermanentClusterError, TransientClusterError
-from securebench.core.names import RUN_UID_LABEL
+from securebench.errors import PermanentClusterError, TransientClusterError
+from securebench.names import RUN_UID_LABEL
 
 DOMAINS = {
     "type": "command",

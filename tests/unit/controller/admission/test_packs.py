@@ -12,8 +12,8 @@ from securebench.benchmark.files.bundle import BundleLimits
 from securebench.cluster.port import ObjectKind
 from securebench.controller.admission.pack_fetch import keyed_files
 from securebench.controller.admission.pack_source import KeyedSource, freeze, frozen
-from securebench.core.errors import ConfigErrors, PackError, SpecError
-from securebench.core.names import USABLE_LABEL as USABLE
+from securebench.errors import ConfigErrors, PackError, SpecError
+from securebench.names import USABLE_LABEL as USABLE
 from securebench.run.api.models import Pack, VolumePack
 from support.build import MANIFEST, question, write_pack
 from support.fake_cluster import FakeCluster

@@ -4,7 +4,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.admission.policy_from_settings import overlays, run_policy
-from securebench.core.errors import ConfigErrors, SpecError
+from securebench.errors import ConfigErrors, SpecError
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.api.outcomes import Outcome
 from support.build import context_of, settings_of

@@ -9,7 +9,7 @@ from securebench.cluster.port import ObjectKind
 from securebench.controller.binding.prepare import prepare
 from securebench.controller.process.supervisor import run_object
 from securebench.controller.volume.registers import RunIndex, write_audit
-from securebench.core.errors import (
+from securebench.errors import (
     ConfigErrors,
     InvalidInputError,
     PackError,

@@ -13,13 +13,13 @@ from securebench.controller.binding.take_over import take_over, taken_over
 from securebench.controller.context import FrozenPack
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
-from securebench.core.digests import content_digest
-from securebench.core.sizes import MIB
+from securebench.digests import content_digest
 from securebench.protocol.probe import ProbeTarget
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.plan.model import EarlierRun
 from securebench.run.state.attempts import SealedPatch
 from securebench.run.state.entries import Produced, RunBound
+from securebench.sizes import MIB
 from support.build import (
     DISRUPTED,
     NOW,

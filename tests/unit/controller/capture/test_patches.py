@@ -6,7 +6,7 @@ import json
 import pytest
 
 from securebench.controller.capture.patches import CHANGED_BYTES, failed_step, seal_patch
-from securebench.core.errors import DigestMismatchError
+from securebench.errors import DigestMismatchError
 from securebench.protocol.exit_codes import PHASES, Code
 from securebench.run.observe.patch_steps import PatchStep
 from securebench.run.state.attempts import CommandReport

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from securebench.controller.capture.secret_values import SecretMatcher
-from securebench.core.secret_forms import FILLER, MINIMUM_BYTES
+from securebench.text import FILLER, MINIMUM_BYTES
 
 VALUE = b'sk-canary/7f3d+"0123456789'
 OTHER = b"another-secret"

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from securebench.clock import micro_time
 from securebench.cluster.port import ObjectKind
 from securebench.controller.leadership import (
     Elector,
@@ -15,9 +16,8 @@ from securebench.controller.leadership import (
     may_take,
 )
 from securebench.controller.settings import LeaseTimes
-from securebench.core.clock import micro_time
-from securebench.core.errors import LeadershipLostError, LeaseOverdueError, TransientClusterError
-from securebench.core.names import OPERATOR_LEASE
+from securebench.errors import LeadershipLostError, LeaseOverdueError, TransientClusterError
+from securebench.names import OPERATOR_LEASE
 from support.build import FakeClock, VirtualLoop
 from support.fake_cluster import FakeCluster
 

@@ -2,7 +2,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.leadership import FencedCluster
-from securebench.core.errors import LeaseOverdueError
+from securebench.errors import LeaseOverdueError
 from support.build import HARNESS, raw_pod
 from support.fake_cluster import FakeCluster
 

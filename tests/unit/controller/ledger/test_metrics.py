@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.metrics import count_entry
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Lost, PodFacts, Usage
 from securebench.run.state.entries import LaunchLost, Produced

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from securebench.cluster.port import ObjectKind, QuotaExceeded
-from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.probe import ProbeTarget
 from securebench.run.decide.canary import LOST_LIMIT
 from support.build import ended, pod_status, running

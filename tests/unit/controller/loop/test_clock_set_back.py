@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from support.build import pod_status, running
 
 

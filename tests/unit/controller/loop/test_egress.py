@@ -11,7 +11,7 @@ from securebench.controller.loop import attempt_keeper
 from securebench.controller.loop_tasks import FALLBACK_SECONDS, Wake
 from securebench.controller.run_ledger import RunLedger
 from securebench.controller.volume.journal import read_entries
-from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode
 from securebench.protocol.probe import ProbeTarget
 from securebench.run.observe.pods import pod_view

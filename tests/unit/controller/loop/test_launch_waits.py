@@ -12,7 +12,7 @@ from securebench.cluster.port import ObjectKind, QuotaExceeded
 from securebench.controller.exec.in_flight import get_active
 from securebench.controller.loop import waits_file
 from securebench.controller.loop.waits_file import LOOK_SECONDS
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from securebench.protocol.launch_waits import SharedWait, decode_waits
 from securebench.run.observe.pods import pod_view
 from support.build import UNSCHEDULABLE, pod_status, question, running, waiting, write_pack

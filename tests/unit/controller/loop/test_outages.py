@@ -13,7 +13,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.volume.store import RunStore
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from support.build import Status, pod_status, rfc3339, running, waiting
 from support.operator_world import World, opened
 from unit.controller.loop.test_canary import CLOSED, OPEN, ProvingWorld, told

@@ -2,8 +2,8 @@
 
 import pytest
 
+from securebench.clock import rfc3339
 from securebench.cluster.port import ObjectKind, metadata
-from securebench.core.clock import rfc3339
 from securebench.run.observe.pods import pod_view
 from support.build import NOW, ended, pod_status, running, waiting
 from support.operator_world import World, opened

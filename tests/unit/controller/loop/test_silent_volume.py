@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from securebench.clock import SystemClock
 from securebench.cluster.port import ObjectKind
 from securebench.controller import volume_calls
 from securebench.controller.actuators.lanes import LaneKeeper
@@ -21,7 +22,6 @@ from securebench.controller.loop import attempt_keeper
 from securebench.controller.process.supervisor import Supervisor
 from securebench.controller.volume.journal import Journal, read_journal
 from securebench.controller.volume.store import RunStore
-from securebench.core.clock import SystemClock
 from securebench.protocol.volume import LAUNCH_WAITS
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.keys import Role

@@ -10,7 +10,7 @@ from securebench.controller.loop.lifecycle import RESTART_SECONDS
 from securebench.controller.loop.slots import ENDING_SLOTS, RunSlots
 from securebench.controller.volume.journal import journal_bytes
 from securebench.controller.volume.store import RunStore
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from securebench.run.observe.pods import pod_view
 from support.build import NOW, FakeClock, pod_status, question, running, write_pack
 from support.operator_world import World, opened

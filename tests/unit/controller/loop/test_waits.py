@@ -5,7 +5,7 @@ import json
 import pytest
 
 from securebench.cluster.port import ObjectKind, QuotaExceeded
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from support.build import NOW, UNSCHEDULABLE, ended, pod_status, rfc3339, running, waiting
 
 MISSING = (

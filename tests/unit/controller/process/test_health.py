@@ -28,7 +28,7 @@ from securebench.controller.process.health import (
 from securebench.controller.process.supervisor import Supervisor
 from securebench.controller.suites.suite_supervisor import SuiteSupervisor
 from securebench.controller.volume_calls import VolumeCall, VolumeCalls
-from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.errors import PermanentClusterError, TransientClusterError
 from support.build import NOW, FakeClock, VirtualLoop
 from support.fake_cluster import FakeCluster
 

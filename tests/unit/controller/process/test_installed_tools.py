@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from securebench.controller.process import bootstrap
-from securebench.core.errors import StorageError
+from securebench.errors import StorageError
 from support.build import FakeClock
 
 

@@ -13,7 +13,7 @@ from securebench.controller.process import removal as module
 from securebench.controller.process.removal import RetentionSweeper
 from securebench.controller.volume.registers import RunIndex
 from securebench.controller.volume.results import remove_folder
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from support.build import question, write_pack
 from support.operator_world import World, opened
 

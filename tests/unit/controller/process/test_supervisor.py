@@ -19,7 +19,7 @@ from securebench.controller.process.supervisor import Supervisor, run_object
 from securebench.controller.reporting.publish import Publisher
 from securebench.controller.settings import PodTemplateRules
 from securebench.controller.volume.registers import RunIndex
-from securebench.core.errors import (
+from securebench.errors import (
     ConfigErrors,
     PackError,
     PermanentClusterError,

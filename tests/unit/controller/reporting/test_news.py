@@ -7,7 +7,7 @@ from securebench.controller.reporting.write_schedule import (
     MAX_DEFERRED_INTERVALS,
     SIGNIFICANT_SHARE,
 )
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from support.build import pod_status, question, running, write_pack
 from support.operator_world import World, opened
 

@@ -5,11 +5,11 @@ import inspect
 
 import pytest
 
+from securebench import errors
 from securebench.cluster import port
 from securebench.cluster.port import AlreadyExists, Forbidden, QuotaExceeded, WatchExpired
 from securebench.controller.reporting.outages import OUTAGES, outage_reason
-from securebench.core import errors
-from securebench.core.errors import (
+from securebench.errors import (
     ClusterError,
     DigestMismatchError,
     JournalCorruptError,

@@ -8,7 +8,6 @@ from securebench.controller.reporting.run_status import (
     succeeded,
 )
 from securebench.controller.sealing import Exported
-from securebench.core.sizes import GIB
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.api.outcomes import Outcome
 from securebench.run.api.status import MAX_REASONS
@@ -27,6 +26,7 @@ from securebench.run.state.evidence import ContainerEvidence, ContainerUsage, La
 from securebench.run.state.history import RunHistory, run_history
 from securebench.run.state.resource_noise import ResourceNoise
 from securebench.run.state.tally import task_verdicts
+from securebench.sizes import GIB
 from securebench.stats.intervals import Estimates, pass_at_each_k, pass_rate
 from support.build import NOW, many_tasks, plan_of, production
 from support.manifest_samples import text_task

@@ -9,7 +9,7 @@ import pytest
 
 from securebench.controller.reporting.volume_silence import LOOK_SECONDS, tell_while_late
 from securebench.controller.volume_calls import VolumeCalls
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from support.build import FakeClock, VirtualLoop
 
 

@@ -17,7 +17,7 @@ from securebench.controller.settings import (
     load_settings,
 )
 from securebench.controller.volume_settings import load_volume_settings
-from securebench.core.errors import ConfigError
+from securebench.errors import ConfigError
 from securebench.protocol.gateway import GatewayLimits
 from securebench.run.plan.egress_plan import ClusterProvider
 from securebench.run.pods.gateway_pod import GatewayPolicy

@@ -9,7 +9,7 @@ import pytest
 from securebench.cluster.port import ObjectKind
 from securebench.controller.suites.needed_results import needed_by_suites
 from securebench.controller.volume.registers import IndexEntry, RunIndex
-from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.errors import PermanentClusterError, TransientClusterError
 from support.suite_world import HARNESSES, PACKS, SuiteWorld
 
 ONE = {"matrix": {"packs": PACKS[:1], "harnesses": HARNESSES[:1]}}

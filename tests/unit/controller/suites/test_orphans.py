@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.suites.orphans import sweep_orphans
-from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.errors import PermanentClusterError, TransientClusterError
 from support.suite_world import SuiteWorld
 
 GONE = "99999999-1111-4000-8000-000000000000"

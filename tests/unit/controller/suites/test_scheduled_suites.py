@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from securebench.clock import rfc3339
 from securebench.cluster.port import ObjectKind
-from securebench.core.clock import rfc3339
 from support.build import question, write_pack
 from support.suite_world import SuiteWorld
 

@@ -12,7 +12,7 @@ import pytest
 from securebench.cluster.port import ObjectKind
 from securebench.controller.reporting.volume_silence import VolumeSilence
 from securebench.controller.volume_calls import ANSWER_SECONDS, BULK_SECONDS
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from securebench.run.observe.waiting import WaitReason
 from securebench.suite.decide import PACKS_SECONDS
 from support.build import VirtualLoop, finish

@@ -10,7 +10,7 @@ from securebench.controller.loop_tasks import PAUSE_SECONDS
 from securebench.controller.suites.run_observer import RunObserver
 from securebench.controller.suites.suite_loop import RETRY_LIMIT_SECONDS, SuiteLoop
 from securebench.controller.volume.suite_store import SuiteStore, suite_folders
-from securebench.core.errors import TransientClusterError
+from securebench.errors import TransientClusterError
 from securebench.run.decide.refusals import REMEDY
 from support.build import question, write_pack
 from support.suite_world import HARNESSES, PACKS, SuiteWorld

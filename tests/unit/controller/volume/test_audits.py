@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from securebench.controller.volume.registers import pack_audit, write_audit
-from securebench.core.errors import InvalidInputError
+from securebench.errors import InvalidInputError
 from securebench.protocol.audit_result import AuditResult, PackAudit, decode_audit
 
 DIGEST = "sha256:" + "0a" * 32

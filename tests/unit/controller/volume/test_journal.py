@@ -12,7 +12,7 @@ from securebench.controller.volume.journal import (
     first_link,
     read_entries,
 )
-from securebench.core.errors import JournalCorruptError, LeaseOverdueError
+from securebench.errors import JournalCorruptError, LeaseOverdueError
 from securebench.run.state.entries import IsolationResult, LaunchBegun
 from support.build import (
     NOW,

@@ -11,7 +11,7 @@ from securebench.controller.volume.journal import (
     open_journal,
     read_journal,
 )
-from securebench.core.errors import JournalCorruptError, LeadershipLostError, StorageError
+from securebench.errors import JournalCorruptError, LeadershipLostError, StorageError
 from securebench.run.state.entries import Continued
 from support.build import lead_of
 from support.journal_entries import ENTRIES, UID

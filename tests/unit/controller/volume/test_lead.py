@@ -4,7 +4,7 @@ import os
 import pytest
 
 from securebench.controller.volume.lead import claim_epoch, highest_epoch, revoke_earlier
-from securebench.core.errors import StorageError
+from securebench.errors import StorageError
 from support.leads import take_volume
 
 HOLDER = "securebench-0_uid"

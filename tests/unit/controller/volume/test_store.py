@@ -8,11 +8,11 @@ import pytest
 
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore, file_digest, read_json, read_texts
-from securebench.core.errors import DigestMismatchError, InvariantViolationError
-from securebench.core.sizes import MIB
+from securebench.errors import DigestMismatchError, InvariantViolationError
 from securebench.files.durable import make_folder, replace_file
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.records.record import RecordTexts
+from securebench.sizes import MIB
 from support.build import (
     HARNESS,
     KEY,

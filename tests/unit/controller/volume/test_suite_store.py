@@ -10,7 +10,7 @@ import pytest
 
 from securebench.controller.volume import suite_store
 from securebench.controller.volume.suite_store import SuiteStore, suite_folders
-from securebench.core.errors import StorageError
+from securebench.errors import StorageError
 from securebench.suite.planning import Trigger
 from securebench.suite.rounds import SuiteState
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from securebench.controller.volume.tools import KEPT_SECONDS, install_tools
-from securebench.core.errors import StorageError
+from securebench.errors import StorageError
 from securebench.files.tree_digest import tree_digest
 
 NOW = 1_767_225_600.0

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.core.clock import SystemClock
+from securebench.clock import SystemClock
 from securebench.gateway.server.launch import LOOKUPS, ServedLaunch
 from securebench.gateway.server.launch_files import read_launches
 from securebench.protocol.gateway import GatewayLimits, RelayReport, RunUsage

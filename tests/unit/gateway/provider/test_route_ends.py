@@ -9,13 +9,13 @@ import pytest
 
 from securebench.agents.providers.answers import DOCUMENT_BYTES
 from securebench.agents.providers.sse import EVENT_BYTES
-from securebench.core.clock import SystemClock
-from securebench.core.sizes import MIB
+from securebench.clock import SystemClock
 from securebench.gateway.provider import provider_call, request_body
 from securebench.gateway.provider.provider_call import ANSWER_TOKENS
 from securebench.gateway.server.body_memory import SMALL_BYTES, BodyMemory
 from securebench.gateway.server.launch import ServedLaunch
 from securebench.protocol.gateway import GatewayLimits, LaunchReport, RelayReport
+from securebench.sizes import MIB
 from support.relays import (
     MODELS,
     RESET,

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from securebench.core.clock import rfc3339
+from securebench.clock import rfc3339
 from securebench.gateway.server import state_file
 from securebench.gateway.server.back_off import (
     MAX_RETRY_AFTER_SECONDS,

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from securebench.core.errors import StorageError
+from securebench.errors import StorageError
 from securebench.gateway.net.causes import Cause, CutError, RefusedError
 from securebench.gateway.server.decisions import PATH_CHARACTERS, Decision, Verdict, line_of
 from securebench.gateway.server.launch import Identity

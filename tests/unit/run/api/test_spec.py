@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from securebench.core.errors import SpecError
+from securebench.errors import SpecError
 from securebench.run.api.base import ApiModel
 from securebench.run.api.field_types import CancelMode, IsolationRequirement, PodRetention, quantity
 from securebench.run.api.models import BenchmarkRunSpec

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from securebench.clock import Instant, rfc3339
 from securebench.cluster.port import ObjectKind
-from securebench.core.clock import Instant, rfc3339
 from securebench.run.decide.canary import (
     CANARY_MESSAGE,
     LOST_LIMIT,

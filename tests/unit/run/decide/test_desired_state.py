@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.core.errors import InvalidInputError
+from securebench.errors import InvalidInputError
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.controls import EndReason, desired_state
 from securebench.run.decide.reconcile import Controls, Halt

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.core.clock import Instant
+from securebench.clock import Instant
 from securebench.run.decide.gateway import (
     RESTART_LIMIT_SECONDS,
     RESTART_SECONDS,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from securebench.core.clock import rfc3339
+from securebench.clock import rfc3339
 from securebench.protocol.gateway import ProviderWait, ProviderWaits
 from securebench.protocol.launch_waits import SharedWait
 from securebench.run.decide.decision_cache import LaunchPods

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from securebench.core.reasons import POD_LOST
+from securebench.reasons import POD_LOST
 from securebench.run.api.conditions import Reason
 from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.controls import EndReason, Halt

@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.core.clock import rfc3339
+from securebench.clock import rfc3339
 from securebench.run.api.conditions import Reason
 from securebench.run.api.outcomes import Outcome
 from securebench.run.observe.waiting import WaitReason, after_loss, next_try, pod_waiting

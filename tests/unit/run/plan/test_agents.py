@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.core.errors import SpecError
+from securebench.errors import SpecError
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.build import build_plan
 from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan

@@ -4,8 +4,8 @@ import pytest
 
 from securebench.benchmark.pack.task import compile_benchmark_row
 from securebench.benchmark.reading.manifest import parse_manifest
-from securebench.core.digests import json_digest
-from securebench.core.errors import ConfigErrors, SpecError
+from securebench.digests import json_digest
+from securebench.errors import ConfigErrors, SpecError
 from securebench.run.api.models import BenchmarkRunSpec, TaskSelector
 from securebench.run.plan.build import PlanInputs, build_plan, selected
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name

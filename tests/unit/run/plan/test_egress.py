@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from securebench.agents.agent import DUMMY_KEY
-from securebench.core.errors import SpecError
+from securebench.errors import SpecError
 from securebench.protocol.gateway import ProviderConfig
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.build import AGENT_FOLDER, AGENT_HOME, build_plan

@@ -5,7 +5,7 @@ from securebench.benchmark.families.verification import CodePlan
 from securebench.benchmark.pack.task import compile_benchmark_row
 from securebench.benchmark.reading.manifest import parse_manifest
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
-from securebench.core.errors import PackError
+from securebench.errors import PackError
 from securebench.protocol.extraction import Extraction
 from securebench.run.plan.model import CheckPlan, SourcePlan, VerifierKind
 from securebench.run.plan.tasks import task_plan

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from securebench.core.errors import InvariantViolationError
-from securebench.core.names import ROLE_LABEL, RUN_UID_LABEL
+from securebench.errors import InvariantViolationError
+from securebench.names import ROLE_LABEL, RUN_UID_LABEL
 from securebench.protocol.gateway import GatewayConfig, ProviderConfig
 from securebench.protocol.probe import GATEWAY_TARGET
 from securebench.run import layout

@@ -8,7 +8,7 @@ import pytest
 
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
-from securebench.core.errors import InvariantViolationError
+from securebench.errors import InvariantViolationError
 from securebench.protocol.extraction import Extraction
 from securebench.run import layout
 from securebench.run.plan.keys import LaunchKey, Role

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.core.digests import content_digest
+from securebench.digests import content_digest
 from securebench.protocol.extraction import Extraction
 from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.model import TaskLimits

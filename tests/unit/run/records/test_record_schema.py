@@ -8,12 +8,12 @@ from typing import Any, get_args
 import pytest
 from jsonschema import Draft202012Validator
 
+from securebench import reasons
 from securebench.agents.registry import AGENTS
 from securebench.benchmark.families.registry import FAMILIES, text_verifier
 from securebench.benchmark.patch.judgement import PatchProblem
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers import dangerous_commands
-from securebench.core import reasons
 from securebench.protocol.extraction import CandidateKind, ExtractionMode, Problem
 from securebench.run.api.outcomes import Outcome
 from securebench.run.observe.patch_steps import PatchStep

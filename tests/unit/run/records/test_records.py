@@ -8,7 +8,7 @@ import pytest
 
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import REDACTED, Lane, Resource, ResourceBundle
-from securebench.core.errors import InvariantViolationError
+from securebench.errors import InvariantViolationError
 from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.extraction import Extraction
 from securebench.run.api.outcomes import Outcome

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.core.errors import InvariantViolationError
+from securebench.errors import InvariantViolationError
 from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish, Usage

@@ -2,7 +2,6 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.core.sizes import GIB
 from securebench.run.api.outcomes import Outcome
 from securebench.run.state.attempts import CommandReport, Finish
 from securebench.run.state.entries import Finished, LaunchBegun, LaunchLost, Produced, Verified
@@ -13,6 +12,7 @@ from securebench.run.state.resource_noise import (
     entry_noise,
     noisy_part,
 )
+from securebench.sizes import GIB
 from support.build import HARNESS, KEY, NOW, lost_launch, production, verification
 
 FULL, HALF, SLOW = ContainerUsage(GIB), ContainerUsage(GIB // 2), ContainerUsage(1, 100, 25)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from securebench.core.names import (
+from securebench.names import (
     APP_NAME,
     ATTEMPT_ANNOTATION,
     COMPONENT_LABEL,

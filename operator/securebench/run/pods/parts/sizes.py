@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.core.sizes import GIB, MIB
 from securebench.protocol.extraction import ExtractionMode
 from securebench.run.api.field_types import quantity
 from securebench.run.api.pod_template import DEFAULT_MEMORY_LIMIT, DEFAULT_REQUESTS
 from securebench.run.plan.model import PodPolicy, TaskLimits, TaskPlan
+from securebench.sizes import GIB, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from securebench.core.reasons import FailurePhase
 from securebench.protocol.supervise import Phase
+from securebench.reasons import FailurePhase
 from securebench.run import layout
 from securebench.run.pods.parts.commands import PYTHON
 from securebench.run.pods.verify.counting import row_variable

@@ -11,13 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from securebench.core.digests import PREFIX, listing_digest
-from securebench.core.reasons import FailurePhase
-from securebench.core.sizes import MIB
+from securebench.digests import PREFIX, listing_digest
 from securebench.protocol.extraction import TEXT_FILE
 from securebench.protocol.grading import TESTS_INCOMPLETE
 from securebench.protocol.specs import DigestedPath
 from securebench.protocol.supervise import Phase, RunSpec, StreamsSpec
+from securebench.reasons import FailurePhase
 from securebench.run import layout
 from securebench.run.pods.parts import sizes, volumes
 from securebench.run.pods.parts.commands import PYTHON, base_spec
@@ -25,6 +24,7 @@ from securebench.run.pods.parts.containers import TaskContainer, task_container,
 from securebench.run.pods.parts.frame import Containers, Manifest
 from securebench.run.pods.parts.volumes import candidate_mount, lane_mount, tools_mount
 from securebench.run.pods.verify.prechecks import inline_compiler
+from securebench.sizes import MIB
 
 if TYPE_CHECKING:
     from securebench.benchmark.families.verification import CodePlan

@@ -9,9 +9,9 @@ import json
 from typing import TYPE_CHECKING
 
 from securebench.benchmark.families.counted_commands import counted_calls, with_runner
-from securebench.core.reasons import FailurePhase
 from securebench.protocol.grading import ROW_VARIABLE, RUNNER_VARIABLE
 from securebench.protocol.supervise import Phase
+from securebench.reasons import FailurePhase
 from securebench.run import layout
 from securebench.run.pods.verify.prechecks import runner_text
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from securebench.core.errors import InvariantViolationError
+from securebench.errors import InvariantViolationError
 from securebench.protocol.specs import DigestedPath
 from securebench.protocol.supervise import PatchField, RepositorySpec, RunSpec
 from securebench.run import layout

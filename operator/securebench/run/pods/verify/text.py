@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from securebench.core.names import MEMBERS_ANNOTATION
+from securebench.names import MEMBERS_ANNOTATION
 from securebench.protocol.batch import MEMBER_SECONDS, VERDICTS_FOLDER, MemberSpec, TextSpec
 from securebench.protocol.specs import DigestedPath
 from securebench.run import layout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.core.errors import InvariantViolationError
+from securebench.errors import InvariantViolationError
 from securebench.run.plan.model import VerifierKind
 from securebench.run.pods.parts.frame import Manifest, launch_frame, pod
 from securebench.run.pods.verify.check import check_containers

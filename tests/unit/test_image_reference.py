@@ -2,8 +2,8 @@ import re
 
 import pytest
 
-from securebench.core.errors import InvalidInputError
-from securebench.core.image_reference import PINNED_PATTERN, ImageReference, image_reference
+from securebench.errors import InvalidInputError
+from securebench.names import PINNED_PATTERN, ImageReference, image_reference
 
 DIGEST = "sha256:" + "a" * 64
 REFERENCES = {

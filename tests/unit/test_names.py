@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.core.names import kubernetes_name, label_value, logical_name
+from securebench.names import kubernetes_name, label_value, logical_name
 
 LOGICAL = {
     "Lab-3": "Lab-3",

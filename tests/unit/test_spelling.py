@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.core.spelling import did_you_mean, did_you_mean_or_known, near_words, nearest
+from securebench.text import did_you_mean, did_you_mean_or_known, near_words, nearest
 
 KNOWN = ("short_answer", "image", "input", "metadata", "id")
 

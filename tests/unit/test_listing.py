@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from securebench.core.listing import listed
+from securebench.text import listed
 
 NAMES = ["a", "b", "c"]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.core.rates import TokenBucket, backoff
+from securebench.clock import TokenBucket, backoff
 
 
 class Clock:

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from securebench.core.digests import PATTERN, content_digest, json_digest, listing_digest
+from securebench.digests import PATTERN, content_digest, json_digest, listing_digest
 
 
 def sha(content):

@@ -1,9 +1,17 @@
-"""Names that clusters know us by, and names that are derived from what users write."""
+"""Names that clusters know us by, and names of what users write.
+
+Labels and annotations of the API group; names that are derived from the ids of tasks and runs; and
+names of packs in a registry, ``host/repository[:tag]@sha256:…``.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import dataclass
+
+from securebench.digests import PATTERN
+from securebench.errors import InvalidInputError
 
 GROUP = "securebench.dev"
 """API group; also the domain of our labels and annotations."""
@@ -128,3 +136,61 @@ def kubernetes_name(text: str, *, limit: int = LABEL_LIMIT) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_CHARACTERS]
+
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_PART = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
+
+HOST_PATTERN = rf"{_LABEL}(\.{_LABEL})*(:[0-9]{{1,5}})?"
+"""A registry: DNS name or IPv4 address, in lower case, with its port unless that is 443."""
+
+REPOSITORY_PATTERN = rf"{_PART}(/{_PART})*"
+TAG_PATTERN = "[A-Za-z0-9_][-A-Za-z0-9_.]{0,127}"
+
+PINNED_PATTERN = f"{HOST_PATTERN}/{REPOSITORY_PATTERN}(:{TAG_PATTERN})?@{PATTERN}"
+"""A reference that always names the same content: one by digest (RE2 and Python)."""
+
+_REFERENCE = re.compile(
+    rf"(?P<host>{HOST_PATTERN})/(?P<repository>{REPOSITORY_PATTERN})"
+    rf"(:(?P<tag>{TAG_PATTERN}))?(@(?P<digest>{PATTERN}))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageReference:
+    """A pack in a registry.
+
+    Attributes:
+        host: The registry, with its port if one is named.
+        repository: Path of the pack in the registry.
+        tag: For people where there is a digest too; may be empty.
+        digest: ``sha256:…`` of the image's manifest; may be empty.
+    """
+
+    host: str
+    repository: str
+    tag: str = ""
+    digest: str = ""
+
+    def __str__(self) -> str:
+        """Return the reference as it was written."""
+        tag = f":{self.tag}" if self.tag else ""
+        digest = f"@{self.digest}" if self.digest else ""
+        return f"{self.host}/{self.repository}{tag}{digest}"
+
+
+def image_reference(text: str) -> ImageReference:
+    """Return what a text names.
+
+    Raises:
+        InvalidInputError: It is no reference.
+    """
+    found = _REFERENCE.fullmatch(text)
+    if found is None:
+        raise InvalidInputError(
+            f"{text!r} names no image; write registry/repository:tag or"
+            " registry/repository@sha256:…, in lower case and without a scheme"
+        )
+    return ImageReference(
+        found["host"], found["repository"], found["tag"] or "", found["digest"] or ""
+    )

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from securebench.core import version
-from securebench.core.clock import SystemClock, rfc3339
+from securebench import version
+from securebench.clock import SystemClock, rfc3339
 
 
 def test_the_clock_tells_the_time():

@@ -1,1 +1,0 @@
-"""Words and forms that every process shares; pure, imports nothing of ours."""
