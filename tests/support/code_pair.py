@@ -26,12 +26,17 @@ OWN_IPC = ["unshare", "--ipc", *([] if os.getuid() == 0 else ["--user", "--map-c
 """A Pod has System V objects of its own; those of tests beside this one would be leftovers."""
 
 
+SECRET = b"\x00secret that supervise made 32by"
+START = 'exec "$@" 3<"$0/secret" 4>"$0/answer"'
+
+
 class Judged(NamedTuple):
-    """What a runner ended with."""
+    """What a runner ended with; in one interpreter also what came back for the secret."""
 
     code: int
     stdout: str
     stderr: str
+    answer: bytes = b""
 
 
 def judge(
@@ -70,6 +75,25 @@ def judge(
         worker.kill()
         worker.wait()
     return Judged(done.returncode, done.stdout, done.stderr)
+
+
+def judge_shared(candidate: str, tests: str, *, declared: str = "") -> Judged:
+    """Run tests in the candidate's interpreter; no pass without the secret of supervise."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / "work").mkdir()
+        (folder / "tools").mkdir()
+        (folder / "tools" / "securebench_code").symlink_to(FOLDER / "code")
+        (folder / "secret").write_bytes(SECRET)
+        (folder / "candidate.txt").write_text(textwrap.dedent(candidate))
+        (folder / "tests.json").write_text(json.dumps({"code": textwrap.dedent(tests)}))
+        files = [str(folder / name) for name in ("work", "candidate.txt", "tests.json")]
+        done = subprocess.run(
+            ["sh", "-c", START, made, *program(folder / "tools", "shared", *files, declared)],
+            capture_output=True, check=False, cwd=folder / "work", timeout=SECONDS, text=True,
+        )  # fmt: skip
+        answer = (folder / "answer").read_bytes()
+    return Judged(done.returncode, done.stdout, done.stderr, answer)
 
 
 def assert_judged(case: Sequence[Any]) -> None:

@@ -41,6 +41,10 @@ IDENTITY_BYTES = 16
 ITEMS = 100_000
 """So many items of an iterator of the tests cross."""
 
+SINGLE, MOST_MORE = 32, 10_000
+"""So many items of an iterator of the candidate cross one by one, as the tests want them; then as
+many again as have crossed, up to a bound."""
+
 WATCHED = 1000
 """So many containers that were attributes are looked at again when the tests fail."""
 
@@ -106,6 +110,8 @@ class Session(Marshaller):
 
     def again(self, number: int, value: Any) -> Any:
         """Return a stand-in of its own: whether two are one object is the candidate's to say."""
+        if isinstance(value, _Source):
+            return value.items
         if isinstance(value, HandleType) or not is_handle(value):
             return value
         kind: Any = type(value)
@@ -338,8 +344,11 @@ class Session(Marshaller):
         if hasattr(kind, "__next__") and not hasattr(kind, "read"):
             items = list(islice(value, ITEMS + 1))
             if len(items) <= ITEMS:
+                self._notes["an iterator that was passed is used up, whatever was taken of it"] = (
+                    None
+                )
                 return ["g", self.encode(items)]
-            what = f"an iterator of the tests with more than {ITEMS} items"
+            what = f"an iterator with more than {ITEMS} items"
             raise CannotCrossError(f"{what} cannot be passed to the candidate")
         raise CannotCrossError(
             f"an object of the tests' type {kind.__module__}.{kind.__qualname__}"
@@ -371,20 +380,40 @@ class Session(Marshaller):
         error.__cause__ = self.decode(cause)
         return error
 
-    def _read_iterator(self, items: Raw, rest: Raw) -> Iterator[object]:
-        return self._items(self.decode(items), self.decode(rest))
+    def _read_iterator(self, number: Raw) -> Iterator[object]:
+        source: _Source = self.stand_in(number, _Source())
+        source.items = self._items(source)
+        self._numbers[id(source.items)] = self._numbers[id(source)]
+        return source.items
 
-    def _items(self, items: list[object], rest: Any) -> Iterator[object]:
-        """Yield the items of an iterator of the candidate, which cross many at a time."""
-        while True:
-            for item in items:
-                if (yield item) is not None:
-                    raise self.cannot("the tests send a value to a generator of the candidate")
-            if rest is None:
-                return
-            if isinstance(rest, BaseException):
-                raise rest
-            items, rest = self.request("more", rest)
+    def _items(self, source: _Source) -> Iterator[object]:
+        """Yield the items of an iterator of the candidate, which moves on as the tests do."""
+        crossed = 0
+        rest: object = True
+        while rest is True:
+            wanted = min(crossed, MOST_MORE) if crossed >= SINGLE else 1
+            items, rest = self._more(source, wanted)
+            crossed += len(items)
+            if len(items) > 1:  # what is here the candidate no longer has
+                del self._numbers[id(source.items)]
+                self._notes["items crossed before the tests asked for them"] = None
+            try:
+                for item in items:
+                    if (yield item) is not None:
+                        what = "the tests send a value to a generator of the candidate"
+                        raise self.cannot(what)  # noqa: TRY301  # the generator closes then too
+            except BaseException:  # what the tests throw into it, or its end
+                self.request("close", source)
+                raise
+            self._numbers[id(source.items)] = self._numbers[id(source)]
+        if isinstance(rest, BaseException):
+            raise rest
+
+    def _more(self, source: _Source, wanted: int) -> tuple[list[object], object]:
+        found = self.request("more", source, wanted)
+        if type(found) is not tuple or len(found) != 2 or type(found[0]) is not list:  # noqa: PLR2004
+            raise self._tampered("items of nothing")
+        return found
 
     readers: ClassVar[dict[str, Callable[..., Any]]] = {
         **Marshaller.readers,
@@ -395,6 +424,16 @@ class Session(Marshaller):
         "mod": lambda _side, name: safe_module(name),
         "n": lambda _side, module, name: _type(module, name),
     }
+
+
+class _Source:
+    """Stands for an iterator of the candidate.
+
+    Attributes:
+        items: What the tests have of it.
+    """
+
+    items: Iterator[object]
 
 
 _VALUES: dict[object, int] = {"return": 1, "raise": 2, "refuse": 1, "stop": 0, "call": 3}

@@ -41,9 +41,6 @@ EXTRA_DEPTH = 2000
 
 TRACEBACK_CHARACTERS = 8192
 
-FIRST_ITEMS, MORE_ITEMS = 100, 10_000
-"""So many items of an iterator cross at first, and each time the tests want more."""
-
 REBUILT = (int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict)
 
 
@@ -55,7 +52,7 @@ class AsObject:
 
 
 class Items:
-    """Marks an iterator, whatever its class: its items cross."""
+    """Marks an iterator, whatever its class: the tests ask for its items."""
 
     def __init__(self, source: Iterator[object]) -> None:
         self.source = source
@@ -164,14 +161,9 @@ class Worker(Marshaller):
         """Do something and return the result: a call of a class gives an object."""
         if operation == "import":
             return self._import(*values)
-        if operation == "more":
-            return self._taken(values[0], MORE_ITEMS)
         result = OPERATIONS[operation](*values)
-        if operation == "call":
-            is_object = isinstance(values[0], type) and not self._is_value(result)
-        else:  # an iterator that the candidate keeps must not lose its items to a look at it
-            is_object = operation in ("getattr", "name") and _is_iterator(result)
-        return AsObject(result) if is_object else result
+        is_made = operation == "call" and isinstance(values[0], type)
+        return AsObject(result) if is_made and not self._is_value(result) else result
 
     def _is_value(self, made: object) -> bool:
         """Tell whether a call of a class gives a value: of a container with methods it does not."""
@@ -191,9 +183,9 @@ class Worker(Marshaller):
         """See Marshaller."""
         if isinstance(value, AsObject):
             return self._numbers.get(id(value.value)) or self._object(value.value)
-        if isinstance(value, Items):
-            return self._items(value.source, FIRST_ITEMS)
         kind = type(value)
+        if kind is Items or _is_iterator(value):
+            return ["g", self.own(value)]
         if isinstance(value, type):
             name = name_of(value) if self._operation == "call" else None
             is_named = value in TYPES or (name is not None and named_error(*name) is not None)
@@ -204,8 +196,6 @@ class Worker(Marshaller):
             return ["mod", value.__name__]
         if isinstance(value, (CoroutineType, AsyncGeneratorType)):
             raise CannotCrossError(f"a {kind.__name__}, which needs an event loop")
-        if _is_iterator(value):
-            return self._items(value, FIRST_ITEMS)
         if kind.__module__ == "numpy" and getattr(value, "shape", None) == ():
             return self.encode(value.item())
         base = next((base for base in REBUILT if isinstance(value, base)), None)
@@ -223,19 +213,6 @@ class Worker(Marshaller):
             self._note(f"an object of {kind.__name__} crosses as {base.__name__}")
         return self.write_named_tuple(value) if is_named else self.encode(_exact(base, value))
 
-    def _items(self, source: Iterator[object], count: int) -> Raw:
-        items, rest = self._taken(source, count)
-        return ["g", self.encode(items), self.encode(rest)]
-
-    def _taken(self, source: Iterator[object], count: int) -> tuple[list[object], object]:
-        """Return the next items and what follows: None, an exception, or the iterator as object."""
-        items: list[object] = []
-        try:
-            items.extend(islice(source, count))  # what comes before an exception stays
-        except BaseException as error:  # noqa: BLE001  # the tests meet it where it stands
-            return items, error
-        return items, AsObject(source) if len(items) == count else None
-
     def _class(self, kind: type) -> Raw:
         """Return the array for the class of an object, also where it is one of Python's own."""
         if self.is_known(kind):
@@ -243,6 +220,10 @@ class Worker(Marshaller):
         bases = [self._class(base) for base in kind.__bases__ if base not in _ROOTS]
         error = [kind.__module__, kind.__qualname__] if is_error(kind) else None
         return ["C", self.own(kind), self.encode(kind.__name__), bases, _specials(kind), error]
+
+    def _read_mine(self, number: Raw) -> Any:
+        value = self._mine[number]
+        return value.source if type(value) is Items else value
 
     def _error(self, error: BaseException, kind: type) -> Raw:
         try:
@@ -284,6 +265,7 @@ class Worker(Marshaller):
         **Marshaller.readers,
         "k": _function,
         "X": _tests_error,
+        "!": _read_mine,
         "n": lambda _side, module, name: named(module, name),
         "g": lambda side, items: iter(side.decode(items)),
     }
@@ -371,6 +353,16 @@ def _unary(value: Any, special: str, *digits: Any) -> object:
     return getattr(type(value), special)(value, *digits)
 
 
+def _taken(source: Iterator[object], count: int) -> tuple[list[object], object]:
+    """Return the next items, and what follows: an exception, or whether there may be more."""
+    items: list[object] = []
+    try:
+        items.extend(islice(source, count))  # what comes before an exception stays
+    except BaseException as error:  # noqa: BLE001  # the tests meet it where it stands
+        return items, error
+    return items, len(items) == count
+
+
 def _item(value: Any, key: Any) -> object:
     return value[key]
 
@@ -385,6 +377,8 @@ OPERATIONS: dict[str, Callable[..., object]] = {
     "name": lambda module, name: vars(module)[name],
     "iter": lambda value: Items(iter(value)),
     "next": next,
+    "more": _taken,
+    "close": lambda source: source.close() if hasattr(source, "close") else None,
     "len": len,
     "str": str,
     "repr": repr,

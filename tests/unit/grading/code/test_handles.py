@@ -306,6 +306,94 @@ def test_an_iterator_ends_its_loop():
     assert judged.code == 0, judged.stderr
 
 
+SOURCES = """
+import itertools
+state = []
+def count(n):
+    for i in range(n):
+        state.append(i)
+        yield i
+def endless(): return itertools.count()
+def take(numbers, n): return list(itertools.islice(numbers, n))
+def twice():
+    numbers = iter(range(5))
+    return numbers, numbers
+def seen(): return list(state)
+def groups(text): return itertools.groupby(text)
+def guarded():
+    try: yield 1
+    finally: state.append("closed")
+class Reader:
+    def __init__(self): self.lines = iter("abc")
+    def rest(self): return list(self.lines)
+"""
+MOVES = {
+    "next, then the rest": """
+        numbers = count(4)
+        assert next(numbers) == 0 and list(numbers) == [1, 2, 3]
+    """,
+    "nothing before the first": "numbers = count(9)\nassert seen() == []",
+    "one after the other": "next(count(9))\nassert seen() == [0]",
+    "endless": """
+        from itertools import islice
+        numbers = endless()
+        assert list(zip(numbers, "ab")) == [(0, "a"), (1, "b")]
+        assert list(islice(numbers, 40))[-1] == 42 and next(numbers) == 43
+    """,
+    "passed back": """
+        numbers = endless()
+        assert next(numbers) == 0 and take(numbers, 3) == [1, 2, 3] and next(numbers) == 4
+    """,
+    "passed back to its end": """
+        numbers = count(4)
+        assert take(numbers, 2) == [0, 1] and list(numbers) == [2, 3]
+    """,
+    "one iterator twice": """
+        first, second = twice()
+        assert next(first) == 0 and next(second) == 1 and first is second
+    """,
+    "groups": "assert [(key, list(group)) for key, group in groups('aab')] == [('a', ['a', 'a']), ('b', ['b'])]",
+    "an attribute": """
+        reader = Reader()
+        assert next(reader.lines) == "a" and reader.rest() == ["b", "c"]
+    """,
+    "closed": """
+        numbers = guarded()
+        assert next(numbers) == 1
+        numbers.close()
+        assert seen() == ["closed"]
+    """,
+    "thrown into": """
+        numbers = guarded()
+        next(numbers)
+        try: numbers.throw(ValueError("mine"))
+        except ValueError: pass
+        assert seen() == ["closed"]
+    """,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_an_iterator_of_the_candidate_moves_as_the_tests_do(name):
+    judged = judge(SOURCES, MOVES[name])
+    assert judged.code == 0, judged.stderr
+
+
+STALE = {
+    "an iterator of the tests": "mine = iter('abc')\ntake(mine, 1)\nassert next(mine) == 'b'",
+    "items that crossed early": "numbers = count(90)\nfor _ in range(50): next(numbers)\nassert len(seen()) == 50",
+    "passed back after that": "numbers = count(90)\nfor _ in range(50): next(numbers)\ntake(numbers, 1)\nassert next(numbers) == 51",
+    "no end": "from itertools import count as steps\nassert take(steps(), 1) == [0]",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STALE)
+def test_iterators_that_cannot_move_together_are_named(name):
+    judged = judge(SOURCES, STALE[name])
+    assert judged.code == 1
+    assert SHARED in judged.stderr
+
+
 BLOCK = """
 class Block:
     def __enter__(self): return self

@@ -1,17 +1,11 @@
 """Candidate and tests in one interpreter, as supervise starts it."""
 
-import json
-import subprocess
-import tempfile
 import textwrap
-from pathlib import Path
 
 import pytest
 
-from support.code_pair import FOLDER, SECONDS, program
+from support.code_pair import SECRET, judge_shared
 
-SECRET = b"\x00secret that supervise made 32by"
-START = 'exec "$@" 3<"$0/secret" 4>"$0/answer"'
 WRONG = "def f(): return 7\n"
 RIGHT = "def f(): return 42\n"
 TEST = "assert f() == 42\n"
@@ -27,21 +21,8 @@ def shared(candidate, tests=TEST, declared=""):
 
 def ended(candidate, tests=TEST, declared=""):
     """Return exit code, what came back for the secret, and what was printed."""
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        (folder / "work").mkdir()
-        (folder / "tools").mkdir()
-        (folder / "tools" / "securebench_code").symlink_to(FOLDER / "code")
-        (folder / "secret").write_bytes(SECRET)
-        (folder / "candidate.txt").write_text(textwrap.dedent(candidate))
-        (folder / "tests.json").write_text(json.dumps({"code": textwrap.dedent(tests)}))
-        files = [str(folder / name) for name in ("work", "candidate.txt", "tests.json")]
-        done = subprocess.run(
-            ["sh", "-c", START, made, *program(folder / "tools", "shared", *files, declared)],
-            capture_output=True, check=False, cwd=folder / "work", timeout=SECONDS, text=True,
-        )  # fmt: skip
-        answer = (folder / "answer").read_bytes()
-    return done.returncode, answer, done.stdout, done.stderr
+    judged = judge_shared(candidate, tests, declared=declared)
+    return judged.code, judged.answer, judged.stdout, judged.stderr
 
 
 ACCOUNT = """
