@@ -32,9 +32,9 @@ from rich.table import Table
 
 from securebench.clock import Clock
 from securebench.gateway import __main__ as program
-from securebench.gateway.net.dial import Dialer, Endpoint, connect_socket
-from securebench.gateway.net.streams import Stream
-from securebench.gateway.server.context import RunGateway
+from securebench.gateway.dial import Dialer, Endpoint, connect_socket
+from securebench.gateway.run_gateway import RunGateway
+from securebench.gateway.streams import Stream
 from securebench.protocol.gateway import (
     CONFIG_FILE,
     KEYS_FILE,

@@ -9,11 +9,11 @@ import re
 from pathlib import Path
 
 from fuzz.loop import Target
-from securebench.gateway.net.dial import Dialer, Endpoint
-from securebench.gateway.net.streams import CHUNK_BYTES, AgentStream
-from securebench.gateway.proxy.proxy import serve_proxy
-from securebench.gateway.server.context import RunGateway
-from securebench.gateway.server.launch import ServedLaunch
+from securebench.gateway.dial import Dialer, Endpoint
+from securebench.gateway.launches import ServedLaunch
+from securebench.gateway.proxy import serve_proxy
+from securebench.gateway.run_gateway import RunGateway
+from securebench.gateway.streams import CHUNK_BYTES, AgentStream
 from securebench.protocol.gateway import GatewayConfig, GatewayLimits, LaunchReport
 from support.build import FakeClock
 

@@ -9,13 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from fuzz.loop import Target
-from securebench.gateway.net.addresses import is_public
-from securebench.gateway.net.causes import RefusedError
-from securebench.gateway.net.domains import canonical_host
-from securebench.gateway.net.ports import PORTS
-from securebench.gateway.proxy.authority import Target as Goal
-from securebench.gateway.proxy.authority import connect_target, url_target
-from securebench.gateway.proxy.client_hello import MAX_HELLO_BYTES, ClientHelloParser
+from securebench.gateway.decisions import RefusedError
+from securebench.gateway.dial import is_public
+from securebench.gateway.targets import PORTS, canonical_host, connect_target, url_target
+from securebench.gateway.targets import Target as Goal
+from securebench.gateway.tunnel import MAX_HELLO_BYTES, ClientHelloParser
 
 SMALL = 7
 """Size of the pieces in which a hello is read a second time."""
@@ -81,7 +79,7 @@ HELLO = Target(
         b"\x16\x03\x01", b"\x01\x00", b"\x00\x00", b"\xfe\x0d", b"\xff\xce", b"docs.dev", b"evil.example",
         b"\x00\x0d\x00\x0b\x00\x00\x08docs.dev", MAX_HELLO_BYTES.to_bytes(2, "big"), b"\xff\xff",
     ),
-    traced=("/securebench/gateway/proxy/client_hello.py",),
+    traced=("/securebench/gateway/tunnel.py",),
 )  # fmt: skip
 TARGET = Target(
     "target",

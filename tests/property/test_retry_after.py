@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from securebench.gateway.server.back_off import MAX_RETRY_AFTER_SECONDS, retry_seconds
+from securebench.gateway.launches import MAX_RETRY_AFTER_SECONDS, retry_seconds
 
 DATES = st.from_regex(
     r"[A-Z][a-z]{2}, [0-9]{1,3} (Jan|Dec) [0-9]{1,6} [0-9]{1,3}:[0-9]{2}:[0-9]{2} [+-]?[0-9]{0,22}",

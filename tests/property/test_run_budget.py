@@ -8,8 +8,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securebench.gateway.server.launch import ServedLaunch
-from securebench.gateway.server.run_budget import RequestTokens, RunBudget, RunBudgetSpentError
+from securebench.gateway.launches import ServedLaunch
+from securebench.gateway.run_gateway import RequestTokens, RunBudget, RunBudgetSpentError
 from securebench.protocol.gateway import GatewayLimits, LaunchReport, RelayReport
 from support.build import FakeClock
 

@@ -12,13 +12,11 @@ from contextlib import asynccontextmanager, suppress
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from securebench.gateway.net.dial import Dialer, connect_socket
-from securebench.gateway.net.streams import AgentStream, SocketStream
-from securebench.gateway.server.admission import Admission
-from securebench.gateway.server.context import RunGateway
-from securebench.gateway.server.launch import ServedLaunch
-from securebench.gateway.server.registry import Launches
-from securebench.gateway.server.server import Server
+from securebench.gateway.dial import Dialer, connect_socket
+from securebench.gateway.launches import Launches, ServedLaunch
+from securebench.gateway.run_gateway import RunGateway
+from securebench.gateway.server import Admission, Server
+from securebench.gateway.streams import AgentStream, SocketStream
 from securebench.protocol.gateway import (
     KEYS_FILE,
     LAUNCHES,

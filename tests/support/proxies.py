@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import h11
 
-from securebench.gateway.net.dial import Dialer, Endpoint, connect_socket
-from securebench.gateway.net.streams import CHUNK_BYTES, AgentStream, SocketStream, Stream
-from securebench.gateway.proxy.proxy import serve_proxy
-from securebench.gateway.server.context import RunGateway
-from securebench.gateway.server.launch import ServedLaunch
+from securebench.gateway.dial import Dialer, Endpoint, connect_socket
+from securebench.gateway.launches import ServedLaunch
+from securebench.gateway.proxy import serve_proxy
+from securebench.gateway.run_gateway import RunGateway
+from securebench.gateway.streams import CHUNK_BYTES, AgentStream, SocketStream, Stream
 from securebench.protocol.gateway import GatewayConfig, GatewayLimits, LaunchReport
 from support.build import FakeClock
 

@@ -10,13 +10,11 @@ from dataclasses import dataclass, field
 import h11
 
 from securebench.clock import SystemClock
-from securebench.gateway.net.dial import Dialer, connect_socket
-from securebench.gateway.net.streams import AgentStream, SocketStream
-from securebench.gateway.provider.provider_route import serve_provider
-from securebench.gateway.server.context import RunGateway
-from securebench.gateway.server.launch import Identity, ServedLaunch
-from securebench.gateway.server.registry import Launches
-from securebench.gateway.server.run_budget import RunBudget
+from securebench.gateway.dial import Dialer, connect_socket
+from securebench.gateway.launches import Identity, Launches, ServedLaunch
+from securebench.gateway.provider_route import serve_provider
+from securebench.gateway.run_gateway import RunBudget, RunGateway
+from securebench.gateway.streams import AgentStream, SocketStream
 from securebench.protocol.gateway import (
     GatewayConfig,
     GatewayLimits,

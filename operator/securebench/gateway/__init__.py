@@ -4,7 +4,7 @@
 accepts connections from the sidecars of the run's harness Pods::
 
     sidecar -> server (preface, admission, limits) -> proxy or provider_route
-            -> authority, domains -> dial (one look-up, address rules) -> outside
+            -> targets -> dial (one look-up, address rules) -> outside
 
 The sidecar's token alone identifies the Pod; nothing that the agent sends can influence that. Usage
 is counted per launch and persisted next to the configuration (``launches``), so that the budgets of

@@ -14,15 +14,12 @@ from pathlib import Path
 
 from securebench.clock import Clock, SystemClock
 from securebench.errors import ConfigError, SecureBenchError
-from securebench.gateway.net.dial import PROVIDER_THREADS, Dialer, SystemResolver
-from securebench.gateway.net.streams import CHUNK_BYTES
-from securebench.gateway.proxy.proxy import serve_proxy
-from securebench.gateway.server.admission import Admission
-from securebench.gateway.server.context import RunGateway
-from securebench.gateway.server.registry import Launches
-from securebench.gateway.server.run_budget import RunBudget
-from securebench.gateway.server.server import Handler, Server
-from securebench.gateway.server.state_file import StateFile
+from securebench.gateway.dial import PROVIDER_THREADS, Dialer, SystemResolver
+from securebench.gateway.launches import Launches
+from securebench.gateway.proxy import serve_proxy
+from securebench.gateway.run_gateway import RunBudget, RunGateway, StateFile
+from securebench.gateway.server import Admission, Handler, Server
+from securebench.gateway.streams import CHUNK_BYTES
 from securebench.protocol.gateway import (
     CONFIG_FILE,
     KEYS_FILE,
@@ -162,7 +159,7 @@ def routes(config: GatewayConfig) -> dict[Route, Handler]:
         found[Route.PROXY] = serve_proxy
     if config.provider is not None:
         # Half of all that is imported; a run without a provider starts without it.
-        from securebench.gateway.provider.provider_route import serve_provider  # noqa: PLC0415
+        from securebench.gateway.provider_route import serve_provider  # noqa: PLC0415
 
         found[Route.PROVIDER] = serve_provider
     return found

@@ -14,9 +14,8 @@ import pytest
 from securebench.agents.providers.apis import provider_named
 from securebench.agents.providers.error_codes import Trouble
 from securebench.agents.providers.provider import ProviderRules, RequestKind
-from securebench.gateway.provider import provider_call, provider_route
-from securebench.gateway.relay import account
-from securebench.gateway.relay.headers import upstream_headers
+from securebench.gateway import account, provider_call, provider_route
+from securebench.gateway.provider_messages import upstream_headers
 from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.records.labels import IsolationLabel, record_labels

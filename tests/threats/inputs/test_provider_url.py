@@ -12,10 +12,9 @@ from securebench.agents.providers import openai_chat
 from securebench.client.submit import secrets
 from securebench.client.submit.secrets import secret_values
 from securebench.client.submit.tester_config import HarnessSection
-from securebench.gateway.net.dial import Dialer
-from securebench.gateway.provider.provider_call import ProviderCall
-from securebench.gateway.relay import account
-from securebench.gateway.server import context
+from securebench.gateway import account, run_gateway
+from securebench.gateway.dial import Dialer
+from securebench.gateway.provider_call import ProviderCall
 from support.relays import (
     HOSTS,
     KEY,
@@ -146,7 +145,7 @@ async def test_a_391_attack_by_a_redirect(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("check", ["is_inside", "is_public"])
 async def test_a_391_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str) -> None:
-    monkeypatch.setattr(context, check, lambda _: True)
+    monkeypatch.setattr(run_gateway, check, lambda _: True)
     place = INSIDE if check == "is_inside" else {}
     async with relayed(CHAT, [answer(*events(CHAT))], tmp_path, **place) as relay:
         relay.script.addresses = ("169.254.169.254",)

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.gateway.server.launch import Identity
-from securebench.gateway.server.registry import Launches
-from securebench.gateway.server.run_budget import RequestTokens, RunBudget, RunBudgetSpentError
+from securebench.gateway.launches import Identity, Launches
+from securebench.gateway.run_gateway import RequestTokens, RunBudget, RunBudgetSpentError
 from support.build import FakeClock, inline
 from support.gateways import PROVIDER, config
 

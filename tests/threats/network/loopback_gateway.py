@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from securebench.gateway.net.dial import Resolve
-from securebench.gateway.proxy.proxy import serve_proxy
-from securebench.gateway.server.server import Handler
+from securebench.gateway.dial import Resolve
+from securebench.gateway.proxy import serve_proxy
+from securebench.gateway.server import Handler
 from securebench.protocol.gateway import LAUNCHES
 from securebench.protocol.sidecar import Route
 from support.gateways import POD, Outside, Running, config, outside, serving, token

@@ -8,14 +8,14 @@ from pathlib import Path
 import h11
 import pytest
 
-from securebench.gateway.net.heads import end_to_end
-from securebench.gateway.net.streams import AgentStream, pump
-from securebench.gateway.proxy import forward
-from securebench.gateway.proxy.authority import url_target
-from securebench.gateway.proxy.tunnel import _Tunnel
-from securebench.gateway.server.admission import Admission
-from securebench.gateway.server.context import RunGateway
-from securebench.gateway.server.launch import Identity, ServedLaunch
+from securebench.gateway import proxy
+from securebench.gateway.http1 import end_to_end
+from securebench.gateway.launches import Identity, ServedLaunch
+from securebench.gateway.run_gateway import RunGateway
+from securebench.gateway.server import Admission
+from securebench.gateway.streams import AgentStream, pump
+from securebench.gateway.targets import url_target
+from securebench.gateway.tunnel import _Tunnel
 from support.client_hello import (
     BEGIN,
     NAME,
@@ -114,8 +114,8 @@ async def test_a_132_attack(tmp_path: Path, kind: str) -> None:
 
 async def test_a_132_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A gateway that decides by the request line and hands the Host field on."""
-    monkeypatch.setattr(forward, "require_host", lambda *_: None)
-    monkeypatch.setattr(forward, "origin_headers", lambda head, _: end_to_end(head.headers))
+    monkeypatch.setattr(proxy, "require_host", lambda *_: None)
+    monkeypatch.setattr(proxy, "origin_headers", lambda head, _: end_to_end(head.headers))
     async with way(tmp_path) as out:
         assert status(await out.say(HOSTS["other"])) == 200
         assert f"host: {OTHER}\r\n".encode() in out.sent().lower()

@@ -11,10 +11,10 @@ import pytest
 from securebench.agents import allowed_domains
 from securebench.agents.allowed_domains import is_listed, normalize_domains
 from securebench.errors import ConfigError
-from securebench.gateway.net.dial import Dialer, Endpoint
-from securebench.gateway.proxy import authority, proxy, tunnel
-from securebench.gateway.proxy.authority import Target
-from securebench.gateway.server.context import RunGateway
+from securebench.gateway import proxy, targets, tunnel
+from securebench.gateway.dial import Dialer, Endpoint
+from securebench.gateway.run_gateway import RunGateway
+from securebench.gateway.targets import Target
 from support.gateways import PUBLIC, client_hello
 from threats.network.loopback_gateway import LISTED, connect, get, status, way
 
@@ -52,8 +52,8 @@ async def test_a_130_attack(tmp_path: Path, literal: str) -> None:
 
 
 async def test_a_130_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authority, "_is_literal", lambda _: False)
-    monkeypatch.setattr(authority, "_ends_in_number", lambda _: False)
+    monkeypatch.setattr(targets, "_is_literal", lambda _: False)
+    monkeypatch.setattr(targets, "_ends_in_number", lambda _: False)
     async with way(tmp_path, {PUBLIC: [PUBLIC]}, LITERAL_DOMAINS) as out:
         answer = await out.say(connect(f"{PUBLIC}:443") + HELLO)
 

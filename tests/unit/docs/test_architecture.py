@@ -12,7 +12,7 @@ from pathlib import Path
 import h11
 import pytest
 
-from securebench.gateway.provider.provider_route import serve_provider
+from securebench.gateway.provider_route import serve_provider
 from securebench.protocol.gateway import ProviderConfig
 from securebench.protocol.sidecar import Route
 from support import gateways, relays
@@ -22,7 +22,7 @@ from support.operator_world import World, opened
 ROOT = Path(__file__).parents[3]
 MAP = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 CHECKLISTS = (ROOT / "docs" / "checklists.md").read_text(encoding="utf-8")
-MODULE = r"`([a-z_]+(?:\.[a-z_]+)+)`"
+MODULE = r"`([a-z_]+(?:\.[a-z_0-9]+)+)`"
 NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 GO = r"`(images/[a-z/_]+\.go)`"
 
@@ -58,7 +58,7 @@ def test_the_layers_are_those_of_the_import_contracts(package):
         if each.get("containers") == [f"securebench.{package}"]
     )
     text = MAP.split(f"\n- `{package}`: ")[1].split("\n\n")[0].split("\n- ")[0]
-    assert re.findall(r"`([a-z_]+)`", text) == re.findall(r"\w+", " ".join(layers))
+    assert re.findall(r"`([a-z_0-9]+)`", text) == re.findall(r"\w+", " ".join(layers))
 
 
 @pytest.mark.parametrize("name", WAYS)

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from securebench import errors, reasons
-from securebench.gateway.net.causes import Cause
-from securebench.gateway.server.decisions import Verdict
+from securebench.gateway.decisions import Cause, Verdict
 from securebench.protocol.extraction import Problem
 from securebench.run.api.conditions import END_STATES, ConditionType, Reason
 from securebench.run.api.outcomes import Outcome

@@ -13,10 +13,10 @@ import pytest
 
 from securebench.clock import SystemClock
 from securebench.errors import ConfigError
+from securebench.gateway import dial as dial_module
 from securebench.gateway.__main__ import main, make_gateway, routes
-from securebench.gateway.net import dial as dial_module
-from securebench.gateway.net.causes import RefusedError
-from securebench.gateway.net.dial import RESOLVER_THREADS
+from securebench.gateway.decisions import RefusedError
+from securebench.gateway.dial import RESOLVER_THREADS
 from securebench.protocol.gateway import CONFIG_FILE, LAUNCHES, ProviderConfig, encode
 from securebench.protocol.sidecar import Route
 from support.gateways import EC_KEY, POD, PROVIDER, Running, config, jwk, launch, write_keys

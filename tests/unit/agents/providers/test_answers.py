@@ -22,7 +22,7 @@ from securebench.agents.providers.openai import OpenAIMeter
 from securebench.agents.providers.openai_chat import ChatMeter
 from securebench.agents.providers.provider import RequestRefusal
 from securebench.agents.providers.sse import EVENT_BYTES, EventReader
-from securebench.gateway.relay.account import (
+from securebench.gateway.account import (
     KINDS,
     MODELS,
     UsageEnd,

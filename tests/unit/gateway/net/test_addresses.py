@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from securebench.gateway.net.addresses import is_inside, is_public
+from securebench.gateway.dial import is_inside, is_public
 from securebench.run.pods.network_policy import OUTSIDE
 
 PUBLIC = (

@@ -6,9 +6,9 @@ import ssl
 
 import pytest
 
-from securebench.gateway.net import dial as dial_module
-from securebench.gateway.net.causes import Cause, RefusedError, UnreachableError
-from securebench.gateway.net.dial import Dialer, Endpoint, SystemResolver, connect_socket
+from securebench.gateway import dial as dial_module
+from securebench.gateway.decisions import Cause, RefusedError, UnreachableError
+from securebench.gateway.dial import Dialer, Endpoint, SystemResolver, connect_socket
 from support.gateways import PUBLIC, listening
 
 SECOND = "192.31.196.11"

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from securebench.gateway.net.causes import Cause, RefusedError, UnreachableError
-from securebench.gateway.net.heads import end_to_end, list_members, request_head
-from securebench.gateway.net.http1 import (
+from securebench.gateway.decisions import Cause, RefusedError, UnreachableError
+from securebench.gateway.http1 import (
     HEAD_BYTES,
     Exchange,
     OriginConnection,
+    end_to_end,
+    list_members,
     next_exchange,
     refusal,
+    request_head,
 )
-from securebench.gateway.net.streams import CHUNK_BYTES, AgentStream
-from securebench.gateway.server.launch import ServedLaunch
+from securebench.gateway.launches import ServedLaunch
+from securebench.gateway.streams import CHUNK_BYTES, AgentStream
 from securebench.protocol.gateway import GatewayLimits, LaunchReport
 from support.build import FakeClock
 

@@ -11,8 +11,7 @@ from dataclasses import replace
 import pytest
 
 from securebench.clock import SystemClock
-from securebench.gateway.server.launch import LOOKUPS, ServedLaunch
-from securebench.gateway.server.launch_files import read_launches
+from securebench.gateway.launches import LOOKUPS, ServedLaunch, read_launches
 from securebench.protocol.gateway import GatewayLimits, RelayReport, RunUsage
 from support.relays import (
     CHAT_USAGE,
@@ -641,7 +640,7 @@ async def test_a_refusal_for_the_runs_budget_that_cannot_be_written_is_an_outage
         around.limit_run(1000)
         async with around.connected() as relay:
             await relay.ask()
-            monkeypatch.setattr("securebench.gateway.server.registry.write_launch", no_space)
+            monkeypatch.setattr("securebench.gateway.launches.write_launch", no_space)
             got = await relay.ask()
             assert (got.status, "volume failed" in got.error["message"]) == (502, True)
             monkeypatch.undo()

@@ -10,10 +10,10 @@ import pytest
 from securebench.agents.providers.answers import DOCUMENT_BYTES
 from securebench.agents.providers.sse import EVENT_BYTES
 from securebench.clock import SystemClock
-from securebench.gateway.provider import provider_call, request_body
-from securebench.gateway.provider.provider_call import ANSWER_TOKENS
-from securebench.gateway.server.body_memory import SMALL_BYTES, BodyMemory
-from securebench.gateway.server.launch import ServedLaunch
+from securebench.gateway import provider_call, provider_messages
+from securebench.gateway.launches import ServedLaunch
+from securebench.gateway.provider_call import ANSWER_TOKENS
+from securebench.gateway.run_gateway import SMALL_BYTES, BodyMemory
 from securebench.protocol.gateway import GatewayLimits, LaunchReport, RelayReport
 from securebench.sizes import MIB
 from support.relays import (
@@ -290,7 +290,7 @@ async def test_an_agent_that_sends_nothing_is_cut(tmp_path):
 
 
 async def test_an_agent_that_sends_its_body_too_slowly_is_cut(tmp_path, monkeypatch):
-    monkeypatch.setattr(request_body, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(provider_messages, "BODY_SECONDS", 0.05)
     async with relayed("openai", [answer()], tmp_path) as relay:
         relay.writer.write(request("openai")[:-3])
         assert await relay.reader.read() == b""

@@ -3,9 +3,14 @@
 import pytest
 
 from securebench.agents.allowed_domains import is_listed
-from securebench.gateway.net.causes import Cause, RefusedError
-from securebench.gateway.net.domains import canonical_host
-from securebench.gateway.proxy.authority import Target, connect_target, host_target, url_target
+from securebench.gateway.decisions import Cause, RefusedError
+from securebench.gateway.targets import (
+    Target,
+    canonical_host,
+    connect_target,
+    host_target,
+    url_target,
+)
 
 DOMAINS = ("docs.dev", "a.b.example")
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from securebench.agents.providers.anthropic import ANTHROPIC
 from securebench.agents.providers.openai import OPENAI
 from securebench.agents.providers.provider import RequestKind, RequestRefusal
-from securebench.gateway.relay.headers import (
+from securebench.gateway.provider_messages import (
+    KeyMask,
     RefusedHeadersError,
     agent_headers,
     host_of,
     upstream_headers,
 )
-from securebench.gateway.relay.masking import KeyMask
 from securebench.protocol.gateway import ProviderConfig
 
 KEY = b"sk-canary-0123456789-abcdefgh"

@@ -6,9 +6,9 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from securebench.gateway.net.causes import Cause, RefusedError
-from securebench.gateway.server.admission import KEYS_SECONDS, Admission
-from securebench.gateway.server.launch import Identity
+from securebench.gateway.decisions import Cause, RefusedError
+from securebench.gateway.launches import Identity
+from securebench.gateway.server import KEYS_SECONDS, Admission
 from securebench.protocol.gateway import KEYS_FILE
 from support.gateways import (
     AUDIENCE,

@@ -5,17 +5,17 @@ import asyncio
 import pytest
 
 from securebench.clock import rfc3339
-from securebench.gateway.server import state_file
-from securebench.gateway.server.back_off import (
+from securebench.gateway import run_gateway
+from securebench.gateway.launches import (
     MAX_RETRY_AFTER_SECONDS,
     STALE_AFTER_SECONDS,
     BackOff,
+    Identity,
+    Launches,
     retry_seconds,
     waits_of,
 )
-from securebench.gateway.server.launch import Identity
-from securebench.gateway.server.registry import Launches
-from securebench.gateway.server.state_file import StateFile
+from securebench.gateway.run_gateway import StateFile
 from securebench.protocol.gateway import MAX_LISTED_WAITS, ProviderWait, ProviderWaits, decode
 from support.build import NOW, FakeClock
 from support.gateways import POD, POD_UID, PROVIDER, config
@@ -150,7 +150,7 @@ async def test_the_file_says_at_the_start_that_nobody_waits(tmp_path, launches):
 
 
 async def test_the_file_follows_the_launches(tmp_path, launches, monkeypatch):
-    monkeypatch.setattr(state_file, "WRITE_SECONDS", 0.0)
+    monkeypatch.setattr(run_gateway, "WRITE_SECONDS", 0.0)
     path = tmp_path / "waits.json"
     task = asyncio.create_task(
         StateFile(path, launches.waits_changed, launches.waits).keep_writing()
@@ -165,7 +165,7 @@ async def test_the_file_follows_the_launches(tmp_path, launches, monkeypatch):
 
 
 async def test_a_volume_that_fails_is_tried_again(tmp_path, launches, monkeypatch):
-    monkeypatch.setattr(state_file, "WRITE_SECONDS", 0.0)
+    monkeypatch.setattr(run_gateway, "WRITE_SECONDS", 0.0)
     path = tmp_path / "folder" / "waits.json"
     waits = StateFile(path, launches.waits_changed, launches.waits)
     await waits.write()

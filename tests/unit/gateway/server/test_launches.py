@@ -9,11 +9,16 @@ import threading
 import pytest
 
 from securebench.errors import StorageError
-from securebench.gateway.net.causes import Cause, CutError, RefusedError
-from securebench.gateway.server.decisions import PATH_CHARACTERS, Decision, Verdict, line_of
-from securebench.gateway.server.launch import Identity
-from securebench.gateway.server.launch_files import read_launches, write_launch
-from securebench.gateway.server.registry import Launches
+from securebench.gateway.decisions import (
+    PATH_CHARACTERS,
+    Cause,
+    CutError,
+    Decision,
+    RefusedError,
+    Verdict,
+    line_of,
+)
+from securebench.gateway.launches import Identity, Launches, read_launches, write_launch
 from securebench.protocol.gateway import LaunchReport, RelayReport
 from securebench.protocol.sidecar import Route
 from support.gateways import POD, POD_UID, FixedClock, config, launch
@@ -143,7 +148,7 @@ async def test_what_the_disk_did_not_take_is_written_later(tmp_path, launches, m
     someone.record(ALLOWED)
 
     with monkeypatch.context() as patch:
-        patch.setattr("securebench.gateway.server.registry.write_launch", full)
+        patch.setattr("securebench.gateway.launches.write_launch", full)
         await launches.flush_all()
     assert POD in caplog.text
     someone.record(REFUSED)
@@ -158,7 +163,7 @@ async def test_lines_that_the_log_has_are_not_written_again(tmp_path, launches, 
     someone.record(ALLOWED)
 
     with monkeypatch.context() as patch:
-        patch.setattr("securebench.gateway.server.launch_files.replace_file", full)
+        patch.setattr("securebench.gateway.launches.replace_file", full)
         for _ in range(2):
             with pytest.raises(OSError, match="No space"):
                 await launches.flush(someone)
@@ -181,7 +186,7 @@ async def test_a_flush_that_is_cut_still_ends_before_the_next(tmp_path, launches
         write_launch(folder, report, lines)
         steps.append(f"end {report.requests}")
 
-    monkeypatch.setattr("securebench.gateway.server.registry.write_launch", slow)
+    monkeypatch.setattr("securebench.gateway.launches.write_launch", slow)
     first = asyncio.create_task(launches.flush(someone))
     await began.wait()
     first.cancel()
@@ -197,7 +202,7 @@ async def test_a_flush_that_is_cut_still_ends_before_the_next(tmp_path, launches
 
 
 async def test_everything_is_written_again_and_again(tmp_path, launches, monkeypatch):
-    monkeypatch.setattr("securebench.gateway.server.registry.FLUSH_SECONDS", 0.01)
+    monkeypatch.setattr("securebench.gateway.launches.FLUSH_SECONDS", 0.01)
     task = asyncio.create_task(launches.keep_flushing())
     launches.of(IDENTITY).record(ALLOWED)
     async with asyncio.timeout(5):
@@ -224,7 +229,7 @@ def test_half_a_log_line_is_taken_back(tmp_path):
 
 HALF_A_LINE = """
 import errno, pathlib, resource, signal, sys
-from securebench.gateway.server.launch_files import ReportNotWrittenError, write_launch
+from securebench.gateway.launches import ReportNotWrittenError, write_launch
 from securebench.protocol.gateway import LaunchReport
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

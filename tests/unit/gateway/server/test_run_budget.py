@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.gateway.net.causes import UnreachableError
-from securebench.gateway.server.launch import Identity
-from securebench.gateway.server.registry import Launches
-from securebench.gateway.server.run_budget import RequestTokens, RunBudget, RunBudgetSpentError
+from securebench.gateway.decisions import UnreachableError
+from securebench.gateway.launches import Identity, Launches
+from securebench.gateway.run_gateway import RequestTokens, RunBudget, RunBudgetSpentError
 from securebench.protocol.gateway import RunUsage
 from support.build import FakeClock
 from support.gateways import PROVIDER, config
@@ -146,7 +145,7 @@ async def test_requests_of_a_gateway_that_was_killed_count_as_reserved(gateway, 
 
 
 async def test_nothing_is_sent_that_cannot_be_written_down(gateway, monkeypatch):
-    monkeypatch.setattr("securebench.gateway.server.registry.write_launch", fail)
+    monkeypatch.setattr("securebench.gateway.launches.write_launch", fail)
     with pytest.raises(UnreachableError, match=r"volume failed: No space left"):
         await gateway.request(1)
     assert gateway.launch(1).relay.reserved_tokens == 0

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from securebench.gateway.server import server as server_module
+from securebench.gateway import server as server_module
 from securebench.protocol.gateway import LAUNCHES, LaunchReport, RelayReport, decode
 from securebench.protocol.sidecar import PREFACE_BYTES, Route
 from support.gateways import (
@@ -213,7 +213,7 @@ async def test_a_close_that_the_disk_does_not_take_is_not_acknowledged(
 
     async with serving(tmp_path, routes) as run:
         with monkeypatch.context() as patch:
-            patch.setattr("securebench.gateway.server.registry.write_launch", full)
+            patch.setattr("securebench.gateway.launches.write_launch", full)
             assert await run.close() == b""
         assert await run.close() == b"OK\n"
     assert report_of(tmp_path).closed

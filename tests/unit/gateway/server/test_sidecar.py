@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.gateway.proxy.proxy import serve_proxy
+from securebench.gateway.proxy import serve_proxy
 from securebench.protocol.gateway import LAUNCHES, LaunchReport, decode
 from securebench.protocol.messages import VERSION
 from securebench.protocol.sidecar import PREFACE_BYTES, Route

@@ -11,7 +11,7 @@ import securebench.schemas as schemas_folder
 from securebench.controller.volume import gateway_reports
 from securebench.controller.volume.gateway_reports import merge_logs
 from securebench.controller.volume.store import RunStore
-from securebench.gateway.relay.account import MODELS
+from securebench.gateway.account import MODELS
 from securebench.protocol.volume import EGRESS
 from securebench.run.api.outcomes import Outcome
 from securebench.run.plan.egress_plan import EgressPlan

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Protocol, Self
 
-from securebench.gateway.net.causes import Cause, CutError
+from securebench.gateway.decisions import Cause, CutError
 from securebench.sizes import KIB
 
 CHUNK_BYTES = 64 * KIB

@@ -1,7 +1,8 @@
-"""Forward plain HTTP requests with an absolute URL (contract 11.3).
+"""The proxy route: serve requests in sequence, each checked separately (contract 11.3).
 
-Each request is checked separately and gets its own connection to the origin, so that a smuggled
-request cannot use what another was allowed. Following redirects is left to the agent.
+CONNECT becomes a tunnel. Plain HTTP requests with an absolute URL are forwarded: each gets its own
+connection to the origin, so that a smuggled request cannot use what another was allowed. Following
+redirects is left to the agent.
 """
 
 from __future__ import annotations
@@ -12,32 +13,126 @@ import hashlib
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 
 import h11
 
-from securebench.gateway.net.causes import (
+from securebench.gateway.decisions import (
     Cause,
     CutError,
+    Decision,
     GatewayError,
     RefusedError,
     UnreachableError,
+    Verdict,
 )
-from securebench.gateway.net.heads import HTTP_1_1, Headers, RequestHead, end_to_end, list_members
-from securebench.gateway.net.heads import values as header_values
-from securebench.gateway.net.http1 import Exchange, OriginConnection
-from securebench.gateway.net.ports import HTTP_PORT
-from securebench.gateway.net.streams import AgentStream, IdleLimit, Stream, pump
-from securebench.gateway.proxy.authority import (
+from securebench.gateway.http1 import (
+    HTTP_1_1,
+    Exchange,
+    Headers,
+    OriginConnection,
+    RequestHead,
+    end_to_end,
+    list_members,
+    receive_exchange,
+    refuse,
+)
+from securebench.gateway.http1 import values as header_values
+from securebench.gateway.launches import ServedLaunch
+from securebench.gateway.run_gateway import RunGateway
+from securebench.gateway.streams import AgentStream, IdleLimit, Stream, linger, pump
+from securebench.gateway.targets import (
+    HTTP_PORT,
+    HTTPS_PORT,
     Target,
     UrlTarget,
+    connect_target,
     host_target,
     url_target,
 )
-from securebench.gateway.proxy.request_log import RequestEntry
-from securebench.gateway.server.context import RunGateway
-from securebench.gateway.server.launch import ServedLaunch
+from securebench.gateway.tunnel import serve_tunnel
+from securebench.protocol.sidecar import Route
+
+
+class RequestEntry:
+    """A decision in progress; created before the request's first byte is read.
+
+    Unless another outcome is noted, it is logged as cut by the end of the launch or the gateway.
+
+    Args:
+        agent: Provides the byte counts.
+        launch: Logs the decision.
+        monotonic: Monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self, agent: AgentStream, launch: ServedLaunch, monotonic: Callable[[], float]
+    ) -> None:
+        self._agent = agent
+        self._launch = launch
+        self._monotonic = monotonic
+        self._bytes_up = agent.bytes_up
+        self._bytes_down = agent.bytes_down
+        self._began = monotonic()
+        self._method = ""
+        self._host = ""
+        self._port = 0
+        self._path = ""
+        self._verdict = Verdict.CUT
+        self._reason = Cause.CLOSED.value
+        self._is_begun = False
+
+    def ask(self, head: RequestHead) -> None:
+        """Note the request as sent; a user name in its URL is omitted."""
+        self._began = self._monotonic()
+        self._method = head.method
+        authority = head.target.partition("://")[2].partition("/")[0] or head.target
+        self._host = authority.rpartition("@")[2]
+
+    def understand(self, url: UrlTarget) -> None:
+        """Note the parsed target."""
+        self._host, self._port = url.target
+        self._path = url.path
+
+    def begin(self) -> None:
+        """Note that the request goes out to the origin."""
+        self._is_begun = True
+
+    def succeed(self) -> None:
+        """Note that the request was served."""
+        self._verdict, self._reason = Verdict.ALLOWED, ""
+
+    def break_off(self) -> None:
+        """Note that one side closed its connection."""
+        self._verdict, self._reason = Verdict.ALLOWED, Cause.BROKEN.value
+
+    def fail(self, error: GatewayError) -> None:
+        """Note the error that ended the request."""
+        self._reason = error.cause.value
+        if not self._is_begun:
+            self._verdict = Verdict.REFUSED
+        elif isinstance(error, UnreachableError):
+            self._verdict = Verdict.ALLOWED
+
+    def record(self, status: int | None) -> None:
+        """Log the decision with the status that the agent got, or None."""
+        decision = Decision(
+            route=Route.PROXY,
+            method=self._method,
+            host=self._host,
+            port=self._port,
+            verdict=self._verdict,
+            reason=self._reason,
+            path=self._path,
+            bytes_up=self._agent.bytes_up - self._bytes_up,
+            bytes_down=self._agent.bytes_down - self._bytes_down,
+            seconds=self._monotonic() - self._began,
+            status=status,
+        )
+        self._launch.record(decision)
+
 
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
@@ -257,3 +352,66 @@ def _framing(head: RequestHead) -> Headers:
     if head.values(b"content-length"):
         return ((b"content-length", str(head.length).encode()),)
     return ()
+
+
+async def serve_proxy(agent: AgentStream, launch: ServedLaunch, gateway: RunGateway) -> None:
+    """Serve an agent's connection until it ends; every decision is logged.
+
+    The stream is positioned after the preface; the caller closes it.
+
+    Raises:
+        OSError: The agent's connection broke.
+    """
+    while await _serve_next(agent, launch, gateway):
+        pass
+    await linger(agent)
+
+
+async def _serve_next(agent: AgentStream, launch: ServedLaunch, gateway: RunGateway) -> bool:
+    """Serve one request; return whether another may follow."""
+    entry = RequestEntry(agent, launch, gateway.monotonic)
+    exchange = await receive_exchange(
+        agent, gateway.config.limits.idle_seconds, partial(_record_failure, entry)
+    )
+    if exchange is None:
+        return False
+    if exchange.head.method != "CONNECT":
+        await Forward(exchange, agent, launch, gateway, entry).serve()
+        return exchange.is_reusable()
+    entry.ask(exchange.head)
+    try:
+        require_plain_connect(exchange.head)
+    except RefusedError as error:
+        _record_failure(entry, error)
+        await refuse(agent, error)
+        return False
+    await serve_tunnel(agent, launch, gateway, exchange.head.target, exchange.rest)
+    return False
+
+
+def _record_failure(entry: RequestEntry, error: RefusedError | CutError) -> None:
+    if error.cause is not Cause.IDLE:
+        entry.fail(error)
+        entry.record(error.status if isinstance(error, RefusedError) else None)
+
+
+def require_plain_connect(head: RequestHead) -> None:
+    """Require that a CONNECT has no body, and no Host header that names another host.
+
+    HTTP/1.0 clients send no Host header; some clients omit its port.
+
+    Raises:
+        RefusedError: 400, or the error of the target itself.
+    """
+    if head.has_body:
+        raise RefusedError(
+            "A CONNECT request must not have a body.", Cause.BAD_REQUEST, HTTPStatus.BAD_REQUEST
+        )
+    target = connect_target(head.target)
+    for field in head.values(b"host"):
+        if host_target(field.decode("latin-1"), HTTPS_PORT).host != target.host:
+            raise RefusedError(
+                f"The Host header of the request does not name {target.host}.",
+                Cause.HOST_MISMATCH,
+                HTTPStatus.BAD_REQUEST,
+            )

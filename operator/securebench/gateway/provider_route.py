@@ -1,5 +1,6 @@
 """The provider route: serve an agent's requests to the model provider's API in sequence.
 
+Each request reserves tokens of the run's budget before it is sent.
 Source: providers 8; contract 11.4.
 """
 
@@ -7,32 +8,94 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from securebench.agents.providers.apis import provider_named
 from securebench.agents.providers.bodies import RefusedBodyError, RelayedBody, relayed_body
 from securebench.agents.providers.provider import RequestKind, RequestRefusal
 from securebench.errors import ConfigError
-from securebench.gateway.net.causes import Cause, CutError, RefusedError, UnreachableError
-from securebench.gateway.net.http1 import Exchange, receive_exchange
-from securebench.gateway.net.streams import AgentStream, linger, while_there
-from securebench.gateway.provider.provider_call import KeyRefusedError, ProviderCall
-from securebench.gateway.provider.provider_upstream import UpstreamRequest
-from securebench.gateway.provider.refused_call import (
-    RefusedCallError,
-    check_obstacle,
-    obstacle_error,
+from securebench.gateway import account
+from securebench.gateway.decisions import (
+    Cause,
+    CutError,
+    Decision,
+    RefusedError,
+    UnreachableError,
+    Verdict,
 )
-from securebench.gateway.provider.request_body import RequestBody
-from securebench.gateway.provider.token_claim import TokenClaim
-from securebench.gateway.relay import account
-from securebench.gateway.relay.headers import RefusedHeadersError, host_of, upstream_headers
-from securebench.gateway.server.body_memory import Reservation
-from securebench.gateway.server.context import RunGateway
-from securebench.gateway.server.decisions import Decision, Verdict
-from securebench.gateway.server.launch import ServedLaunch
+from securebench.gateway.http1 import Exchange, receive_exchange
+from securebench.gateway.launches import ServedLaunch
+from securebench.gateway.provider_call import (
+    KeyRefusedError,
+    ProviderCall,
+    UpstreamRequest,
+    request_tokens,
+)
+from securebench.gateway.provider_messages import (
+    RefusedCallError,
+    RefusedHeadersError,
+    RequestBody,
+    check_obstacle,
+    host_of,
+    obstacle_error,
+    upstream_headers,
+)
+from securebench.gateway.run_gateway import Reservation, RunBudgetSpentError, RunGateway
+from securebench.gateway.streams import AgentStream, linger, while_there
 from securebench.protocol.gateway import ProviderConfig
 from securebench.protocol.sidecar import Route
 from securebench.reasons import PROVIDER_AUTH
+
+if TYPE_CHECKING:
+    from securebench.gateway.run_gateway import RunBudget, TokenReservation
+
+
+class TokenClaim:
+    """A claim on the budget; it claims nothing where the run has none.
+
+    Args:
+        budget: The budget of the run, or None.
+        launch: The launch that sends the request.
+        config: The provider.
+    """
+
+    def __init__(
+        self, budget: RunBudget | None, launch: ServedLaunch, config: ProviderConfig
+    ) -> None:
+        self._budget = budget
+        self._launch = launch
+        self._config = config
+        self._reserved: TokenReservation | None = None
+
+    async def reserve(self, agent: AgentStream, most_bytes: int) -> None:
+        """Wait until the budget has room for a request with so large a body.
+
+        Raises:
+            RefusedCallError: The budget is used up, or the request may not be sent anyway.
+            UnreachableError: The volume failed.
+            OSError: The agent left meanwhile.
+        """
+        if self._budget is None:
+            return
+        if not await while_there(agent, self._take(self._budget, most_bytes)):
+            raise ConnectionResetError("the agent left before there was room in the run's budget")
+
+    def shrink(self, body_bytes: int) -> None:
+        """Give back what was claimed beyond the body, whose size a chunked request does not say."""
+        if self._reserved is not None:
+            self._reserved.shrink(request_tokens(body_bytes))
+
+    def settle(self, call: ProviderCall | None) -> None:
+        """Replace the claim by what the call has used, which is nothing without a call."""
+        if self._reserved is not None:
+            self._reserved.settle(0 if call is None else call.used_tokens)
+
+    async def _take(self, budget: RunBudget, most_bytes: int) -> None:
+        check_obstacle(self._launch, self._config)
+        try:
+            self._reserved = await budget.reserve(self._launch, request_tokens(most_bytes))
+        except RunBudgetSpentError:
+            raise obstacle_error(RequestRefusal.RUN_BUDGET) from None
 
 
 async def serve_provider(agent: AgentStream, launch: ServedLaunch, gateway: RunGateway) -> None:

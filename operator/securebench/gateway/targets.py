@@ -1,9 +1,8 @@
-"""Parse the target of CONNECT requests and absolute URLs into one canonical form.
+"""Which host and port an agent's request names: the targets of CONNECT and of absolute URLs.
 
-Anything but a plain host name is refused, so that the allow-list and the resolver can never see
-different names.
-
-Source: contract 11.2 and 11.3; A-130 and A-135.
+Both are parsed into one canonical form (contract 11.1 to 11.3). Anything but a plain host name and
+a port of HTTP is refused, so that the allow-list and the resolver can never see different names.
+Source: A-130 and A-135.
 """
 
 from __future__ import annotations
@@ -11,12 +10,29 @@ from __future__ import annotations
 import re
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from securebench.agents.allowed_domains import NUMBER
-from securebench.gateway.net.causes import Cause, RefusedError
-from securebench.gateway.net.domains import canonical_host
-from securebench.gateway.net.ports import HTTP_PORT, HTTPS_PORT, PORTS
+from securebench.agents.allowed_domains import LABEL, MAX_DOMAIN_CHARACTERS, NUMBER
+from securebench.gateway.decisions import Cause, RefusedError
+
+HTTP_PORT: Final = 80
+HTTPS_PORT: Final = 443
+PORTS: Final = frozenset({HTTP_PORT, HTTPS_PORT})
+
+
+def canonical_host(text: str) -> str | None:
+    """Return a host name in lower case without a trailing dot, or None if it is invalid.
+
+    Valid are ASCII letters, digits and inner hyphens in labels of 1 to 63 characters, at most 253
+    in total. Dotted-decimal addresses have this form too; see ``authority``.
+    """
+    if not text.isascii():
+        return None
+    host = text.lower().removesuffix(".")
+    if len(host) > MAX_DOMAIN_CHARACTERS:
+        return None
+    return host if all(LABEL.fullmatch(label) for label in host.split(".")) else None
+
 
 SCHEME = "http://"
 MAX_PORT = 65535

@@ -1,1 +1,0 @@
-"""The provider route: requests of agents to the model provider."""

@@ -1,1 +1,0 @@
-"""The proxy route: plain HTTP requests and CONNECT tunnels to allowed domains."""

@@ -1,1 +1,0 @@
-"""Rules for requests to the model provider and for its responses; pure functions."""

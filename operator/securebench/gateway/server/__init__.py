@@ -1,1 +1,0 @@
-"""The gateway's server: admission, launches, and the log of decisions."""
