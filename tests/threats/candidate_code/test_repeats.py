@@ -46,12 +46,34 @@ assert [reach(name) for name in ("fd", "mem", "environ")] == ["EACCES"] * 3
 """
 
 
+CONNECTIONS = """\
+import socket
+def encode(text):
+    for place, letter in enumerate(text.encode()):
+        server = socket.create_server((f"127.9.{place}.{letter}", 0))
+        client = socket.create_connection(server.getsockname())
+        other, _ = server.accept()
+        other.close()
+        client.recv(1)
+        client.close()
+        server.close()
+    return ""
+def decode(_):
+    found = {}
+    for line in open("/proc/self/net/tcp").read().splitlines()[1:]:
+        address = bytes.fromhex(line.split()[1][:8])[::-1]
+        if address[:2] == b"\\x7f\\x09": found[address[2]] = chr(address[3])
+    return "".join(found[place] for place in sorted(found))
+"""
+
+
 def graded(code: str, repeat: int) -> dict[str, object]:
     return {"tests": {"source": "inline", "code": code, "repeat": repeat}}
 
 
 ATTACK = BATCH.task("attack", candidate=REMEMBERS, grading=graded(DECODES, 2))
 TWIN = BATCH.task("twin", candidate=REMEMBERS, grading=graded(DECODES, 0))
+CONNECTED = BATCH.task("connected", candidate=CONNECTIONS, grading=graded(DECODES, 2))
 HONEST = BATCH.task("honest", candidate=VISITS, grading=graded(VISITED, 4))
 
 
@@ -66,6 +88,13 @@ def test_a_054_attack_in_a_pod(arena: Arena) -> None:
 @pytest.mark.trials(TWIN)
 def test_a_054_twin_in_a_pod(arena: Arena) -> None:
     assert arena.record(TWIN)["passed"] is True
+
+
+@pytest.mark.short
+@pytest.mark.trials(CONNECTED)
+def test_a_430_attack_in_a_pod(arena: Arena) -> None:
+    record = arena.record(CONNECTED)
+    assert (record["outcome"], record["passed"]) == ("scored", False)
 
 
 @pytest.mark.short

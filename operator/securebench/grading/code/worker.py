@@ -41,6 +41,8 @@ EXTRA_DEPTH = 2000
 
 TRACEBACK_CHARACTERS = 8192
 
+NO_SOCKETS = "where calls are repeated, this node gives the candidate no network of its own"
+
 REBUILT = (int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict)
 
 
@@ -59,15 +61,23 @@ class Items:
 
 
 class Worker(Marshaller):
-    """One connection to the tests; ``folder`` is where the candidate's file is written."""
+    """One connection to the tests.
 
-    def __init__(self, channel: Channel, folder: str) -> None:
+    Args:
+        channel: It.
+        folder: Where the candidate's file is written.
+        note: What may be behind a failure from the beginning on.
+    """
+
+    def __init__(self, channel: Channel, folder: str, note: str = "") -> None:
         super().__init__(channel)
         self._folder = folder
         self._requests: list[str] = []
         self._lock = threading.RLock()
         self._printed = Printed()
         self._operation = ""
+        if note:
+            self._note(note)
 
     def serve(self) -> None:
         """Do what the tests ask until they are gone, or break the protocol."""
@@ -403,17 +413,18 @@ def worker(arguments: Sequence[str]) -> int:
     """
     path, folder, *repeated = arguments
     repeats = int(repeated[0]) if repeated else 0
+    if not repeats:
+        Worker(Channel(_listening(path, 1).accept()[0]), folder).serve()
+        return 0
+    from . import process_reset  # noqa: PLC0415  # for this alone
+
+    isolate = process_reset.prepare()
+    note = NO_SOCKETS if isolate is process_reset.forbid else ""
 
     def work(connection: socket.socket) -> None:
-        Worker(Channel(connection), folder).serve()
+        Worker(Channel(connection), folder, note).serve()
 
-    if repeats:
-        from . import process_reset  # noqa: PLC0415  # for this alone
-
-        process_reset.prepare()
-        process_reset.serve(_listening(path, 1 + repeats), repeats, repeated[1:], work)
-    else:
-        work(_listening(path, 1).accept()[0])
+    process_reset.serve(isolate, _listening(path, 1 + repeats), repeats, repeated[1:], work)
     return 0
 
 

@@ -14,12 +14,28 @@ import pytest
 
 from securebench.grading.code import samples
 from securebench.grading.code.samples import NotPlainError, Sample, form_of, outcome_of
+from support import code_pair
 from support.code_pair import BOOT, FOLDER, PYTHON, SECONDS, judge
 
 ALL_CALLS = 8
 TWO_CALLS = "assert remember('six') is None\nassert recall() == 'six'\n"
 POINTS = [collections.namedtuple("Point", "x y")(1, 2) for _ in range(2)]  # noqa: PYI024
 """Of two classes, as always where they cross."""
+
+REFUSED = "from securebench_code import process_reset; process_reset.NAMESPACES = -1"
+
+
+def refuse_namespaces(monkeypatch):
+    """Have the kernel refuse them, as it does under the usual profile of seccomp."""
+    monkeypatch.setattr(code_pair, "BOOT", BOOT.replace(" from", f" {REFUSED}; from"))
+
+
+@pytest.fixture(params=["namespaces", "none"])
+def node(request, monkeypatch):
+    if request.param == "none":
+        refuse_namespaces(monkeypatch)
+    return request.param
+
 
 ATTRIBUTE = "an attribute of the folder"
 LEFT = {
@@ -69,6 +85,14 @@ LEFT = {
             client.connect("\\0securebench-test-" + str(os.getppid()))
             return client.recv(99).decode()
     """,
+    "the time of a folder": """\
+        import os, time
+        def remember(text):
+            open("kept", "w").close()
+            os.unlink("kept")
+            os.utime(".", (0, 0))
+        def recall(): return "six" if os.stat(".").st_atime == 0 else None
+    """,
 }
 """What a candidate may try to leave for later workers."""
 
@@ -81,6 +105,7 @@ def has_attributes(folder):
     return True
 
 
+@pytest.mark.usefixtures("node")
 @pytest.mark.parametrize("name", LEFT)
 def test_nothing_is_left_for_later_workers(name, tmp_path):
     if name == ATTRIBUTE and not has_attributes(tmp_path):
@@ -124,7 +149,8 @@ ENDS = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_without_a_fresh_worker_nothing_passes(name):
+def test_without_a_fresh_worker_nothing_passes(name, monkeypatch):
+    refuse_namespaces(monkeypatch)
     candidate = f"""\
         import os, resource, signal
         parent = os.getppid()
@@ -141,18 +167,125 @@ def test_without_a_fresh_worker_nothing_passes(name):
     assert "a repeated call disagrees: double(3)" in judged.stderr
 
 
-def test_memory_of_the_pod_does_not_last():
-    candidate = """\
+PARENT = """\
+        import os
+        parent = os.getppid()
+        # Not that of the whole test: it has another command line.
+        try: same = open("/proc/self/cmdline").read() == open(f"/proc/{parent}/cmdline").read()
+        except OSError: same = False
+        reached = (0, parent) if same else (0,)
+"""
+KERNEL = {
+    "System V memory": (
+        """\
         import ctypes
         library, key = ctypes.CDLL(None), 0x5EC00000
         def remember(_): assert library.shmget(key, 64, 0o1600) >= 0
         def recall(): return "six" if library.shmget(key, 64, 0) >= 0 else None
-    """
+        """,
+        "AssertionError",
+    ),
+    "a connection that is closed": (
+        """\
+        import socket
+        def remember(text):
+            server = socket.create_server(("127.0.0.1", 0))
+            client = socket.socket()
+            client.bind(("127.7.6.6", 0))
+            client.connect(server.getsockname())
+            other, _ = server.accept()
+            client.close()
+            other.recv(1)
+            other.close()
+            server.close()
+        def recall():
+            lines = open("/proc/self/net/tcp").read().splitlines()[1:]
+            return "six" if any(line.split()[1][:8] == "0606077F" for line in lines) else None
+        """,
+        "Address family not supported",
+    ),
+    "the scheduling class of the parent": (
+        PARENT
+        + """\
+        def remember(_):
+            for pid in reached: os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0))
+        def recall(): return "six" if os.sched_getscheduler(0) == os.SCHED_BATCH else None
+        """,
+        "Operation not permitted",
+    ),
+}
+"""What the kernel remembers beside processes and files, and what it says where it refuses that."""
+
+
+@pytest.mark.parametrize("name", KERNEL)
+def test_the_kernel_remembers_nothing(name, node):
+    candidate, refused = KERNEL[name]
     tests = TWO_CALLS + "assert recall() == 'six'\n" * 6
     assert judge(candidate, tests).code == 0
     judged = judge(candidate, tests, repeat=ALL_CALLS)
     assert judged.code == 1
-    assert "a repeated call disagrees: " in judged.stderr
+    is_other = node == "namespaces" and "a repeated call disagrees: " in judged.stderr
+    assert is_other or refused in judged.stderr
+
+
+LOOPBACK = """\
+    import socket
+    def echo(text):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            with socket.create_connection(server.getsockname()) as client:
+                client.sendall(text.encode())
+                other, _ = server.accept()
+                with other: return other.recv(99).decode()
+"""
+
+
+def test_a_candidate_may_use_the_loopback_of_its_namespace():
+    judged = judge(LOOPBACK, "assert echo('six') == 'six'\n", repeat=2)
+    assert judged.code == 0, judged.stderr
+
+
+def test_without_namespaces_a_candidate_has_no_network_and_the_tests_say_so(monkeypatch):
+    refuse_namespaces(monkeypatch)
+    judged = judge(LOOPBACK, "assert echo('six') == 'six'\n", repeat=2)
+    assert judged.code == 1
+    assert "this node gives the candidate no network of its own" in judged.stderr
+
+
+HONEST = """\
+    import os, socket, subprocess, threading
+    from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+    def double(number): return 2 * number
+    def both(number):
+        pair = socket.socketpair()
+        with ThreadPoolExecutor(2) as pool, pair[0], pair[1]:
+            pair[0].sendall(b"x")
+            found = list(pool.map(double, [number])) + [pair[1].recv(1)]
+        return found + [subprocess.run(["echo", "six"], capture_output=True).stdout]
+    def many(number):
+        with ProcessPoolExecutor(2) as pool: return list(pool.map(double, [number]))
+    def own(): return os.path.exists(f"/proc/{os.getpid()}/stat") and os.getpid() > 1
+"""
+
+
+@pytest.mark.usefixtures("node")
+def test_an_honest_candidate_notices_nothing():
+    tests = "assert both(3) == [6, b'x', b'six\\n']\nassert many(3) == [6]\nassert own()\n"
+    judged = judge(HONEST, tests, repeat=3)
+    assert judged.code == 0, judged.stderr
+
+
+def test_process_ids_begin_anew_and_no_process_has_rights():
+    candidate = """\
+        import os
+        def seen():
+            lines = open("/proc/self/status").read().splitlines()
+            rights = {line.split()[1] for line in lines if line.startswith(("CapPrm", "CapEff"))}
+            return [os.getpid(), os.getppid(), rights, [each for each in os.listdir("/proc")
+                    if each.isdigit() and each != str(os.getppid())]]
+    """
+    tests = "assert seen() == [2, 1, {'0' * 16}, ['2']]\n"
+    judged = judge(candidate, tests, repeat=1)
+    assert judged.code == 0, judged.stderr
 
 
 AGREEING = {
