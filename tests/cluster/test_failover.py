@@ -19,7 +19,7 @@ from cluster.test_kills import (
     make_pack,
     start,
 )
-from securebench.controller.process.leading import LOST_EXIT_CODE
+from securebench.controller.process import LOST_EXIT_CODE
 from securebench.names import OPERATOR_LEASE, holder_pod
 from securebench.run.state.entries import Continued
 from support.comparable import comparable

@@ -19,7 +19,7 @@ from securebench.cluster.port import (
     WatchExpired,
 )
 from securebench.controller.context import RunObject
-from securebench.controller.reporting.events import event, event_name, series
+from securebench.controller.events import event, event_name, series
 from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.names import QUEUE_LABEL, ROLE_LABEL
 from securebench.run.decide.notices import Notice

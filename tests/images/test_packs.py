@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from securebench.cli.main import app
 from securebench.cluster.port import ObjectKind
-from securebench.controller.admission.pack_fetch import fetch_pack
-from securebench.controller.admission.pack_source import PackSource, freeze
+from securebench.controller.packs import PackSource, fetch_pack, freeze
 from securebench.errors import PackError
 from securebench.oci.artifact import ARTIFACT_TYPE, HIDDEN_LAYER, PUBLIC_LAYER
 from securebench.run.api.models import Pack

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from images.test_packs import FILES, printed, told
-from securebench.controller.admission.pack_fetch import fetch_pack
-from securebench.controller.admission.pack_source import freeze
+from securebench.controller.packs import fetch_pack, freeze
 from securebench.errors import RegistryUnavailableError
 from securebench.run.api.models import Pack
 from support.build import FakeClock, context_of

@@ -28,8 +28,8 @@ from property.machine_world import (
     reconcile_both_ways,
 )
 from securebench.cluster.port import ObjectKind, Raw
-from securebench.controller.loop import run_loop
-from securebench.controller.process.supervisor import Supervisor
+from securebench.controller import run_loop
+from securebench.controller.lifecycle import Supervisor
 from securebench.controller.volume.journal import Journal
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.keys import AttemptKey

@@ -15,8 +15,7 @@ from unittest import mock
 
 from prometheus_client import Counter, Histogram
 
-from securebench.controller.loop import run_loop
-from securebench.controller.process import bootstrap, handlers
+from securebench.controller import handlers, process, run_loop
 from securebench.controller.settings import load_settings
 from securebench.run.decide.decision_cache import DecisionCache
 from securebench.run.decide.reconcile import Controls, ObservedState, RunDecision, reconcile
@@ -57,7 +56,7 @@ def main() -> None:
     path, tools = Path(sys.argv[1]), Path(sys.argv[2])
     with (
         mock.patch.object(run_loop, "reconcile", Timer().reconcile),
-        mock.patch.object(bootstrap, "TOOLS_SOURCE", tools),
+        mock.patch.object(process, "TOOLS_SOURCE", tools),
         mock.patch.object(handlers, "load_settings", partial(load_settings, path=path)),
     ):
         handlers.run_operator()

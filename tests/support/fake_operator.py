@@ -13,9 +13,8 @@ from securebench.benchmark.files.bundle import BundleLimits
 from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
 from securebench.client.volume.link import ExecResult
 from securebench.cluster.port import ObjectKind, Raw, metadata
-from securebench.controller.exec.exec_io import Streams, serve
-from securebench.controller.exec.exec_packs import Volume
-from securebench.controller.reporting.run_status import succeeded
+from securebench.controller.exec_io import Streams, Volume, serve
+from securebench.controller.run_status import succeeded
 from securebench.controller.volume.journal import encode_all, first_link
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.results import publish

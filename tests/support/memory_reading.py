@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import securebench.controller.process.handlers  # noqa: F401 - what the operator has loaded
+import securebench.controller.handlers  # noqa: F401 - what the operator has loaded
 from securebench.controller.capture.captured_launch import _is_blank
 from securebench.controller.capture.patches import failed_step, seal_patch
 from securebench.controller.capture.secret_scrubbing import hide_values

@@ -16,8 +16,7 @@ from typing import Any
 import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
-from securebench.controller import metrics
-from securebench.controller.process import health, leading
+from securebench.controller import health, metrics, process
 from support.release import call
 from support.servers import START_SECONDS, free_port, serving
 
@@ -50,7 +49,7 @@ class Metric:
 
 def served() -> list[Metric]:
     """Return the metrics of the operator's modules; requests come from a collector of their own."""
-    modules = (health, leading, metrics)
+    modules = (health, process, metrics)
     values = [value for module in modules for value in vars(module).values()]
     collectors = {id(value): value for value in values if isinstance(value, Counter | Gauge)}
     histograms = {id(value): value for value in values if isinstance(value, Histogram)}

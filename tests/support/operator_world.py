@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from unittest import mock
 
 from securebench.cluster.port import ObjectKind, Raw
-from securebench.controller.process.supervisor import Supervisor
+from securebench.controller.lifecycle import Supervisor
 from securebench.errors import TransientClusterError
 from securebench.protocol.probe import ProbeTarget
 from securebench.run.observe.pods import pod_view

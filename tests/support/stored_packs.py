@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from securebench.benchmark.files.bundle import BundleLimits
-from securebench.controller.admission.pack_source import (
+from securebench.controller.context import FrozenPack
+from securebench.controller.packs import (
     FolderSource,
     ImageSource,
     PackSource,
     freeze,
 )
-from securebench.controller.context import FrozenPack
 from securebench.run.api.models import Pack
 
 LIMITS = BundleLimits()

@@ -11,9 +11,9 @@ from unittest import mock
 import kopf
 import pytest
 
-from securebench.controller.process import handlers
-from securebench.controller.process.handlers import Operator
-from securebench.controller.process.supervisor import Supervisor
+from securebench.controller import handlers
+from securebench.controller.handlers import Operator
+from securebench.controller.lifecycle import Supervisor
 from support.build import FakeClock, context_of, run_body, settings_of
 from support.fake_cluster import FakeCluster
 
@@ -110,7 +110,7 @@ import asyncio, json, sys
 import kopf
 from support.build import settings_of
 from pathlib import Path
-from securebench.controller.process.handlers import Operator
+from securebench.controller.handlers import Operator
 
 seen = []
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from securebench.controller.process.leading import LOST_EXIT_CODE
+from securebench.controller.process import LOST_EXIT_CODE
 from securebench.names import OPERATOR_LEASE
 
 SCRIPT = """
@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from securebench.cluster.port import ObjectKind
 from securebench.controller.leadership import LeaseRecord, lease_manifest
-from securebench.controller.process import health, leading
+from securebench.controller import health, process
 from securebench.controller import volume_calls
 from securebench.controller.volume import lead
 from support.build import settings_of
@@ -53,21 +53,21 @@ if case == "flaky":
             raise failures.pop()
         sync(path)
 
-    lead.fsync_folder, leading.VOLUME_RETRY_SECONDS = flaky, 0.1
+    lead.fsync_folder, process.VOLUME_RETRY_SECONDS = flaky, 0.1
 
 if case == "silent":
-    highest_epoch = leading.highest_epoch
+    highest_epoch = process.highest_epoch
 
     def silent(root):
         time.sleep(1.5)  # longer than a Lease is good for unless it is renewed
         return highest_epoch(root)
 
-    leading.highest_epoch = silent
+    process.highest_epoch = silent
     health.TURN_SECONDS = volume_calls.ANSWER_SECONDS = 0.1
 
-leading.connect = connected
+process.connect = connected
 with suppress(asyncio.CancelledError):
-    asyncio.run(leading.run_when_leader(settings, work))
+    asyncio.run(process.run_when_leader(settings, work))
 say(cluster.objects(ObjectKind.LEASE)["%s"]["spec"]["holderIdentity"])
 """
 

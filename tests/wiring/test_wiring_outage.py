@@ -104,7 +104,7 @@ SCRIPT = """
 import asyncio, sys
 from pathlib import Path
 import kopf
-from securebench.controller.process import handlers
+from securebench.controller import handlers
 from support.build import FakeClock, context_of, settings_of
 from support.fake_cluster import FakeCluster
 

@@ -15,8 +15,8 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.admission import pack_image as admission
-from securebench.controller.admission.pack_fetch import fetch_pack
+from securebench.controller import packs as admission
+from securebench.controller.packs import fetch_pack
 from securebench.controller.suites.pack_reader import PackReader
 from securebench.errors import RegistryUnavailableError
 from securebench.run.api.models import Pack

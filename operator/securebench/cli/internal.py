@@ -44,7 +44,7 @@ def operator() -> None:
     """Run the operator; the command of its Pod."""
     gc.disable()  # nothing of the imports is garbage, and an operator should work soon
 
-    from securebench.controller.process.handlers import run_operator
+    from securebench.controller.handlers import run_operator
 
     run_operator()
 
@@ -52,7 +52,7 @@ def operator() -> None:
 @app.command("operator-io", hidden=True, context_settings={"ignore_unknown_options": True})
 def operator_io_command(arguments: Annotated[list[str], typer.Argument()]) -> None:
     """Serve one exec request of a tester in the operator's Pod."""
-    from securebench.controller.exec.operator_io import operator_io
+    from securebench.controller.exec_io import operator_io
 
     end_with(lambda: operator_io(arguments))
 
@@ -60,7 +60,7 @@ def operator_io_command(arguments: Annotated[list[str], typer.Argument()]) -> No
 @app.command("viewer-io", hidden=True, context_settings={"ignore_unknown_options": True})
 def viewer_io_command(arguments: Annotated[list[str], typer.Argument()]) -> None:
     """Serve one exec request of a viewer in the viewers' Pod."""
-    from securebench.controller.exec.viewers import viewer_io
+    from securebench.controller.exec_io import viewer_io
 
     end_with(lambda: viewer_io(arguments))
 
@@ -68,7 +68,7 @@ def viewer_io_command(arguments: Annotated[list[str], typer.Argument()]) -> None
 @app.command("viewers", hidden=True)
 def viewers_command() -> None:
     """Keep the viewers' Pod running."""
-    from securebench.controller.exec.viewers import wait_for_viewers
+    from securebench.controller.exec_io import wait_for_viewers
 
     end_with(wait_for_viewers)
 

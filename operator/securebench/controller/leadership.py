@@ -29,6 +29,9 @@ from securebench.errors import ClusterError, LeadershipLostError, LeaseOverdueEr
 from securebench.json_values import object_at, text_at
 from securebench.names import OPERATOR_LEASE
 
+logger = logging.getLogger(__name__)
+
+
 RELEASED_SECONDS: Final = 1
 """``leaseDurationSeconds`` of a Lease without holder; 0 is not valid."""
 
@@ -105,8 +108,6 @@ def _number(spec: Mapping[str, object], name: str) -> int:
     value = spec.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
-
-logger = logging.getLogger(__name__)
 
 Highest = Callable[[], Awaitable[int]]
 """Returns the highest epoch that left traces on the volume, which may take as long as it wants."""

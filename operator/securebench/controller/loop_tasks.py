@@ -32,6 +32,7 @@ from securebench.run.decide.controls import DesiredState, desired_state
 
 logger = logging.getLogger(__name__)
 
+
 PAUSE_SECONDS = 60.0
 """Before a loop that failed begins again."""
 

@@ -42,6 +42,7 @@ from securebench.run.state.history import run_history
 
 logger = logging.getLogger(__name__)
 
+
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """As Kubernetes and image indexes name them."""
 

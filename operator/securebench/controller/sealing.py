@@ -46,6 +46,7 @@ from securebench.stats.intervals import Estimates
 
 logger = logging.getLogger(__name__)
 
+
 READ_SECONDS = 0.01
 """That a volume which answers may take for each of many records."""
 

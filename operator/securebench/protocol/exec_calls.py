@@ -40,6 +40,8 @@ PACK_OPERATIONS: Final = frozenset(
 )
 """Calls about uploaded packs."""
 
+UNKNOWN_OPERATION: Final = "operator-io does not know this operation; the versions differ"
+
 WATCH_OPERATIONS: Final = frozenset(
     {
         Operation.GET_LAUNCHES,

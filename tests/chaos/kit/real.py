@@ -21,7 +21,7 @@ from securebench.cluster.client import ApiCluster
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.controller.capacity import CreationRate, SharedCapacity
 from securebench.controller.context import Context
-from securebench.controller.process.supervisor import Supervisor
+from securebench.controller.lifecycle import Supervisor
 from securebench.controller.volume.journal import read_journal
 from securebench.names import RUN_UID_LABEL
 from securebench.run.layout import tools_folder

@@ -23,7 +23,7 @@ from securebench.clock import Clock
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.context import Context
 from securebench.controller.leadership import Elector, FencedCluster
-from securebench.controller.process.supervisor import Supervisor
+from securebench.controller.lifecycle import Supervisor
 from securebench.controller.settings import LeaseTimes
 from securebench.errors import LeaseOverdueError, TransientClusterError
 from securebench.run.observe.pods import PodView, pod_view

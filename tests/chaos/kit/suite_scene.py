@@ -14,7 +14,7 @@ from chaos.kit.scene import Moment, Scene, opened
 from property.machine_kubelet import Kubelet
 from securebench.cluster.port import ObjectKind
 from securebench.controller import sealing
-from securebench.controller.process.supervisor import Supervisor
+from securebench.controller.lifecycle import Supervisor
 from securebench.controller.suites.baseline_reader import BaselineReader
 from securebench.controller.suites.gate_evaluator import GateEvaluator
 from securebench.controller.suites.orphans import sweep_orphans

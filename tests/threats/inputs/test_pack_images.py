@@ -14,16 +14,10 @@ import pytest
 
 from securebench.agents.allowed_domains import is_listed
 from securebench.benchmark.files.bundle import BundleReceipt
-from securebench.controller.admission import pack_image
-from securebench.controller.admission.pack_fetch import fetch_pack
-from securebench.controller.admission.pack_image import refuse_registry_domains
-from securebench.controller.admission.pack_source import IMAGES, freeze
+from securebench.controller import packs
 from securebench.controller.context import Context
-from securebench.errors import (
-    PackError,
-    RegistryUnavailableError,
-    SpecError,
-)
+from securebench.controller.packs import IMAGES, fetch_pack, freeze, refuse_registry_domains
+from securebench.errors import PackError, RegistryUnavailableError, SpecError
 from securebench.oci import pull, registry
 from securebench.oci.access import RegistryAccess
 from securebench.oci.artifact import Descriptor
@@ -381,7 +375,7 @@ async def test_a_403_twin(
     reference = WAYS[way](server, inside, image)
     monkeypatch.setattr(RegistryAccess, "allows_redirect_to", lambda *_: True)
     anything = lambda found, _: RegistryAccess(found.host, plain_http=True)  # noqa: E731
-    monkeypatch.setattr(pack_image, "listed_access", anything)
+    monkeypatch.setattr(packs, "listed_access", anything)
 
     try:
         await pulled_tasks(operator(root, server), reference)

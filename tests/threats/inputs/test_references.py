@@ -14,12 +14,12 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.admission import pack_fetch, secret_rules
-from securebench.controller.admission.pack_fetch import keyed_files
+from securebench.controller import packs, policy_from_settings
 from securebench.controller.binding import restore
 from securebench.controller.binding.prepare import prepare
 from securebench.controller.context import FrozenPack, PreparedRun
-from securebench.controller.process.supervisor import run_object
+from securebench.controller.lifecycle import run_object
+from securebench.controller.packs import keyed_files
 from securebench.errors import SecureBenchError, SpecError
 from securebench.run.api.models import KeyedPack, Pack
 from support.build import FakeClock, context_of, question, run_body, write_pack
@@ -202,7 +202,7 @@ async def test_a_469_attack_by_a_pack_as_values(tmp_path: Path, field: str) -> N
 @pytest.mark.parametrize("field", ["harness secret", "pull secret"])
 async def test_a_469_twin_of_a_pack_as_values(tmp_path: Path, field: str) -> None:
     """With one value of the label for every use, the Secret goes into the agent's Pod."""
-    with mock.patch.object(secret_rules, "is_usable", return_value=True):
+    with mock.patch.object(policy_from_settings, "is_usable", return_value=True):
         said = await refused(tmp_path, AS_PACK, **REFERENCES[field]("f9-keys"))
     assert "usable-by-runs" not in said
 
@@ -233,7 +233,7 @@ async def test_a_469_attack_by_paths_of_the_run() -> None:
 async def test_a_469_twin_of_paths_of_the_run() -> None:
     """With the run's paths taken for the author's, the hidden file is a public one."""
     places = {item["key"]: item["path"] for item in REMAP["items"]} | {"assets--data.txt": "x"}
-    with mock.patch.object(pack_fetch, "_places", return_value=places):
+    with mock.patch.object(packs, "_places", return_value=places):
         assert (await files_of_pack(REMAP))["assets/data.txt"] == "the answer"
 
 

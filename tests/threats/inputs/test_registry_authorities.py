@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from securebench.controller.admission import pack_image
-from securebench.controller.admission.pack_fetch import fetch_pack
+from securebench.controller import packs
 from securebench.controller.context import Context
+from securebench.controller.packs import fetch_pack
 from securebench.controller.settings import PackRegistries
 from securebench.errors import RegistryUnavailableError
 from securebench.oci.access import RegistryAccess
@@ -82,7 +82,7 @@ async def test_a_406_twin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Weakened: all authorities are in one bundle, as of a process that has one trust store."""
-    real = pack_image._accesses
+    real = packs._accesses
 
     def in_one_bundle(registries: PackRegistries) -> list[RegistryAccess]:
         bundle = "".join(each.certificate_authority for each in registries.registries)
@@ -92,7 +92,7 @@ async def test_a_406_twin(
         ]
         return real(registries.model_copy(update={"registries": tuple(listed)}))
 
-    monkeypatch.setattr(pack_image, "_accesses", in_one_bundle)
+    monkeypatch.setattr(packs, "_accesses", in_one_bundle)
 
     await fetch_pack(
         operator(tmp_path / "volume", impostor, ours, neighbours), offered(tmp_path, impostor)

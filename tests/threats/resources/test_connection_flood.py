@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client import make_wsgi_app, start_http_server
 
-from securebench.controller.process.http_port import serve
+from securebench.controller.health import serve_http
 from support.release import OPERATOR, Raw, Record, Release, benchmark_run, keyed_pack, release
 from support.waiting import KUBECTL_TIMEOUT, until
 from threats.kit.batch import IMAGE, Batch, Trial
@@ -73,7 +73,7 @@ def idle_connections(port: int) -> Iterator[None]:
 
 
 def test_a_202_attack_on_the_threads() -> None:
-    server = serve("metrics", 0, make_wsgi_app())
+    server = serve_http("metrics", 0, make_wsgi_app())
     before = threading.active_count()
     try:
         with idle_connections(server.server_address[1]):

@@ -19,8 +19,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 from securebench.benchmark.files.bundle import BundleLimits
 from securebench.cluster.client import ApiCluster, connect
 from securebench.cluster.port import Cluster, ObjectKind
-from securebench.controller.admission import pack_source
-from securebench.controller.loop import lifecycle
+from securebench.controller import lifecycle, packs
 from securebench.errors import PackError, SpecError
 from securebench.run.api.models import Pack, VolumePack
 from securebench.run.decide.controls import Controls, DesiredState, Halt
@@ -261,7 +260,7 @@ def volume(tmp_path: Path) -> Path:
 def test_a_342_attack_by_the_folder_of_copies(volume: Path) -> None:
     before = sorted((volume / "packs/.content").rglob("*"))
     with (
-        mock.patch.object(pack_source, "copy_folder", side_effect=AssertionError),
+        mock.patch.object(packs, "copy_folder", side_effect=AssertionError),
         pytest.raises(PackError, match="begin with a dot"),
     ):
         freeze_stored(volume, hidden(".content"))
@@ -284,8 +283,8 @@ def test_a_342_twin_of_the_folder_of_copies(volume: Path) -> None:
         seen.extend(path.name for path in target.rglob("*"))
 
     with (
-        mock.patch.object(pack_source, "HIDDEN_NAME", "$^"),
-        mock.patch.object(pack_source, "copy_folder", copy),
+        mock.patch.object(packs, "HIDDEN_NAME", "$^"),
+        mock.patch.object(packs, "copy_folder", copy),
         pytest.raises(PackError, match="no such file"),
     ):
         freeze_stored(volume, hidden(".content"))

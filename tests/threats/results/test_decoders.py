@@ -17,8 +17,7 @@ from securebench.client.session.earlier import Binding
 from securebench.client.session.local_records import left_out_lines
 from securebench.client.session.run_summary import localized_summary, parse_summary
 from securebench.client.volume.link import ExecResult, OperatorLink
-from securebench.controller.exec.exec_io import Streams, serve
-from securebench.controller.exec.exec_packs import Volume
+from securebench.controller.exec_io import Streams, Volume, serve
 from securebench.controller.volume.journal import encode_all, first_link, read_entries
 from securebench.errors import SecureBenchError, TransientClusterError
 from securebench.run.observe import termination

@@ -13,7 +13,7 @@ from securebench.attestation import start_checks
 from securebench.attestation.verification import Trust, verify_run
 from securebench.client.inspection.verify import FolderFiles
 from securebench.cluster.port import ObjectKind
-from securebench.controller.admission import earlier_run
+from securebench.controller import earlier_run
 from securebench.controller.suites.baseline_reader import BaselineReader
 from securebench.controller.suites.run_observer import RunObserver
 from securebench.controller.volume.registers import IndexEntry, RunIndex

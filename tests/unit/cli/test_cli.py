@@ -443,9 +443,7 @@ def test_operator_io_takes_root_and_bounds_from_the_settings(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = VolumeSettings(data_root=shell.namespace.root, bounds=Bounds(pack_files=1))
-    monkeypatch.setattr(
-        "securebench.controller.exec.operator_io.load_volume_settings", lambda: settings
-    )
+    monkeypatch.setattr("securebench.controller.exec_io.load_volume_settings", lambda: settings)
     found = shell("operator-io", "--", "find-run", "--help")
     assert (found.code, found.stdout) == (0, "[]\n")
     assert json.loads(found.stderr) == {"ok": True, "runs": 0}
@@ -461,10 +459,10 @@ def test_operator_io_takes_root_and_bounds_from_the_settings(
 def test_the_operator_command_runs_the_operator(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handlers = ModuleType("securebench.controller.process.handlers")
+    handlers = ModuleType("securebench.controller.handlers")
     started: list[bool] = []
     handlers.run_operator = lambda: started.append(True)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "securebench.controller.process.handlers", handlers)
+    monkeypatch.setitem(sys.modules, "securebench.controller.handlers", handlers)
     assert shell("operator").code == 0
     assert started == [True]
 
@@ -472,7 +470,7 @@ def test_the_operator_command_runs_the_operator(
 def test_the_module_is_the_program_and_loads_no_large_library() -> None:
     code = (
         "import sys, atexit; from securebench.cli.main import main;"
-        "import securebench.controller.exec.operator_io;"
+        "import securebench.controller.exec_io;"
         "large = {'kopf', 'kubernetes', 'jsonschema', 'cryptography', 'aiohttp'};"
         "atexit.register(lambda: print(sorted(large & set(sys.modules))));"
         "sys.argv = ['securebench', '--help']; main()"

@@ -9,7 +9,7 @@ import pytest
 
 from securebench.client.volume.connection import viewers_pod
 from securebench.cluster.port import ObjectKind
-from securebench.controller.exec import viewers
+from securebench.controller import exec_io
 from securebench.controller.volume.results import prepare_published
 from support.cli_fixtures import leave_running, only_run
 from support.cli_shell import Shell
@@ -74,7 +74,7 @@ def wait(root: Path, times: list[float]) -> int:
 
     waits: list[float] = []
     try:
-        code = viewers.wait_for_viewers(
+        code = exec_io.wait_for_viewers(
             root, pause=pause, clock=lambda: times.pop(0), sleep=waits.append
         )
     finally:
@@ -95,5 +95,5 @@ def test_the_viewers_program_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", type("In", (), {"buffer": None}))
-    assert viewers.viewer_io(["find-named", "none"], tmp_path) == 0
+    assert exec_io.viewer_io(["find-named", "none"], tmp_path) == 0
     assert capsys.readouterr().out == "[]\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from securebench.clock import rfc3339
-from securebench.controller.exec import launches
+from securebench.controller import exec_watching
 from securebench.controller.volume.journal import encode_all, first_link
 from securebench.json_values import object_at, text_at
 from securebench.protocol.launch_waits import encode_waits, shared_waits
@@ -278,7 +278,7 @@ def test_a_batch_has_its_pod_also_when_its_first_launch_does_not_fit(
 ) -> None:
     _judge(shell, {LEADER}, NOISY_BATCH)
     whole = len(shell("results", finished, "--why", "-o", "json").stdout)
-    monkeypatch.setattr(launches, "MAX_ANSWER_BYTES", whole - 1)
+    monkeypatch.setattr(exec_watching, "MAX_ANSWER_BYTES", whole - 1)
 
     shown = shell("results", finished, "--why")
 

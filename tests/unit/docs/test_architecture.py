@@ -40,7 +40,7 @@ LAYERED = ("controller", "run", "run.decide", "suite", "gateway", "client", "gra
 PRODUCT = "securebench."
 ELSEWHERE = ("grading.", "benchmark.scorers.")
 """Packages of what runs in Pods, and not in the operator of a test."""
-BELOW_HANDLERS = "controller.process.handlers"
+BELOW_HANDLERS = "controller.handlers"
 FILES = (".toml", ".md", ".py", ".go", ".json", ".jsonl", ".yaml", ".lock", ".sh", ".mod")
 
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from securebench.controller.exec.exec_io import RUN_FILES
+from securebench.controller.exec_io import RUN_FILES
 from securebench.controller.volume.journal import TYPES
 from securebench.protocol.exit_codes import Code
 from securebench.protocol.journal_lines import EntryName

@@ -1,4 +1,4 @@
-"""Client side of the exec protocol; ``securebench.controller.exec`` is the server side.
+"""Client side of the exec protocol; ``securebench.controller.exec_io`` is the server side.
 
 The tester trusts the operator's Pod, but a transfer can be truncated or corrupted. Everything is
 therefore bounded, and digests are verified on both sides.

@@ -8,9 +8,6 @@ from securebench.agents.harness_config import ORACLE
 from securebench.attestation.starts import RunStart
 from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
 from securebench.clock import rfc3339
-from securebench.controller.admission.earlier_run import check_binding
-from securebench.controller.admission.pack_source import PackSource, freeze
-from securebench.controller.admission.policy_from_settings import limits
 from securebench.controller.binding.binding_file import (
     agent_version,
     new_binding,
@@ -21,6 +18,9 @@ from securebench.controller.binding.binding_file import (
 from securebench.controller.binding.plan_inputs import PinnedInputs, bound_plan, kept_tasks
 from securebench.controller.binding.take_over import copy_records, kept_entries, take_over
 from securebench.controller.context import Context, PreparedRun, RunObject
+from securebench.controller.earlier_run import check_binding
+from securebench.controller.packs import PackSource, freeze
+from securebench.controller.policy_from_settings import limits
 from securebench.controller.sealing import signing_key
 from securebench.controller.volume.registers import (
     IndexEntry,

@@ -13,14 +13,14 @@ from securebench.agents.harness_config import ORACLE
 from securebench.benchmark.files.load import LoadedPack, load_tasks
 from securebench.benchmark.pack.oracle import Answers, reference_answers
 from securebench.benchmark.pack.task import SecureBenchTask
-from securebench.controller.admission.policy_from_settings import (
+from securebench.controller.context import Context, FrozenPack, RunObject
+from securebench.controller.policy_from_settings import (
     cluster_providers,
     launch_probes,
     overlays,
     pod_policy,
     run_policy,
 )
-from securebench.controller.context import Context, FrozenPack, RunObject
 from securebench.errors import ConfigErrors, PackError
 from securebench.protocol.audit_result import PackAudit
 from securebench.run.api.models import BenchmarkRunSpec

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from securebench.controller.admission.earlier_run import regraded_run, resumed_run
-from securebench.controller.admission.pack_fetch import fetch_pack
-from securebench.controller.admission.pack_image import refuse_registry_domains
-from securebench.controller.admission.policy_from_settings import limits
-from securebench.controller.admission.secret_rules import check_secrets
 from securebench.controller.binding.new_run import Sources, bind_new_run
 from securebench.controller.binding.restore import restore_run
 from securebench.controller.capacity import MEMORY_FACTOR
 from securebench.controller.context import Context, PreparedRun, RunObject
+from securebench.controller.earlier_run import regraded_run, resumed_run
+from securebench.controller.packs import fetch_pack, refuse_registry_domains
+from securebench.controller.policy_from_settings import check_secrets, limits
 from securebench.controller.volume.store import RunStore
 from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.run.api.models import BenchmarkRunSpec

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from securebench.controller.admission.pack_source import frozen
 from securebench.controller.binding.binding_file import pinned_inputs, read_answers
 from securebench.controller.binding.plan_inputs import bound_plan, kept_tasks
 from securebench.controller.binding.take_over import kept_entries, taken_over
 from securebench.controller.context import Context, PreparedRun, RunObject
+from securebench.controller.packs import frozen
 from securebench.controller.volume.registers import IndexEntry, index_entry
 from securebench.controller.volume.store import RunStore
 from securebench.run.api.models import BenchmarkRunSpec

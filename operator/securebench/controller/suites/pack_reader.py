@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from securebench.controller.admission.pack_fetch import fetch_pack
-from securebench.controller.admission.pack_source import PackSource, freeze
 from securebench.controller.context import Context
+from securebench.controller.packs import PackSource, fetch_pack, freeze
 from securebench.controller.volume_calls import bulk_on_volume
 from securebench.digests import content_digest
 from securebench.errors import InvalidInputError

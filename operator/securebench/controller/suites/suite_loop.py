@@ -9,12 +9,12 @@ from dataclasses import replace
 
 from securebench.clock import seconds_since_epoch
 from securebench.cluster.port import AlreadyExists, ObjectKind
-from securebench.controller.admission.policy_from_settings import limits, overlays
 from securebench.controller.context import Context, SuiteObject, suite_object
+from securebench.controller.events import OUTAGES, outage_reason
 from securebench.controller.loop_tasks import RetryQueue, Wake, is_gone
 from securebench.controller.metrics import SUITE_ROUNDS, CellsByState
-from securebench.controller.reporting.outages import OUTAGES, outage_reason
-from securebench.controller.reporting.volume_silence import tell_while_late
+from securebench.controller.policy_from_settings import limits, overlays
+from securebench.controller.publish import tell_while_late
 from securebench.controller.suites.gate_evaluator import GateEvaluator
 from securebench.controller.suites.pack_reader import PackReader
 from securebench.controller.suites.run_observer import RunObserver

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.context import Context, SuiteObject
+from securebench.controller.events import EventRecorder
 from securebench.controller.metrics import count_verdict
-from securebench.controller.reporting.events import EventRecorder
-from securebench.controller.reporting.run_status import is_already_stored
-from securebench.controller.reporting.volume_silence import VolumeSilence
+from securebench.controller.publish import VolumeSilence
+from securebench.controller.run_status import is_already_stored
 from securebench.controller.volume_calls import VolumeCalls
 from securebench.run.api.conditions import (
     Condition,

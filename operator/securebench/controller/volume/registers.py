@@ -29,7 +29,12 @@ from securebench.protocol.volume import STARTS
 from securebench.run import layout
 from securebench.run.layout import RUNS
 
+logger = logging.getLogger(__name__)
+
+
 INDEX = "index.jsonl"
+READY = ".ready"
+"""File that tells the Pod for viewers that it mounts the operator's folder of published results."""
 _INDEX_LOCK = threading.Lock()
 
 
@@ -149,8 +154,6 @@ class RunIndex:
         lines = (json.dumps(asdict(entry), sort_keys=True) + "\n" for entry in entries)
         replace_file(self._path, "".join(lines).encode(), self._staging)
 
-
-logger = logging.getLogger(__name__)
 
 _STARTS_LOCK = threading.Lock()
 

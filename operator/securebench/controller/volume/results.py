@@ -40,7 +40,7 @@ from securebench.attestation.statement import (
 )
 from securebench.clock import seconds_since_epoch
 from securebench.controller.volume.journal import journal_lines, journal_names
-from securebench.controller.volume.registers import IndexEntry, RunIndex, RunStarts
+from securebench.controller.volume.registers import READY, IndexEntry, RunIndex, RunStarts
 from securebench.controller.volume.store import RunStore, file_digest, read_json
 from securebench.digests import PREFIX
 from securebench.errors import StorageError
@@ -62,6 +62,9 @@ from securebench.reasons import PHASES_BEFORE_CHECKS
 from securebench.run.layout import BASELINES, PUBLISHED, RUNS, run_folder
 from securebench.run.records.reading import Record, parse_record
 from securebench.version import VERSION
+
+logger = logging.getLogger(__name__)
+
 
 T = TypeVar("T")
 Reader = Callable[[Iterable[Record | None]], T]
@@ -237,11 +240,6 @@ def _course(folder: Path) -> tuple[JournalFacts, str]:
             course.apply_body(line.body)
     return course, digest.hexdigest()
 
-
-logger = logging.getLogger(__name__)
-
-READY: Final = ".ready"
-"""File that tells the Pod for viewers that it mounts the operator's folder."""
 
 PIECE_CHARACTERS = 1 << 16
 _DECODER = json.JSONDecoder()

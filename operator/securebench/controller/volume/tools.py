@@ -27,6 +27,7 @@ from securebench.run.layout import INSTALLED_TOOLS, tools_folder
 
 logger = logging.getLogger(__name__)
 
+
 PROGRAM = "supervise"
 PROGRAM_MODE = 0o755
 PROGRAM_SECONDS = 30.0

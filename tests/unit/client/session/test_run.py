@@ -442,7 +442,7 @@ async def test_the_mirror_joins_parts_and_notices_a_change_between_them(
     file.parent.mkdir(parents=True)
     first = '{"task_id": "b"}\n{"task_id": "c"}\n'
     file.write_text(first)
-    monkeypatch.setattr("securebench.controller.exec.exec_io.MAX_ANSWER_BYTES", 20)
+    monkeypatch.setattr("securebench.controller.exec_io.MAX_ANSWER_BYTES", 20)
 
     async def execute(command: object, stdin: object) -> object:
         result = await namespace.execute(command, stdin)  # type: ignore[arg-type]

@@ -4,16 +4,16 @@ from pathlib import Path
 import pytest
 
 from securebench.cluster.port import ObjectKind, QuotaExceeded, WatchExpired
-from securebench.controller.actuators import ended_pods
-from securebench.controller.actuators.create_retries import RETRY_SECONDS
-from securebench.controller.actuators.ended_pods import (
+from securebench.controller import object_writers
+from securebench.controller.informers import PodInformer
+from securebench.controller.object_writers import (
     BATCH_PODS,
     BATCH_SECONDS,
+    DELETE_AGAIN_SECONDS,
     PHASE_SECONDS,
+    RETRY_SECONDS,
+    ObjectWriters,
 )
-from securebench.controller.actuators.informers import PodInformer
-from securebench.controller.actuators.object_writers import ObjectWriters
-from securebench.controller.actuators.pod_deleter import DELETE_AGAIN_SECONDS
 from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.reconcile import Deletion
 from securebench.run.plan.keys import LaunchKey, Role, pod_name
@@ -305,7 +305,7 @@ def test_a_pod_whose_end_was_not_seen_is_deleted_again_later(three):
 
 
 def test_too_many_names_for_one_request(three, monkeypatch):
-    monkeypatch.setattr(ended_pods, "MAX_EXCLUDED", 1)
+    monkeypatch.setattr(object_writers, "MAX_EXCLUDED", 1)
     three.clock.advance(1)
     three.delete(0, 1, 2, live={"a", "b"})
     three.clock.advance(BATCH_SECONDS)

@@ -10,10 +10,10 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
-from securebench.controller.actuators.gateway_keeper import GatewayKeeper
-from securebench.controller.actuators.informers import PodInformer
-from securebench.controller.actuators.object_writers import ObjectWriters
+from securebench.controller.gateway_keeper import GatewayKeeper
+from securebench.controller.informers import PodInformer
 from securebench.controller.loop_tasks import Wake
+from securebench.controller.object_writers import ObjectWriters
 from securebench.controller.volume.store import RunStore
 from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.gateway import GatewayConfig, decode

@@ -4,7 +4,7 @@ import math
 import pytest
 
 from securebench.cluster.port import ObjectKind, WatchExpired
-from securebench.controller.actuators.informers import (
+from securebench.controller.informers import (
     PAUSE_LIMIT_SECONDS,
     PAUSE_SECONDS,
     PodInformer,

@@ -8,10 +8,9 @@ import pytest
 from securebench.clock import TokenBucket
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
 from securebench.cluster.wire import classify
-from securebench.controller.actuators.create_retries import QUOTA_RETRY_SECONDS, RETRY_SECONDS
-from securebench.controller.actuators.informers import PodInformer
-from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.capacity import CreationRate
+from securebench.controller.informers import PodInformer
+from securebench.controller.object_writers import QUOTA_RETRY_SECONDS, RETRY_SECONDS, ObjectWriters
 from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.run.plan.keys import LaunchKey, Role, pod_name, short_uid
 from support.build import (

@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind
-from securebench.controller.actuators.create_retries import RETRY_SECONDS
-from securebench.controller.actuators.informers import PodInformer
-from securebench.controller.actuators.object_writers import ObjectWriters
-from securebench.controller.actuators.pod_deleter import DELETE_AGAIN_SECONDS
+from securebench.controller.informers import PodInformer
+from securebench.controller.object_writers import DELETE_AGAIN_SECONDS, RETRY_SECONDS, ObjectWriters
 from securebench.errors import TransientClusterError
 from securebench.run.decide.reconcile import Deletion
 from securebench.run.observe.pods import pod_view

@@ -10,8 +10,7 @@ import pytest
 
 from securebench.benchmark.files.bundle import BundleLimits
 from securebench.cluster.port import ObjectKind
-from securebench.controller.admission.pack_fetch import keyed_files
-from securebench.controller.admission.pack_source import KeyedSource, freeze, frozen
+from securebench.controller.packs import KeyedSource, freeze, frozen, keyed_files
 from securebench.errors import ConfigErrors, PackError, SpecError
 from securebench.names import USABLE_LABEL as USABLE
 from securebench.run.api.models import Pack, VolumePack

@@ -3,7 +3,7 @@
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.admission.policy_from_settings import overlays, run_policy
+from securebench.controller.policy_from_settings import overlays, run_policy
 from securebench.errors import ConfigErrors, SpecError
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.api.outcomes import Outcome

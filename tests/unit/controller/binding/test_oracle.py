@@ -7,11 +7,10 @@ import stat
 import pytest
 
 from securebench.benchmark.pack.oracle import ReferenceAnswer
-from securebench.controller.actuators.lanes import LaneKeeper
-from securebench.controller.admission.pack_source import KeyedSource
+from securebench.controller.attempt_keeper import LaneKeeper
 from securebench.controller.binding.prepare import prepare
-from securebench.controller.loop.lifecycle import is_pack_error
-from securebench.controller.process.supervisor import run_object
+from securebench.controller.lifecycle import is_pack_error, run_object
+from securebench.controller.packs import KeyedSource
 from securebench.controller.run_ledger import RunLedger
 from securebench.controller.sealing import ResultsExport
 from securebench.controller.volume.registers import RunIndex

@@ -17,9 +17,8 @@ from securebench.benchmark.files.bundle import (
     unpack_bundle,
     write_bundle,
 )
-from securebench.controller.exec import exec_io
-from securebench.controller.exec.exec_io import Streams, serve
-from securebench.controller.exec.exec_packs import Volume
+from securebench.controller import exec_io
+from securebench.controller.exec_io import Streams, Volume, serve
 from securebench.controller.volume.registers import IndexEntry, RunIndex, pack_audit
 from securebench.files.tree_digest import tree_digest
 from securebench.protocol.audit_result import AuditResult, PackAudit

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.controller.exec import live_output
+from securebench.controller import exec_watching
 from unit.controller.exec.test_exec_io import UID, Reply, call, launch, record
 
 
@@ -47,7 +47,7 @@ def test_only_running_launches_are_read_and_only_what_is_new(root: Path) -> None
 def test_an_answer_is_bounded_and_the_rest_follows(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_output, "LIVE_BYTES", 6)
+    monkeypatch.setattr(exec_watching, "LIVE_BYTES", 6)
     live(root, 0, 1, 1, "abcd")
     live(root, 1, 1, 1, "efgh")
     first = call(root, "get-live", UID)

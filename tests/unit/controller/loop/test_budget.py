@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from securebench.controller.reporting.publish import Publisher
+from securebench.controller.publish import Publisher
 from securebench.protocol.gateway import RunUsage, encode
 from support.agent_world import CODEX, CODEX_OVERLAYS, RELAY, AgentWorld
 from support.operator_world import opened

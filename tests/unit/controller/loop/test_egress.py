@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
-from securebench.controller.loop import attempt_keeper
+from securebench.controller import attempt_keeper
 from securebench.controller.loop_tasks import FALLBACK_SECONDS, Wake
 from securebench.controller.run_ledger import RunLedger
 from securebench.controller.volume.journal import read_entries

@@ -5,8 +5,8 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.loop.run_loop import RunLoop
-from securebench.controller.reporting.publish import Publisher
+from securebench.controller.publish import Publisher
+from securebench.controller.run_loop import RunLoop
 
 
 def transitions(world):

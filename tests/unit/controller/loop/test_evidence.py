@@ -9,8 +9,8 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.actuators.informers import PodInformer
-from securebench.controller.loop import run_loop
+from securebench.controller import run_loop
+from securebench.controller.informers import PodInformer
 from securebench.controller.volume.journal import read_entries
 from securebench.run.state.entries import Finished, LaunchLost
 from support.build import (

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller import volume_calls
-from securebench.controller.loop import lifecycle
-from securebench.controller.process.supervisor import Supervisor
+from securebench.controller import lifecycle, volume_calls
+from securebench.controller.lifecycle import Supervisor
 from securebench.controller.run_ledger import RunLedger
 from securebench.controller.volume.journal import Journal, read_journal
 from securebench.controller.volume.store import RunStore

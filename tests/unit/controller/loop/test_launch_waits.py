@@ -9,9 +9,9 @@ import pytest
 from securebench.client.volume.watch_answers import ActiveAttempts
 from securebench.client.watch.in_flight import in_flight
 from securebench.cluster.port import ObjectKind, QuotaExceeded
-from securebench.controller.exec.in_flight import get_active
-from securebench.controller.loop import waits_file
-from securebench.controller.loop.waits_file import LOOK_SECONDS
+from securebench.controller import run_loop
+from securebench.controller.exec_watching import get_active
+from securebench.controller.run_loop import WAITS_SECONDS
 from securebench.errors import TransientClusterError
 from securebench.protocol.launch_waits import SharedWait, decode_waits
 from securebench.run.observe.pods import pod_view
@@ -85,7 +85,7 @@ def test_what_works_again_waits_for_nothing(half):
     half.cluster.set_pod_status(half.second, no_image("x:1"))
     half.wait(TOLD_SECONDS)
     half.cluster.set_pod_status(half.second, WORKS)
-    half.wait(LOOK_SECONDS + 0.5)
+    half.wait(WAITS_SECONDS + 0.5)
     assert steps(half) == ["agent", "agent"]
     assert told(half) == ()
 
@@ -106,7 +106,7 @@ def test_a_quiet_run_writes_no_file(world):
 
 def test_a_wait_is_written_once_and_changes_two_seconds_apart(half):
     with mock.patch.object(
-        waits_file, "write_launch_waits", wraps=waits_file.write_launch_waits
+        run_loop, "write_launch_waits", wraps=run_loop.write_launch_waits
     ) as written:
         half.wait(60)
         assert steps(half) == ["agent", "waiting for a node"]
@@ -119,9 +119,7 @@ def test_a_wait_is_written_once_and_changes_two_seconds_apart(half):
 
 
 def test_a_file_that_cannot_be_written_holds_up_nothing(half):
-    with mock.patch.object(
-        waits_file, "write_launch_waits", side_effect=OSError("full")
-    ) as failing:
+    with mock.patch.object(run_loop, "write_launch_waits", side_effect=OSError("full")) as failing:
         half.wait(60)
         assert failing.call_count in {1, 2}
         half.work(half.uid)

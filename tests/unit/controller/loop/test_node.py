@@ -5,7 +5,7 @@ import json
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.process.bootstrap import probe_targets
+from securebench.controller.process import probe_targets
 from securebench.protocol.probe import ProbeTarget
 from support.build import settings_of
 from support.operator_world import World, opened

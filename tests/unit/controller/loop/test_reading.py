@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from securebench.controller import run_ledger
+from securebench.controller import attempt_keeper, run_ledger
 from securebench.controller.capacity import ReadingBudget
 from securebench.controller.capture import reading
-from securebench.controller.loop import attempt_keeper
 from securebench.controller.volume.journal import Journal, read_journal
 from securebench.controller.volume_calls import on_volume
 from securebench.run.state.entries import Closed, Entry, ReadBegun

@@ -16,10 +16,9 @@ import pytest
 
 from securebench.clock import SystemClock
 from securebench.cluster.port import ObjectKind
-from securebench.controller import volume_calls
-from securebench.controller.actuators.lanes import LaneKeeper
-from securebench.controller.loop import attempt_keeper
-from securebench.controller.process.supervisor import Supervisor
+from securebench.controller import attempt_keeper, volume_calls
+from securebench.controller.attempt_keeper import LaneKeeper
+from securebench.controller.lifecycle import Supervisor
 from securebench.controller.volume.journal import Journal, read_journal
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.volume import LAUNCH_WAITS

@@ -6,8 +6,7 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind
-from securebench.controller.loop.lifecycle import RESTART_SECONDS
-from securebench.controller.loop.slots import ENDING_SLOTS, RunSlots
+from securebench.controller.lifecycle import ENDING_SLOTS, RESTART_SECONDS, RunSlots
 from securebench.controller.volume.journal import journal_bytes
 from securebench.controller.volume.store import RunStore
 from securebench.errors import TransientClusterError

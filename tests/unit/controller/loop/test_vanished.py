@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from unittest import mock
 
-from securebench.controller.loop import run_loop
-from securebench.controller.loop.run_loop import FULL_RESYNC_SECONDS
+from securebench.controller import run_loop
+from securebench.controller.run_loop import FULL_RESYNC_SECONDS
 from support.build import pod_status, question, running, write_pack
 from support.operator_world import World
 

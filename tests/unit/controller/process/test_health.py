@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.process.health import (
+from securebench.controller.health import (
     HEARTBEAT_SECONDS,
     LIVE_PATH,
     READY_PATH,
@@ -25,7 +25,7 @@ from securebench.controller.process.health import (
     probe_application,
     server_readiness,
 )
-from securebench.controller.process.supervisor import Supervisor
+from securebench.controller.lifecycle import Supervisor
 from securebench.controller.suites.suite_supervisor import SuiteSupervisor
 from securebench.controller.volume_calls import VolumeCall, VolumeCalls
 from securebench.errors import PermanentClusterError, TransientClusterError

@@ -8,7 +8,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client import make_wsgi_app
 
-from securebench.controller.process import health, http_port
+from securebench.controller import health
 
 IDLE = 20
 NAME = health.ACTIVE_RUNS.describe()[0].name
@@ -16,7 +16,7 @@ NAME = health.ACTIVE_RUNS.describe()[0].name
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    server = http_port.serve("metrics", 0, make_wsgi_app())
+    server = health.serve_http("metrics", 0, make_wsgi_app())
     yield server.server_address[1]
     server.shutdown()
     server.server_close()
@@ -34,7 +34,7 @@ def test_metrics_are_served(port: int) -> None:
 def test_who_is_silent_costs_no_thread_and_is_sent_away(
     port: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(http_port._Handler, "timeout", 0.01)
+    monkeypatch.setattr(health._Handler, "timeout", 0.01)
     before = threading.active_count()
     silent = [socket.socket() for _ in range(IDLE)]
     for each in silent:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.controller.process import bootstrap
+from securebench.controller import process
 from securebench.errors import StorageError
 from support.build import FakeClock
 
@@ -21,9 +21,9 @@ async def test_the_operator_waits_until_the_volume_has_its_programs(
             raise end
         return end
 
-    monkeypatch.setattr(bootstrap, "install_tools", install)
-    monkeypatch.setattr(bootstrap, "TOOLS_RETRY_SECONDS", 0.0)
-    found = bootstrap.installed_tools(tmp_path, tmp_path, FakeClock())
+    monkeypatch.setattr(process, "install_tools", install)
+    monkeypatch.setattr(process, "TOOLS_RETRY_SECONDS", 0.0)
+    found = process.installed_tools(tmp_path, tmp_path, FakeClock())
 
     assert await asyncio.wait_for(found, 5) == "tools/7"
     assert "No space left on device" in caplog.text

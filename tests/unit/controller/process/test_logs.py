@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from securebench.controller.loop_tasks import log_as_run
-from securebench.controller.process.logs import configure_logs
+from securebench.controller.process import configure_logs
 from securebench.controller.settings import LogFormat
 
 logger = logging.getLogger("securebench.test")

@@ -8,9 +8,9 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind
-from securebench.controller.admission.pack_source import CONTENT, UNUSED_SECONDS
-from securebench.controller.process import removal as module
-from securebench.controller.process.removal import RetentionSweeper
+from securebench.controller import removal as module
+from securebench.controller.packs import CONTENT, UNUSED_SECONDS
+from securebench.controller.removal import RetentionSweeper
 from securebench.controller.volume.registers import RunIndex
 from securebench.controller.volume.results import remove_folder
 from securebench.errors import TransientClusterError

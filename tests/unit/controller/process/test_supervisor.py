@@ -8,15 +8,16 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind
-from securebench.controller.loop import run_loop
-from securebench.controller.loop.lifecycle import (
+from securebench.controller import run_loop
+from securebench.controller.lifecycle import (
     RESTART_LIMIT_SECONDS,
     RunLifecycle,
+    Supervisor,
     is_pack_error,
+    run_object,
 )
-from securebench.controller.loop.run_loop import RunLoop
-from securebench.controller.process.supervisor import Supervisor, run_object
-from securebench.controller.reporting.publish import Publisher
+from securebench.controller.publish import Publisher
+from securebench.controller.run_loop import RunLoop
 from securebench.controller.settings import PodTemplateRules
 from securebench.controller.volume.registers import RunIndex
 from securebench.errors import (

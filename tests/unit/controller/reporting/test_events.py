@@ -4,7 +4,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.context import RunObject
-from securebench.controller.reporting.events import MAX_EVENTS, MAX_NOTE, EventRecorder
+from securebench.controller.events import MAX_EVENTS, MAX_NOTE, EventRecorder
 from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.notices import Notice, losses
 from support.build import FakeClock, lost_launch

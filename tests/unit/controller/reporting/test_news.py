@@ -3,7 +3,7 @@
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.reporting.write_schedule import (
+from securebench.controller.publish import (
     MAX_DEFERRED_INTERVALS,
     SIGNIFICANT_SHARE,
 )

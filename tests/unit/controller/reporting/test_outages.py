@@ -8,7 +8,7 @@ import pytest
 from securebench import errors
 from securebench.cluster import port
 from securebench.cluster.port import AlreadyExists, Forbidden, QuotaExceeded, WatchExpired
-from securebench.controller.reporting.outages import OUTAGES, outage_reason
+from securebench.controller.events import OUTAGES, outage_reason
 from securebench.errors import (
     ClusterError,
     DigestMismatchError,

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.reporting.write_schedule import MAX_DEFERRED_INTERVALS
+from securebench.controller.publish import MAX_DEFERRED_INTERVALS
 from securebench.controller.sealing import ResultsExport
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.keys import Role, pod_name

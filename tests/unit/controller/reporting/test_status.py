@@ -1,7 +1,7 @@
 import json
 from dataclasses import replace
 
-from securebench.controller.reporting.run_status import (
+from securebench.controller.run_status import (
     RunFacts,
     StatusBuilder,
     StatusInputs,

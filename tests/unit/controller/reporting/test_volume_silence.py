@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from securebench.controller.reporting.volume_silence import LOOK_SECONDS, tell_while_late
+from securebench.controller.publish import SILENCE_LOOK_SECONDS, tell_while_late
 from securebench.controller.volume_calls import VolumeCalls
 from securebench.errors import TransientClusterError
 from support.build import FakeClock, VirtualLoop
@@ -40,6 +40,6 @@ def test_a_try_that_fails_is_logged_and_made_again(
 
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(clock)) as runner:
         runner.run(work())
-    assert tried[1:] == [tried[0] + LOOK_SECONDS]
+    assert tried[1:] == [tried[0] + SILENCE_LOOK_SECONDS]
     (logged,) = caplog.records
     assert (logged.levelno, "suite nightly" in logged.getMessage()) == (level, True)

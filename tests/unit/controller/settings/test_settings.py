@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from securebench.controller.actuators.gateway_rules import gateway_rules
-from securebench.controller.admission.policy_from_settings import cluster_providers
+from securebench.controller.gateway_keeper import gateway_rules
+from securebench.controller.policy_from_settings import cluster_providers
 from securebench.controller.settings import (
     VARIABLES,
     AccessMode,

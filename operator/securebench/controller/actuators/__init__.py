@@ -1,1 +1,0 @@
-"""What changes the cluster: launches, gateway, network policies, lanes."""

@@ -1,1 +1,0 @@
-"""What is checked and frozen before a run starts."""

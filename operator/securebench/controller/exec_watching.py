@@ -1,0 +1,574 @@
+"""The calls of the exec protocol with which a tester watches a run.
+
+They read the journal, which the operator may be writing: the launches of attempts, where attempts
+in flight are, and what launches wait for, which the run's loop keeps in a file. Only a part of the
+journal leaves the volume: nothing that a verifier said or an agent printed. What went wrong is
+quoted from the record, which is redacted. Output of running launches is read where couriers write
+it: it is untrusted, bounded, and never more than something to look at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+from securebench.benchmark.patch.judgement import SHOWN_PATHS
+from securebench.benchmark.reading.rows import split_lines
+from securebench.clock import SystemClock
+from securebench.controller.packs import frozen
+from securebench.controller.volume.journal import journal_lines
+from securebench.controller.volume.store import RunStore, read_launch_waits
+from securebench.errors import InvalidInputError
+from securebench.files.untrusted import UnreadableError, open_regular, open_root
+from securebench.json_values import object_at, object_in, text_at
+from securebench.protocol import exec_calls
+from securebench.protocol.exec_calls import (
+    MAX_ANSWER_BYTES,
+    UNKNOWN_OPERATION,
+    LaunchNumbers,
+    LiveMark,
+    Operation,
+    OutputMark,
+)
+from securebench.protocol.journal_lines import EntryName, whole_line
+from securebench.protocol.launch_waits import SharedWait
+from securebench.protocol.volume import LIVE_BYTES, LIVE_FILES, LIVE_OUTPUT, RECORD, RUN
+from securebench.run import layout
+from securebench.run.layout import TASKS
+from securebench.run.observe.launches import has_met_limit
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
+from securebench.run.records.failures import failure
+from securebench.text import did_you_mean
+
+
+def watch_answer(
+    operation: str, root: Path, uid: str, words: Sequence[str], sink: IO[bytes]
+) -> Mapping[str, object]:
+    """Answer one call about a run.
+
+    Args:
+        operation: One of ``WATCH_OPERATIONS``.
+        root: Root of the volume.
+        uid: Uid of the BenchmarkRun.
+        words: The other arguments, as the asker wrote them.
+        sink: Where the bytes go.
+
+    Raises:
+        InvalidInputError: The arguments do not fit the operation.
+    """
+    folder = root / layout.run_folder(uid)
+    match [operation, *words]:
+        case [Operation.GET_LAUNCHES, "", exec_calls.NEAR_LIMITS]:
+            return get_launches(folder, "", SystemClock().now(), sink, with_noisy=True)
+        case [Operation.GET_LAUNCHES, *task] if len(task) <= 1:
+            return get_launches(folder, "".join(task), SystemClock().now(), sink)
+        case [Operation.GET_LIVE, *marks]:
+            return get_live(folder, marks, sink)
+        case [Operation.GET_ACTIVE]:
+            return get_active(folder, SystemClock().now(), sink)
+        case [Operation.GET_OUTPUT, task, *marks]:
+            return get_output(root, uid, task, marks, sink)
+        case [Operation.LIST_TASKS]:
+            return list_tasks(root, uid, sink)
+    raise InvalidInputError(UNKNOWN_OPERATION)
+
+
+def journal_entries(folder: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the whole lines of a run's journal, which may be written meanwhile.
+
+    Args:
+        folder: Folder of the run.
+
+    Raises:
+        JournalCorruptError: A file that others continue is missing or damaged.
+    """
+    for text in journal_lines(folder):
+        line = whole_line(text.removesuffix(b"\n"))
+        if line is not None:
+            found = json.loads(line.body)
+            yield found["type"], found["entry"]
+
+
+def entry_attempt(entry: Mapping[str, object]) -> AttemptKey | None:
+    """Return the attempt that an entry is about, or None."""
+    sources = (entry, object_at(entry, "lost"), object_at(entry, "finish"))
+    for source in sources:
+        for name in ("launch", "key"):
+            match entry_numbers(source, name):
+                case [int(task), int(attempt), *_]:
+                    return AttemptKey(task, attempt)
+    return None
+
+
+def entry_numbers(entry: Mapping[str, object], name: str) -> list[object]:
+    """Return a key of an entry as the journal has it, or an empty list."""
+    value = entry.get(name)
+    return value if isinstance(value, list) else []
+
+
+def told_waits(folder: Path) -> Mapping[str, SharedWait]:
+    """Return what the Pods of a run wait for, by their names.
+
+    Args:
+        folder: The run's folder.
+    """
+    return {pod: wait for wait in read_launch_waits(folder) for pod in wait.pods}
+
+
+def wait_fields(wait: SharedWait | None) -> dict[str, object]:
+    """Return what an answer says of a launch that waits; nothing of one that does not."""
+    return {} if wait is None else {"wait": wait.message, "has_begun": wait.has_begun}
+
+
+def begun_pod(entry: Mapping[str, object], uid: str) -> str:
+    """Return the name of the Pod of a launch that begins, which may be that of its batch.
+
+    Args:
+        entry: The journal's entry of the launch.
+        uid: Uid of the BenchmarkRun.
+    """
+    match entry_numbers(entry, "batch") or entry_numbers(entry, "launch"):
+        case [int(task), int(attempt), str(role), int(launch)]:
+            return pod_name(uid, LaunchKey(task, attempt, Role(role), launch))
+    return ""
+
+
+Answer = dict[str, object]
+Fields = dict[str, object]
+
+_RECORD_FIELDS = {
+    "task_id": "task_id",
+    "outcome": "outcome",
+    "failure_reason": "reason",
+    "failure_phase": "phase",
+    "failure_message": "message",
+    "passed": "passed",
+}
+_COMMAND_FIELDS = ("exit_code", "timed_out", "duration_seconds", "phase", "memory_kills")
+_RESULTS: Mapping[str, str] = {EntryName.PRODUCED: "production", EntryName.VERIFIED: "verification"}
+
+
+_POD: Final = "pod"
+"""Name of the Pod of a launch that was begun; the answer leaves it out."""
+
+
+def get_launches(
+    folder: Path, wanted: str, now: float, sink: IO[bytes], *, with_noisy: bool = False
+) -> Answer:
+    """Send one JSON line for each attempt with its launches, in the order of the pack.
+
+    Args:
+        folder: The run's folder.
+        wanted: Id of a task, or ``#`` and its index from 0; empty for all attempts that have no
+            passing verdict.
+        now: Seconds since the epoch.
+        sink: Where the lines go.
+        with_noisy: Whether attempts that passed are among all if a launch of theirs met a limit;
+            they come last.
+
+    Returns:
+        ``attempts`` sent, ``left_out`` because the answer would be too large, and ``now``.
+
+    Raises:
+        InvalidInputError: There is no such task.
+    """
+    sent, left_out, size = 0, 0, 0
+    found = _launches(folder)
+    attempts = {
+        key: attempt
+        for key in sorted(found)
+        if _is_wanted(attempt := _attempt(folder, key), wanted)
+        or (with_noisy and any(map(has_met_limit, found[key])))
+    }
+    if with_noisy:
+        # The others must fit.
+        attempts = dict(sorted(attempts.items(), key=lambda item: item[1]["passed"] is True))
+    _tell_waits(folder, found)
+    evidence = _BatchEvidence(found)
+    for key, attempt in attempts.items():
+        launches = evidence.lent(found[key])
+        line = json.dumps({**attempt, "launches": launches}, sort_keys=True).encode() + b"\n"
+        if size + len(line) > MAX_ANSWER_BYTES:
+            left_out += 1
+            continue
+        sink.write(line)
+        evidence.note_sent(launches)
+        sent, size = sent + 1, size + len(line)
+    if wanted and not sent:
+        raise InvalidInputError(f"the run has launched no task {wanted!r}")
+    return {"attempts": sent, "left_out": left_out, "sent": size, "now": now}
+
+
+def _is_wanted(attempt: Fields, wanted: str) -> bool:
+    if not wanted:
+        return attempt["passed"] is not True
+    return wanted in {attempt["task_id"], f"#{attempt['task']}"}
+
+
+class _BatchEvidence:
+    """Gives the evidence of a Pod that launches share to the first of them that is sent.
+
+    Args:
+        found: The launches of all attempts; the first of a batch has the evidence.
+    """
+
+    def __init__(self, found: Mapping[AttemptKey, list[Fields]]) -> None:
+        self._of_first: dict[tuple[object, ...], object] = {
+            (*key, each["role"], each["launch"]): each.get("evidence")
+            for key, launches in found.items()
+            for each in launches
+        }
+        self._sent: set[tuple[object, ...]] = set()
+
+    def lent(self, launches: Sequence[Fields]) -> list[Fields]:
+        """Return an attempt's launches as they are sent next."""
+        return [self._lent(each) for each in launches]
+
+    def note_sent(self, launches: Iterable[Fields]) -> None:
+        """Take note that an attempt's launches were sent."""
+        self._sent |= {tuple(entry_numbers(each, "batch")) for each in launches}
+
+    def _lent(self, launch: Fields) -> Fields:
+        first = tuple(entry_numbers(launch, "batch"))
+        if not first:
+            return launch
+        return {**launch, "evidence": None if first in self._sent else self._of_first.get(first)}
+
+
+def _tell_waits(folder: Path, found: Mapping[AttemptKey, list[Fields]]) -> None:
+    """Say of launches that run according to the journal what they wait for.
+
+    Args:
+        folder: The run's folder.
+        found: The launches of all attempts; changed.
+    """
+    waits = told_waits(folder)
+    for launch in (each for launches in found.values() for each in launches):
+        wait = waits.get(str(launch.pop(_POD)))
+        if launch["end"] == "running" and "read_at" not in launch:
+            launch.update(wait_fields(wait))
+
+
+def _attempt(folder: Path, key: AttemptKey) -> Fields:
+    """Return what an attempt's record says of its end; empty values before there is one."""
+    path = folder / TASKS / str(key.task) / "attempts" / str(key.attempt) / RECORD
+    try:
+        record = object_in(json.loads(path.read_bytes()))
+    except (OSError, ValueError):
+        record = {}
+    told = {name: record.get(field) for field, name in _RECORD_FIELDS.items()}
+    why = failure(record) if record else None
+    words = {} if why is None else {"why": why.reason, "said": why.said}
+    return {**told, **words, **_dropped(record), "task": key.task, "attempt": key.attempt}
+
+
+def _dropped(record: Mapping[str, object]) -> Fields:
+    """Return what of a patch was not applied, each path with the reason."""
+    metadata = object_at(record, "verifier_metadata")
+    paths, reasons = (
+        objects if isinstance(objects := metadata.get(f"patch_dropped_{name}"), list) else []
+        for name in ("paths", "reasons")
+    )
+    total = metadata.get("patch_dropped_paths_total", len(paths))
+    shown = [f"{path}: {why}" for path, why in zip(paths, reasons, strict=False)][:SHOWN_PATHS]
+    return {"dropped": shown, "dropped_total": total} if shown else {}
+
+
+def _launches(folder: Path) -> dict[AttemptKey, list[Fields]]:
+    found: dict[AttemptKey, list[Fields]] = {}
+    for kind, entry in journal_entries(folder):
+        key = entry_attempt(entry)
+        if key is None:
+            continue
+        launches = found.setdefault(key, [])
+        if kind == EntryName.LAUNCH_BEGUN:
+            launches.append(_begun(entry, folder.name))
+        elif launches:
+            _continue(launches, kind, entry)
+    return {key: launches for key, launches in found.items() if launches}
+
+
+def _continue(launches: list[Fields], kind: str, entry: Mapping[str, object]) -> None:
+    last = launches[-1]
+    if kind in _RESULTS:
+        last |= _captured(entry, object_at(entry, _RESULTS[kind]))
+    elif kind == EntryName.LAUNCH_LOST:
+        lost = object_at(entry, "lost")
+        words = {name: lost.get(name) for name in ("reason", "message")}
+        last |= {"end": "lost", "ended_at": lost.get("at"), **words}
+        last |= _evidence(entry)
+    elif kind == EntryName.READ_BEGUN:
+        last.setdefault("read_at", entry.get("at"))
+    elif kind == EntryName.FINISHED:
+        last["finished_at"] = entry.get("at")
+        if last["end"] == "running":
+            last |= {"end": "ended", **_evidence(entry)}
+
+
+def _evidence(entry: Mapping[str, object]) -> Fields:
+    """Return what an entry has of the Pod of the launch that it ends."""
+    return {"evidence": entry["evidence"]} if entry.get("evidence") else {}
+
+
+def _begun(entry: Mapping[str, object], uid: str) -> Fields:
+    *_, role, number = entry_numbers(entry, "launch")
+    return {
+        "role": role,
+        "launch": number,
+        "begun_at": entry.get("at"),
+        "batch": entry.get("batch"),
+        "end": "running",
+        _POD: begun_pod(entry, uid),
+    }
+
+
+def _captured(entry: Mapping[str, object], result: Mapping[str, object]) -> Fields:
+    command = object_at(result, "command")
+    return {
+        "end": "captured",
+        "ended_at": entry.get("at") or None,
+        "reason": text_at(result, "problem"),
+        "command": {name: command.get(name) for name in _COMMAND_FIELDS},
+        "facts": object_at(result, "facts"),
+        "evidence": entry.get("evidence"),
+    }
+
+
+_RUNNING: Final = {Role.HARNESS.value: "harness", Role.VERIFIER.value: "verifier"}
+
+
+def get_active(folder: Path, now: float, sink: IO[bytes]) -> Answer:
+    """Send one JSON line for each attempt that was begun and has no record, in pack order.
+
+    Args:
+        folder: The run's folder.
+        now: Seconds since the epoch.
+        sink: Where the lines go.
+
+    Returns:
+        ``attempts`` sent, ``left_out`` because the answer would be too large, and ``now``.
+    """
+    sent, left_out, size = 0, 0, 0
+    active = _active(folder)
+    waits = told_waits(folder)
+    for _, fields in sorted(active.items()):
+        wait = wait_fields(waits.get(str(fields.pop(_POD, ""))))
+        line = json.dumps({**fields, **wait}, sort_keys=True).encode() + b"\n"
+        if size + len(line) > MAX_ANSWER_BYTES:
+            left_out += 1
+            continue
+        sink.write(line)
+        sent, size = sent + 1, size + len(line)
+    return {"attempts": sent, "left_out": left_out, "sent": size, "now": now}
+
+
+def _active(folder: Path) -> dict[AttemptKey, Fields]:
+    active: dict[AttemptKey, Fields] = {}
+    for kind, entry in journal_entries(folder):
+        key = entry_attempt(entry)
+        if key is None:
+            continue
+        step = _step(kind, entry, folder.name)
+        if kind == EntryName.FINISHED:
+            active.pop(key, None)
+        elif step:
+            before = active.get(key, {})
+            active[key] = {**before, "reason": "", _POD: "", **step, **key._asdict()}
+    return active
+
+
+def _step(kind: str, entry: Mapping[str, object], uid: str) -> Fields:
+    """Return what an entry says of the step; what it does not say stays as it was."""
+    match kind:
+        case EntryName.LAUNCH_BEGUN:
+            *_, role, launch = entry_numbers(entry, "launch")
+            found = {"step": _RUNNING.get(str(role)), "launch": launch, "since": entry.get("at")}
+            return {**found, _POD: begun_pod(entry, uid)}
+        case EntryName.READ_BEGUN:
+            return {"step": "reading", "since": entry.get("at")}
+        case EntryName.PRODUCED:
+            return {"step": "produced", "since": entry.get("at")}
+        case EntryName.VERIFIED:
+            return {"step": "verified", "since": entry.get("at")}
+        case EntryName.LAUNCH_LOST:
+            lost = object_at(entry, "lost")
+            return {"step": "lost", "since": lost.get("at"), "reason": text_at(lost, "reason")}
+    return {}
+
+
+def get_live(run: Path, marks: Sequence[str], sink: IO[bytes]) -> Mapping[str, object]:
+    """Send what was added to the live output of every unfinished attempt's last launch.
+
+    Args:
+        run: Folder of the run.
+        marks: ``TASK.ATTEMPT.LAUNCH:OFFSET`` of what the asker has already.
+        sink: Gets the bytes of all parts, one after the other.
+
+    Returns:
+        ``parts``, a list of ``task``, ``attempt``, ``launch``, ``offset`` and ``sent``.
+
+    Raises:
+        InvalidInputError: A mark of another form.
+    """
+    known = dict(map(LiveMark.decode, marks))
+    parts: list[dict[str, int]] = []
+    left = LIVE_BYTES
+    for numbers in _unfinished(run / layout.TASKS):
+        offset = known.get(numbers, 0)
+        data = read_added(run, numbers, LIVE_OUTPUT, offset, left)
+        if data:
+            sink.write(data)
+            left -= len(data)
+            parts.append({**numbers._asdict(), "offset": offset, "sent": len(data)})
+        if not left:
+            break
+    return {"parts": parts}
+
+
+def _unfinished(tasks: Path) -> Iterator[LaunchNumbers]:
+    for task in numbered(tasks):
+        attempts = tasks / str(task) / "attempts"
+        for attempt in numbered(attempts):
+            folder = attempts / str(attempt)
+            launches = numbered(folder / layout.LAUNCHES)
+            if launches and not (folder / RECORD).exists():
+                yield LaunchNumbers(task, attempt, launches[-1])
+
+
+def numbered(folder: Path) -> list[int]:
+    """Return the numbers that are names in a folder, the smallest first."""
+    try:
+        return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
+    except FileNotFoundError:
+        return []
+
+
+def read_added(run: Path, numbers: LaunchNumbers, name: str, offset: int, limit: int) -> bytes:
+    """Return what a file of a launch's live output has from an offset on.
+
+    Args:
+        run: Folder of the run.
+        numbers: The launch.
+        name: One of ``LIVE_FILES``.
+        offset: In bytes.
+        limit: Most bytes to return.
+    """
+    task, attempt, launch = numbers
+    path = (
+        f"{layout.TASKS}/{task}/attempts/{attempt}/{layout.LAUNCHES}/{launch}"
+        f"/{layout.PRODUCER_NAME}/{name}"
+    )
+    try:
+        with open_root(run) as folder, open_regular(folder, path) as file:
+            file.seek(offset)
+            return file.read(limit)
+    except UnreadableError:
+        return b""
+
+
+class _Stream(NamedTuple):
+    attempt: int
+    launch: int
+    name: str
+
+
+def get_output(
+    root: Path, uid: str, task: str, marks: Sequence[str], sink: IO[bytes]
+) -> Mapping[str, object]:
+    """Send what was added to the streams of a task's unfinished attempt.
+
+    Args:
+        root: Root of the volume.
+        uid: Uid of the BenchmarkRun.
+        task: Id of the task, or ``#`` and its index from 0; any text while the run has not begun.
+        marks: ``ATTEMPT.LAUNCH.STREAM:OFFSET`` of what the asker has already.
+        sink: Gets the bytes of all parts, one after the other.
+
+    Returns:
+        ``task``, ``attempt`` and ``launch``, which are 0 while there is none, ``finished`` where
+        every attempt that was begun has its record, and ``parts``, a list of ``stream``,
+        ``offset`` and ``sent``.
+
+    Raises:
+        InvalidInputError: There is no such task, or a mark of another form.
+    """
+    given = map(OutputMark.decode, marks)
+    known = {_Stream(mark.attempt, mark.launch, mark.stream): mark.offset for mark in given}
+    folder = root / layout.run_folder(uid)
+    if not (folder / RUN).exists():
+        return {**LaunchNumbers(0, 0, 0)._asdict(), "finished": False, "parts": []}
+    numbers, is_finished = _current(folder, task_index(root, uid, task))
+    answer = {**numbers._asdict(), "finished": is_finished}
+    if is_finished or not numbers.launch:
+        return {**answer, "parts": []}
+    return {**answer, "parts": list(_parts(folder, numbers, known, sink))}
+
+
+def _parts(
+    folder: Path, numbers: LaunchNumbers, known: Mapping[_Stream, int], sink: IO[bytes]
+) -> Iterator[dict[str, object]]:
+    for stream, file in LIVE_FILES.items():
+        offset = known.get(_Stream(numbers.attempt, numbers.launch, stream), 0)
+        data = read_added(folder, numbers, file, offset, LIVE_BYTES)
+        if data:
+            sink.write(data)
+            yield {"stream": stream, "offset": offset, "sent": len(data)}
+
+
+def _current(folder: Path, task: int) -> tuple[LaunchNumbers, bool]:
+    """Return the last launch of the first unfinished attempt, else of the last attempt."""
+    attempts = folder / layout.TASKS / str(task) / "attempts"
+    number = 0
+    for number in numbered(attempts):
+        if not (attempts / str(number) / RECORD).exists():
+            launches = numbered(attempts / str(number) / layout.LAUNCHES)
+            return LaunchNumbers(task, number, launches[-1] if launches else 0), False
+    return LaunchNumbers(task, number, 0), number > 0
+
+
+def list_tasks(root: Path, uid: str, sink: IO[bytes]) -> Answer:
+    """Send the ids of all rows of a run's pack as a JSON list, in pack order.
+
+    Raises:
+        InvalidInputError: The run has not begun.
+    """
+    ids = task_ids(root, uid)
+    data = json.dumps(ids).encode()
+    sink.write(data)
+    return {"tasks": len(ids), "sent": len(data)}
+
+
+def task_index(root: Path, uid: str, task: str) -> int:
+    """Return the index of a task, which ``#INDEX`` names too; that form goes first.
+
+    Raises:
+        InvalidInputError: The run has not begun, or its pack has no such task.
+    """
+    number = task.removeprefix("#")
+    index = int(number) if number != task and number.isdecimal() else None
+    if index is not None and (root / layout.task_folder(uid, index)).is_dir():
+        # Who follows a task asks often, and task files are large.
+        return index
+    ids = task_ids(root, uid)
+    if index is not None and index < len(ids):
+        return index
+    if task in ids:
+        return ids.index(task)
+    raise InvalidInputError(f"the run's pack has no task {task!r}{did_you_mean([task], ids)}")
+
+
+def task_ids(root: Path, uid: str) -> list[str]:
+    """Return the ids of all rows of a run's pack, in pack order.
+
+    Raises:
+        InvalidInputError: The run has not begun.
+    """
+    store = RunStore(root, uid)
+    if not store.exists():
+        raise InvalidInputError("the run has not begun yet")
+    binding = store.binding()
+    pack = frozen(root, text_at(binding, "pack_digest"))
+    with pack.tasks.open("rb") as lines:
+        return [text_at(object_in(json.loads(line.content)), "id") for line in split_lines(lines)]

@@ -1,1 +1,0 @@
-"""One run from its start to its end."""

@@ -1,1 +1,0 @@
-"""The operator as a process: kopf, probes, settings, one task per run."""

@@ -1,0 +1,301 @@
+"""Builds the status of a BenchmarkRun, always as a whole; no decision reads it.
+
+The share of passed attempts of a run under way is counted and estimated off the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from securebench.clock import rfc3339
+from securebench.controller.sealing import Exported
+from securebench.protocol.volume import CANDIDATES
+from securebench.run.api.conditions import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    ConditionUpdate,
+    Reason,
+    derived_findings,
+    end_state,
+    set_conditions,
+)
+from securebench.run.api.outcomes import Outcome
+from securebench.run.api.status import (
+    MAX_FAILED_TASKS,
+    MAX_LOSSES,
+    MAX_REASONS,
+    MAX_TASK_ID,
+    BenchmarkRunStatus,
+    LaunchCount,
+    PassRate,
+    ReasonCount,
+    Resolved,
+    Results,
+    Score,
+    StatusPassAtK,
+    StatusUsage,
+    TaskCounts,
+)
+from securebench.run.layout import run_folder
+from securebench.run.plan.model import RunPlan
+from securebench.run.records.producer_metadata import usage_fields
+from securebench.run.state.attempts import Finish
+from securebench.run.state.history import RunHistory
+from securebench.run.state.tally import Tally, budget_tokens_used, task_verdicts, total_usage
+from securebench.stats.intervals import Estimates, Interval, pass_rate
+from securebench.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from securebench.run.state.attempts import AttemptHistory
+    from securebench.stats.verdicts import VerdictCounts
+
+_COUNTS = {
+    Outcome.SCORED: "scored",
+    Outcome.AGENT: "agent",
+    Outcome.RESOURCE: "resource",
+    Outcome.VERIFIER: "verifier",
+    Outcome.INFRASTRUCTURE: "infrastructure",
+    Outcome.PROVIDER: "provider",
+    Outcome.CANCELLED: "cancelled",
+    Outcome.NOT_VERIFIED: "unverified",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What is published of a run with a plan.
+
+    Attributes:
+        plan: Of the run.
+        history: All attempts, and how the run ended.
+        exported: What candidates.jsonl has.
+        tokens_used: What the gateway has counted against the run's budget.
+    """
+
+    plan: RunPlan
+    history: RunHistory
+    exported: Exported
+    tokens_used: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StatusInputs:
+    """What a status needs besides the facts of the run.
+
+    Attributes:
+        generation: Generation of the observed spec.
+        findings: Conditions to set; ``Succeeded`` is always among them.
+        now: Seconds since the epoch.
+        estimates: What the run's verdicts say; pass@k once the run is over, before it would rest on
+            few attempts.
+    """
+
+    generation: int
+    findings: Sequence[ConditionUpdate]
+    now: float
+    estimates: Estimates = field(default_factory=Estimates)
+
+
+class StatusBuilder:
+    """Builds statuses of one run, and keeps its conditions between two writes.
+
+    Args:
+        conditions: As written last, so that their transition times are preserved.
+    """
+
+    def __init__(self, conditions: tuple[Condition, ...] = ()) -> None:
+        self._conditions = conditions
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The conditions of the latest status."""
+        return self._conditions
+
+    def status_without_plan(self, inputs: StatusInputs, *, is_over: bool) -> dict[str, object]:
+        """Return the status of a run without a plan; fields written with an earlier plan stay."""
+        status = BenchmarkRunStatus(
+            observed_generation=inputs.generation,
+            completion_time=rfc3339(inputs.now) if is_over else None,
+            conditions=self._set(inputs),
+        )
+        return _dump(status, exclude={"failed_tasks", "failure_reasons", "lost_launches"})
+
+    def status(self, facts: RunFacts, inputs: StatusInputs) -> dict[str, object]:
+        """Return the status of a run with a plan."""
+        plan, history, exported = facts.plan, facts.history, facts.exported
+        counts = history.attempts.tally()
+        ended = history.ended
+        status = BenchmarkRunStatus(
+            observed_generation=inputs.generation,
+            start_time=rfc3339(history.started_at) if history.started_at is not None else None,
+            completion_time=rfc3339(ended.at) if ended is not None else None,
+            resolved=_resolved(plan),
+            tasks=_counts(counts),
+            score=_score(counts, inputs.estimates),
+            usage=_usage(facts),
+            results=Results(
+                path=f"{run_folder(plan.identity.uid)}/{CANDIDATES}",
+                records=exported.records,
+                sha256=exported.sha256 if exported.is_sealed else None,
+                published_sha256=exported.published_sha256 or None,
+            ),
+            failed_tasks=_failed(plan, history),
+            failure_reasons=_reasons(history),
+            lost_launches=_losses(history),
+            noisy_launches=history.noisy_launches or None,
+            conditions=self._set(inputs),
+        )
+        return _dump(status)
+
+    def _set(self, inputs: StatusInputs) -> tuple[Condition, ...]:
+        succeeded = next(f for f in inputs.findings if f.type is ConditionType.SUCCEEDED)
+        self._conditions = set_conditions(
+            self._conditions,
+            (*inputs.findings, *derived_findings(succeeded)),
+            observed_generation=inputs.generation,
+            now=inputs.now,
+        )
+        return self._conditions
+
+
+def with_generation(status: Mapping[str, object], generation: int) -> dict[str, object]:
+    """Return a final status with a later generation: no change of spec alters how a run ended.
+
+    Args:
+        status: ``{"status": {...}}`` as it was written when the run ended.
+        generation: Generation of the observed spec.
+    """
+    body = status["status"]
+    if not isinstance(body, Mapping):
+        return dict(status)
+    conditions = [{**item, "observedGeneration": generation} for item in body["conditions"]]
+    return {"status": {**body, "observedGeneration": generation, "conditions": conditions}}
+
+
+def is_already_stored(stored: object, patch: object) -> bool:
+    """Return whether a merge patch would change nothing of what is stored.
+
+    Args:
+        stored: As the API server has it; it may hold more.
+        patch: What is to be there; without nulls.
+    """
+    if not isinstance(patch, Mapping):
+        return stored == patch
+    return isinstance(stored, Mapping) and all(
+        key in stored and is_already_stored(stored[key], value) for key, value in patch.items()
+    )
+
+
+def succeeded(reason: Reason, message: str) -> ConditionUpdate:
+    """Return what ``Succeeded`` says for a reason: an end state's status, else Unknown."""
+    state = end_state(reason.value)
+    status = state.succeeded if state is not None else ConditionStatus.UNKNOWN
+    return ConditionUpdate(ConditionType.SUCCEEDED, status, reason, message)
+
+
+def _resolved(plan: RunPlan) -> Resolved:
+    return Resolved(
+        run_id=plan.identity.run_id,
+        pack=plan.pack_id[:256],
+        pack_digest=plan.pack_digest,
+        harness_digest=plan.harness.digest,
+        policy_digest=plan.policy_digest,
+        verifier_version=plan.verifier_version,
+        operator_version=VERSION,
+        pack_audit=plan.pack_audit.value,
+    )
+
+
+def _counts(counts: Tally) -> TaskCounts:
+    by_outcome = {name: counts.outcomes.get(outcome, 0) for outcome, name in _COUNTS.items()}
+    return TaskCounts(total=counts.total, done=counts.done, active=counts.active, **by_outcome)
+
+
+def _score(counts: Tally, estimates: Estimates) -> Score:
+    rate = estimates.pass_rate
+    return Score(
+        passed=counts.passed,
+        verified=counts.verified,
+        score_sum=str(float(counts.passed)),
+        pass_rate=None if rate is None else PassRate(**_decimals(rate)),
+        pass_at_k=tuple(
+            StatusPassAtK(k=each.k, tasks=each.tasks, **_decimals(each.estimate))
+            for each in estimates.pass_at_k
+        )
+        or None,
+    )
+
+
+def _decimals(interval: Interval) -> dict[str, str]:
+    """Return an estimate as texts; its ends have six decimals, so that readers may round them."""
+    value, low, high = interval
+    return {"value": f"{value:.4f}", "low": f"{low:.6f}", "high": f"{high:.6f}"}
+
+
+def _usage(facts: RunFacts) -> StatusUsage | None:
+    if not facts.plan.asks_provider:
+        return None
+    budget, usage = facts.plan.token_budget, total_usage(facts.history.attempts.values())
+    used = None if budget is None else budget_tokens_used(facts.tokens_used, usage)
+    return StatusUsage(**usage_fields(usage), budget_tokens=budget, budget_used_tokens=used)
+
+
+def _reasons(history: RunHistory) -> tuple[ReasonCount, ...]:
+    finishes = (attempt.finish for attempt in history.attempts.values())
+    counts = Counter(end.reason for end in finishes if end is not None and end.reason)
+    ordered = _commonest(counts)[:MAX_REASONS]
+    return tuple(ReasonCount(reason=reason, count=count) for reason, count in ordered)
+
+
+def _losses(history: RunHistory) -> tuple[LaunchCount, ...]:
+    ordered = _commonest(history.losses)[:MAX_LOSSES]
+    return tuple(LaunchCount(reason=reason, count=count) for reason, count in ordered)
+
+
+def _commonest(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _failed(plan: RunPlan, history: RunHistory) -> tuple[str, ...]:
+    failed = dict.fromkeys(
+        plan.tasks[key.task].task.id[:MAX_TASK_ID]
+        for key, attempt in history.attempts.items()
+        if attempt.finish is not None and _is_failure(attempt.finish)
+    )
+    return tuple(failed)[:MAX_FAILED_TASKS]
+
+
+def _is_failure(finish: Finish) -> bool:
+    return finish.passed is not True and finish.outcome is not Outcome.NOT_VERIFIED
+
+
+def _dump(status: BenchmarkRunStatus, exclude: set[str] | None = None) -> dict[str, object]:
+    body: Mapping[str, object] = status.model_dump(
+        mode="json", by_alias=True, exclude_none=True, exclude=exclude
+    )
+    return {"status": dict(body)}
+
+
+class PassRateCache:
+    """Estimates the share of verdicts of one run that passed, once for the same verdicts."""
+
+    def __init__(self) -> None:
+        self._verdicts: VerdictCounts = Counter()
+        self._rate: Interval | None = None
+
+    async def rate(self, attempts: Collection[AttemptHistory]) -> Interval | None:
+        """Return the share of attempts with a verdict that passed; None without a verdict."""
+        return await asyncio.to_thread(self._estimated, tuple(attempts))
+
+    def _estimated(self, attempts: Collection[AttemptHistory]) -> Interval | None:
+        verdicts = task_verdicts(attempts)
+        if verdicts != self._verdicts:
+            self._verdicts, self._rate = verdicts, pass_rate(verdicts)
+        return self._rate
