@@ -237,6 +237,7 @@ def _tolerance(hidden: Mapping[str, object]) -> Fraction | None:
 FAMILY = Family(
     name=NAME,
     candidate_kind="text",
+    verification="text",
     input=FieldSection(
         "input",
         (

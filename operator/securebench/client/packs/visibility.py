@@ -88,8 +88,8 @@ def task_visibility(
             "from": plan.extraction.mode.value,
             "path": plan.extraction.path,
         },
-        verifier=plan.verifier.value,
-        check_seconds=_check_seconds(plan),
+        verifier="none" if plan.verification is None else plan.verification.name,
+        check_seconds=None if plan.verification is None else plan.verification.time_limit_seconds,
         agent=VisibleSide(values=task.agent_payload(), files=sides[Lane.PUBLIC]),
         evaluation_inputs=_values(task, Lane.EVALUATION_INPUTS, sides),
         hidden=_values(task, Lane.HIDDEN, sides),
@@ -101,11 +101,6 @@ def _values(
 ) -> VisibleSide:
     values = {resource.name: resource.value for resource in task.resources.in_lane(lane)}
     return VisibleSide(values=values, files=sides[lane])
-
-
-def _check_seconds(plan: TaskPlan) -> float | None:
-    limited = plan.check or plan.code
-    return None if limited is None else limited.timeout_seconds
 
 
 def _side(file: LaneFile) -> Lane | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from securebench.controller.binding.earlier_attempts import EarlierAttempt, earlier_attempts
-from securebench.controller.capture.patches import seal_patch
+from securebench.controller.capture.captured_launch import CandidateFolder
 from securebench.controller.context import FrozenPack
 from securebench.controller.earlier_run import check_regrade
 from securebench.controller.volume.journal import read_journal
@@ -162,9 +162,9 @@ class _Source:
         self._copy(source, target, path)
         self._store.check_file(target / path, candidate.digest)
         sealed = replace(candidate, patch=None)
-        if candidate.file == TEXT_FILE and task.check is not None and task.check.patch is not None:
-            patch = seal_patch(task.check.patch, target / CANDIDATE_NAME)
-            sealed = replace(sealed, patch=patch)
+        if candidate.file == TEXT_FILE and task.verification is not None:
+            folder = CandidateFolder(target / CANDIDATE_NAME)
+            sealed = task.verification.sealed(sealed, folder)
         production = replace(_produced(known), candidate=sealed)
         taken_from = self._earlier.uid
         return CandidateKept(key, production, known.at, known.usage, known.network, taken_from)

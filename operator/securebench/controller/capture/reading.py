@@ -118,10 +118,10 @@ class OutputProcessor:
         others: list[Job] = []
         for job in jobs:
             key, _ = _place(job)
-            check = self._plan.tasks[key.task].check
+            verification = self._plan.tasks[key.task].verification
             if self._ledger.history.attempts[key].crash_suspicion is not CrashSuspicion.NONE:
                 suspects.append(job)
-            elif check is not None and check.patch is not None:
+            elif verification is not None and verification.is_read_alone:
                 patches.append(job)
             else:
                 others.append(job)

@@ -14,7 +14,7 @@ from securebench.protocol.extraction import Extraction
 from securebench.run.api.outcomes import Outcome
 from securebench.run.decide.attempt import after_production
 from securebench.run.plan.keys import AttemptKey
-from securebench.run.plan.model import TaskLimits, VerifierKind
+from securebench.run.plan.model import TaskLimits
 from securebench.run.records.record import (
     LABEL_CHARACTERS,
     MAX_TAGS,
@@ -345,7 +345,7 @@ class TestOther:
 
     def test_family_without_verifier(self) -> None:
         task = text_task(
-            verifier=VerifierKind.NONE,
+            verification=None,
             extraction=Extraction(mode="unsupported", kind="none", path=None),
         )
         production = replace(PRODUCTION, candidate=None)
