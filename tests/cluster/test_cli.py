@@ -17,7 +17,7 @@ from cluster.proxy import proxy
 from cluster.shell import Command, Shell, api_server, kubeconfig, write_pack, wrong
 from securebench.run.layout import HARNESS
 from securebench.run.observe.pods import PodView, pod_view
-from securebench.run.plan.keys import Role
+from securebench.run.plan.model import Role
 from securebench.run.state.entries import LaunchBegun
 from support.release import DATA, OPERATOR, CommandError, Release
 from support.waiting import KUBECTL_TIMEOUT, until

@@ -25,7 +25,7 @@ from securebench.names import QUEUE_LABEL, ROLE_LABEL
 from securebench.run.decide.notices import Notice
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.waiting import pod_waiting
-from securebench.run.plan.keys import Role
+from securebench.run.plan.model import Role
 
 IMAGE = "python:3.11-slim"
 LONG_SECONDS = 20

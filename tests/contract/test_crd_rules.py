@@ -11,10 +11,9 @@ import pytest
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
-from securebench.run.api.base import KIND, PLURAL
-from securebench.run.api.crd import benchmark_run_crd
+from securebench.run.api.crd import MUTABLE, benchmark_run_crd
+from securebench.run.api.field_types import KIND, PLURAL
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.api.rules import MUTABLE
 from support.crd_server import OurObjects, Spec, objects_of, refusal, with_value
 
 pytestmark = pytest.mark.cluster

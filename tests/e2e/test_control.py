@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from securebench.run.plan.keys import Role
+from securebench.run.plan.model import Role
 from securebench.run.state.entries import LaunchBegun
 from support.release import (
     CommandError,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from e2e.test_packs import PACKS
-from securebench.run.plan.keys import Role
+from securebench.run.plan.model import Role
 from securebench.run.state.entries import LaunchBegun
 from support.release import Record, Release, call, condition, release
 

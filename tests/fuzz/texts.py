@@ -15,21 +15,20 @@ from random import Random
 from fuzz.loop import Target
 from securebench.agents.registry import harness_config
 from securebench.benchmark.files.load import check_pack
-from securebench.benchmark.lint.pack_lint import lint_pack
+from securebench.benchmark.lint import lint_pack
 from securebench.benchmark.pack.lane_plan import json_file, materialization_plan
 from securebench.benchmark.pack.task import SecureBenchTask, compile_rows, row_digest
 from securebench.benchmark.patch.candidate_policy import CandidatePolicy
 from securebench.benchmark.patch.judgement import judge_patch
-from securebench.benchmark.patch.reader import read_patch
-from securebench.benchmark.patch.sections import NoncanonicalPatchError
+from securebench.benchmark.patch.reader import NoncanonicalPatchError, read_patch
 from securebench.benchmark.resources import Component
 from securebench.client.submit.env_file import EnvFileError, load_env_file
 from securebench.client.submit.tester_config import load_tester_config
 from securebench.controller.volume.journal import checksum, encode_all, first_link, read_entries
 from securebench.errors import ConfigErrors, InvalidInputError, JournalCorruptError
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.observe import termination
-from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.state.attempts import Finish
 from securebench.run.state.entries import (
     Closed,

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from kubernetes import client, config
 
 from securebench.names import GROUP, SUITE_CELL_ANNOTATION
-from securebench.run.api.base import PLURAL as RUNS
-from securebench.run.api.base import VERSION
+from securebench.run.api.field_types import PLURAL as RUNS
+from securebench.run.api.field_types import VERSION
 from securebench.suite.api.models import PLURAL as SUITES
 from support.release import CommandError, Raw, condition
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode
 from securebench.protocol.probe import GATEWAY_TARGET, ProbeTarget
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.decide.canary import PROBING
 from securebench.run.layout import launch_folder
 from securebench.run.observe.pods import PodView
-from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import LaunchKey, Role
 from support.build import (
     Status,
     batch_done,

@@ -32,7 +32,7 @@ from securebench.controller import run_loop
 from securebench.controller.lifecycle import Supervisor
 from securebench.controller.volume.journal import Journal
 from securebench.run.observe.pods import PodView, pod_view
-from securebench.run.plan.keys import AttemptKey
+from securebench.run.plan.model import AttemptKey
 from securebench.run.state.attempts import AttemptHistory
 from support.build import (
     FakeClock,

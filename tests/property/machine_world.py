@@ -16,7 +16,7 @@ from securebench.run.decide.controls import Controls
 from securebench.run.decide.decision_cache import DecisionCache
 from securebench.run.decide.reconcile import ObservedState, RunDecision, reconcile
 from securebench.run.observe.pods import pod_view
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.entries import (
     Closed,
     Entry,

@@ -9,9 +9,8 @@ from securebench.benchmark.pack.task import (
     compile_rows,
     row_digest,
 )
-from securebench.benchmark.reading.manifest import BenchmarkManifest
 from securebench.benchmark.reading.plain import PlainProblem, parse_yaml
-from securebench.benchmark.reading.rows import split_lines
+from securebench.benchmark.reading.rows import BenchmarkManifest, split_lines
 from securebench.names import kubernetes_name, label_value, logical_name
 
 JSON = st.recursive(

@@ -9,17 +9,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.decide.capacity import Bound, Headroom, Holding
 from securebench.run.decide.controls import Controls, Halt
 from securebench.run.decide.decision_cache import ChangeSet, DecisionCache
 from securebench.run.decide.network import NetworkState
 from securebench.run.decide.reconcile import ObservedState, RunDecision, reconcile
 from securebench.run.observe.pods import PodView
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
-from securebench.run.plan.model import PodRetention
-from securebench.run.state.attempt_index import AttemptIndex
+from securebench.run.plan.model import AttemptKey, LaunchKey, PodRetention, Role, pod_name
 from securebench.run.state.attempts import CrashSuspicion, Finish, Lost
+from securebench.run.state.history import AttemptIndex
 from support.build import (
     NOW,
     PROVEN_NETWORK,

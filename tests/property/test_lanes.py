@@ -8,7 +8,7 @@ from securebench.benchmark.families.registry import EVAL_VISIBILITY, FAMILIES
 from securebench.benchmark.files.materialize import write_lanes
 from securebench.benchmark.pack.lane_plan import materialization_plan
 from securebench.benchmark.pack.task import compile_benchmark_row
-from securebench.benchmark.reading.manifest import BenchmarkManifest
+from securebench.benchmark.reading.rows import BenchmarkManifest
 from securebench.benchmark.resources import Lane
 from securebench.run.records.redaction import redact_verification, task_secrets
 

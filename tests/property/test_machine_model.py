@@ -31,10 +31,10 @@ from property.machine_operator import (
 )
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
 from securebench.errors import PermanentClusterError, TransientClusterError
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.decide.canary import PROBING
 from securebench.run.observe.pods import PodView
-from securebench.run.plan.keys import Role
+from securebench.run.plan.model import Role
 from securebench.run.state.attempts import Finish
 from support.build import (
     DISRUPTED,

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from securebench.benchmark.patch.candidate_policy import CandidatePolicy
 from securebench.benchmark.patch.judgement import PatchProblem, judge_patch
-from securebench.benchmark.patch.reader import read_patch, render
-from securebench.benchmark.patch.sections import NoncanonicalPatchError
+from securebench.benchmark.patch.reader import NoncanonicalPatchError, read_patch, render
 
 POLICY = CandidatePolicy.of({"patch_preserved_paths": ["kept/*"]})
 NAMES = st.sampled_from(

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from securebench.benchmark.families import free_response, multiple_choice, short_answer
 from securebench.benchmark.scorers.numbers import places
-from securebench.benchmark.scorers.text import contains_whole, norm, read
-from securebench.benchmark.scorers.typography import plain, typeset
+from securebench.benchmark.scorers.text import contains_whole, norm, plain, read, typeset
 
 TEXT = st.text() | st.text(alphabet=" \t\n\"'`.,;:-([])isanswerABbc0123456789\u0130\u017f\u212a")
 ANSWERS = st.lists(st.text(min_size=1).filter(str.strip), min_size=1, max_size=4)

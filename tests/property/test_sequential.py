@@ -14,7 +14,7 @@ import pytest
 
 from securebench.analysis.comparison import compare_in_looks
 from securebench.analysis.results import Entry
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.stats.paired import LEVEL, mcnemar_exact
 from securebench.stats.sequential import DoneTask, course
 from securebench.stats.verdicts import TaskVerdicts

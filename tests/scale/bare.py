@@ -13,7 +13,7 @@ from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.json_values import object_at, text_at
 from securebench.names import RUN_UID_LABEL
 from securebench.run.observe.pods import PodView, pod_view
-from securebench.run.plan.keys import AttemptKey, Role
+from securebench.run.plan.model import AttemptKey, Role
 
 KEPT = ("name", "annotations")
 

@@ -20,14 +20,12 @@ from securebench.controller.capacity import SharedCapacity
 from securebench.controller.settings import Creation
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.store import RunStore
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.decide.capacity import CapacityUse, Headroom
 from securebench.run.decide.controls import Controls
 from securebench.run.decide.decision_cache import ChangeSet, DecisionCache
 from securebench.run.decide.reconcile import ObservedState, reconcile
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
-from securebench.run.plan.model import RunPlan
-from securebench.run.state.attempt_index import AttemptIndex
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
 from securebench.run.state.attempts import Finish
 from securebench.run.state.entries import (
     Entry,
@@ -38,7 +36,7 @@ from securebench.run.state.entries import (
     RunBound,
     Verified,
 )
-from securebench.run.state.history import run_history
+from securebench.run.state.history import AttemptIndex, run_history
 from support.build import (
     NOW,
     PROVEN_NETWORK,

@@ -25,7 +25,7 @@ from securebench.json_values import object_at, text_at
 from securebench.names import RUN_UID_LABEL
 from securebench.run.layout import launch_folder
 from securebench.run.observe.pods import PodView, pod_view
-from securebench.run.plan.keys import Role
+from securebench.run.plan.model import Role
 from support.build import Status
 from support.pod_ends import handed_in, judged
 

@@ -21,7 +21,7 @@ from securebench.controller.volume.store import RunStore
 from securebench.json_values import object_at, text_at
 from securebench.names import RUN_UID_LABEL
 from securebench.run.observe.pods import pod_view
-from securebench.run.plan.keys import AttemptKey
+from securebench.run.plan.model import AttemptKey
 from securebench.run.state.entries import Entry
 from support.fake_operator import record
 from support.leads import take_volume

@@ -19,8 +19,8 @@ from securebench.controller.volume.results import write_statement
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.journal_lines import first_link
 from securebench.protocol.volume import CANDIDATES, JOURNAL
-from securebench.run.api.outcomes import Outcome
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
+from securebench.run.api.field_types import Outcome
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish
 from securebench.run.state.entries import (
     Entry,

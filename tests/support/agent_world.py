@@ -9,7 +9,7 @@ from typing import Any
 
 from securebench.cluster.port import ObjectKind
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode
-from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import LaunchKey, Role
 from support.build import (
     Status,
     collect_message,

@@ -12,7 +12,7 @@ from typing import Any
 from kubernetes import client, config
 
 from securebench.names import GROUP
-from securebench.run.api.base import PLURAL, VERSION
+from securebench.run.api.field_types import PLURAL, VERSION
 
 Raw = dict[str, Any]
 

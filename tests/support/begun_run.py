@@ -9,7 +9,7 @@ from unittest import mock
 
 from securebench.cluster.port import ObjectKind
 from securebench.run.observe.pods import pod_view
-from securebench.run.plan.keys import Role
+from securebench.run.plan.model import Role
 from support.build import question, write_pack
 from support.operator_world import World
 

@@ -25,9 +25,18 @@ from securebench.protocol.gateway import LaunchReport, RelayReport
 from securebench.run.decide.network import NetworkState
 from securebench.run.layout import launch_folder, tools_folder
 from securebench.run.observe.pods import PodView, pod_view
-from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, member_name, pod_name
-from securebench.run.plan.model import RunPlan, TaskPlan
+from securebench.run.plan.model import (
+    AttemptKey,
+    EgressPlan,
+    LaunchKey,
+    ProviderPlan,
+    Role,
+    RunPlan,
+    TaskPlan,
+    VerifierKind,
+    member_name,
+    pod_name,
+)
 from securebench.run.state.attempts import (
     AttemptHistory,
     CommandReport,
@@ -276,7 +285,7 @@ def check_task(**changes: Any) -> TaskPlan:
 
 
 def unverified_task(**changes: Any) -> TaskPlan:
-    return text_task(verification=None, **changes)
+    return text_task(verifier=VerifierKind.NONE, **changes)
 
 
 def sealed(**changes: Any) -> SealedCandidate:

@@ -17,7 +17,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from securebench.names import GROUP
-from securebench.run.api.base import API_VERSION, VERSION
+from securebench.run.api.field_types import API_VERSION, VERSION
 
 CRDS = Path(__file__).parents[2] / "crds"
 Spec = dict[str, Any]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from securebench.benchmark.files.bundle import BundleLimits
-from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
+from securebench.benchmark.scorers.result import VERIFIER_VERSION
 from securebench.client.volume.link import ExecResult
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.controller.exec_io import Streams, Volume, serve
@@ -20,10 +20,10 @@ from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.results import publish
 from securebench.controller.volume.store import RunStore
 from securebench.errors import SecureBenchError, TransientClusterError
-from securebench.run.api.conditions import Reason
 from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.api.status import Reason
 from securebench.run.layout import launch_folder
-from securebench.run.plan.keys import LaunchKey
+from securebench.run.plan.model import LaunchKey
 from securebench.run.records.summary import record_facts, run_summary
 from securebench.run.state.entries import Entry, RunBound
 from support.fake_cluster import FakeCluster

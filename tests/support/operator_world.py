@@ -15,7 +15,7 @@ from securebench.controller.lifecycle import Supervisor
 from securebench.errors import TransientClusterError
 from securebench.protocol.probe import ProbeTarget
 from securebench.run.observe.pods import pod_view
-from securebench.run.plan.keys import LaunchKey, Role, pod_name
+from securebench.run.plan.model import LaunchKey, Role, pod_name
 from support.build import (
     FakeClock,
     Status,

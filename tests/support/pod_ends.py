@@ -14,7 +14,7 @@ from typing import Any
 from securebench.grading.verify_text import decode, judge
 from securebench.run.layout import launch_folder
 from securebench.run.observe.pods import PodView, pod_view
-from securebench.run.plan.keys import LaunchKey
+from securebench.run.plan.model import LaunchKey
 from support.build import (
     Status,
     batch_done,

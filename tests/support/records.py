@@ -10,9 +10,8 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 import securebench.schemas as schemas_folder
-from securebench.run.api.outcomes import Outcome
-from securebench.run.plan.keys import AttemptKey
-from securebench.run.plan.model import TaskLimits
+from securebench.run.api.field_types import Outcome
+from securebench.run.plan.model import AttemptKey, TaskLimits
 from securebench.run.records.context import RecordContext
 from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.record import (

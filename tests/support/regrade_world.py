@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from securebench.cluster.port import ObjectKind
-from securebench.run.plan.keys import LaunchKey, Role, pod_name
+from securebench.run.plan.model import LaunchKey, Role, pod_name
 from support.build import Status, question, write_pack
 from support.operator_world import World
 from support.pod_ends import graded, handed_in

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from securebench.analysis.results import Entry, Provenance, ResultSet
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.records.reading import RecordFlaws
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from securebench.agents.registry import harness_config, harness_digest
-from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
+from securebench.benchmark.scorers.result import VERIFIER_VERSION
 from securebench.clock import rfc3339
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.suites.suite_supervisor import SuiteSupervisor

@@ -9,7 +9,7 @@ import pytest
 from securebench.cluster.port import ObjectKind
 from securebench.protocol.probe import ProbeTarget
 from securebench.run.observe.pods import pod_view
-from securebench.run.plan.keys import Role
+from securebench.run.plan.model import Role
 from support.build import pod_status, probe_done, question, running, write_pack
 from support.operator_world import World, opened
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.agents.harness_config import CommandHarness
 from securebench.benchmark.families.registry import FAMILIES
-from securebench.benchmark.pack.environment import TIMEOUT_PROBLEM
+from securebench.benchmark.pack.paths import TIMEOUT_PROBLEM
 from securebench.errors import ConfigError
 from securebench.json_values import is_positive
 from securebench.protocol.extraction import TEXT_FILE, Extraction, ExtractionMode

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from securebench.analysis.results import Entry, Fields, ResultSet
 from securebench.json_values import object_at, text_at
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.observe.launches import launch_notes, launch_stages, launches_of
 from securebench.run.records.comparable import incomparable
 from securebench.run.records.looks import AttemptVerdicts, look_evidence

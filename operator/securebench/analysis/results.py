@@ -21,12 +21,11 @@ from securebench.client.submit.prices import Prices
 from securebench.client.volume.record_mirror import read_records
 from securebench.errors import InvalidInputError
 from securebench.json_values import as_number, object_at, object_in, text_at
-from securebench.protocol.grading import Grading
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.comparable import DecisiveDigests, decisive_digests
 from securebench.run.records.failures import failure
-from securebench.run.records.labels import IsolationLabel, Network
+from securebench.run.records.labels import Grading, IsolationLabel, Network
 from securebench.run.records.reading import Record, RecordFlaws, parse_record, record_key
 from securebench.run.records.record_line import SIDES
 from securebench.run.records.record_use import record_use

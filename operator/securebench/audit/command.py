@@ -56,7 +56,7 @@ from securebench.audit.subject import (
     write_trial_pack,
 )
 from securebench.benchmark.families.audit_rules import TrialRule
-from securebench.benchmark.files.pack_digest import pack_digest
+from securebench.benchmark.files.load import pack_digest
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.client.output import print_error, print_note
 from securebench.client.packs.lint import harness_findings

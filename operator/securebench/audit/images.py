@@ -30,8 +30,12 @@ from typing import IO, Literal, NamedTuple, TypeVar
 from securebench.benchmark.families.audit_rules import TaskRepository
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.patch.candidate_policy import is_hard_denied
-from securebench.benchmark.patch.reader import read_patch
-from securebench.benchmark.patch.sections import NoncanonicalPatchError, changed_paths, unique_paths
+from securebench.benchmark.patch.reader import (
+    NoncanonicalPatchError,
+    changed_paths,
+    read_patch,
+    unique_paths,
+)
 from securebench.errors import InvalidInputError, SecureBenchError
 from securebench.json_values import object_at, object_in
 from securebench.sizes import MIB

@@ -70,13 +70,11 @@ from securebench.benchmark.families.registry import (
     verifier_for_task_type,
 )
 from securebench.benchmark.families.verification import passes
-from securebench.benchmark.files.assets import asset_source
-from securebench.benchmark.lint.graders import lint_graders
-from securebench.benchmark.lint.pack_lint import LintFinding, LintRule, Severity, lint_pack
-from securebench.benchmark.pack.environment import DEFAULT_TARGET
-from securebench.benchmark.pack.lane_plan import materialization_plan
+from securebench.benchmark.files.load import asset_source
+from securebench.benchmark.lint import LintFinding, LintRule, Severity, lint_graders, lint_pack
+from securebench.benchmark.pack.lane_plan import asset_root, materialization_plan
 from securebench.benchmark.pack.oracle import ANSWERS_FILE
-from securebench.benchmark.pack.references import asset_root
+from securebench.benchmark.pack.paths import DEFAULT_TARGET
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Component
 from securebench.errors import InvalidInputError, SecureBenchError

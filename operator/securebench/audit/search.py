@@ -22,8 +22,8 @@ from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
 from securebench.benchmark.families.registry import audit_rules_for, verifier_for_task_type
-from securebench.benchmark.files.assets import asset_source
-from securebench.benchmark.pack.references import CHECKER, asset_root, each_reference
+from securebench.benchmark.files.load import asset_source
+from securebench.benchmark.pack.lane_plan import CHECKER, asset_root, each_reference
 from securebench.benchmark.pack.task import ASSETS, SecureBenchTask
 from securebench.benchmark.resources import Lane
 from securebench.errors import PackError

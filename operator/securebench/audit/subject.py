@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from securebench.benchmark.families.audit_rules import AuditRules, TaskRepository, TrialRule
 from securebench.benchmark.families.registry import audit_rules_for
 from securebench.benchmark.files.load import CheckedPack, check_upload, read_answers
-from securebench.benchmark.lint.pack_lint import LintFinding
+from securebench.benchmark.lint import LintFinding
 from securebench.benchmark.pack.lane_plan import TASK_FILE
 from securebench.benchmark.pack.oracle import (
     ANSWERS_FILE,

@@ -45,11 +45,11 @@ from securebench.errors import (
 )
 from securebench.json_values import object_at, object_in, text_at
 from securebench.names import GROUP, OPERATOR_LEASE
-from securebench.run.api.base import KIND as RUN
-from securebench.run.api.base import VERSION as API
-from securebench.run.api.conditions import ConditionStatus, ConditionType, Reason
 from securebench.run.api.crd import benchmark_run_crd
+from securebench.run.api.field_types import KIND as RUN
+from securebench.run.api.field_types import VERSION as API
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
+from securebench.run.api.status import ConditionStatus, ConditionType, Reason
 from securebench.run.observe.stage import IMAGE_WAITS
 from securebench.run.observe.waiting import PULLING, is_about_unpulled
 from securebench.suite.api.crd import benchmark_suite_crd

@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol, cast
 
 from securebench.errors import ClusterError, PermanentClusterError, TransientClusterError
-from securebench.run.api.base import KIND
+from securebench.run.api.field_types import KIND
 from securebench.suite.api.models import KIND as SUITE_KIND
 
 Raw = Mapping[str, object]

@@ -17,7 +17,7 @@ from securebench.cluster.port import (
 )
 from securebench.errors import ClusterError, PermanentClusterError, TransientClusterError
 from securebench.json_values import text_at
-from securebench.run.api.base import API_VERSION, PLURAL
+from securebench.run.api.field_types import API_VERSION, PLURAL
 from securebench.sizes import MIB
 from securebench.suite.api.models import PLURAL as SUITES
 

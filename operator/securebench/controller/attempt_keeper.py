@@ -34,14 +34,14 @@ from securebench.errors import TransientClusterError
 from securebench.files.durable import replace_file
 from securebench.run.decide.attempt import Capture
 from securebench.run.decide.reconcile import RunDecision
-from securebench.run.observe.evidence import launch_evidence
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
-from securebench.run.plan.model import RunPlan, TaskPlan
+from securebench.run.observe.termination import launch_evidence
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, TaskPlan, pod_name
 from securebench.run.pods.harness import harness_pod
+from securebench.run.pods.verify.member import Member
+from securebench.run.pods.verify.text import text_pod
+from securebench.run.pods.verify.verifier import verifier_pod
 from securebench.run.state.attempts import Finish, Lost
-from securebench.run.state.entries import LaunchLost
-from securebench.run.state.evidence import EvidenceByAttempt, LaunchEvidence
-from securebench.run.verification.base import Member, verifier_pod
+from securebench.run.state.entries import EvidenceByAttempt, LaunchEvidence, LaunchLost
 
 WRITTEN = "lanes.json"
 _ADAPTER = TypeAdapter(LaneSet)
@@ -244,8 +244,10 @@ class AttemptKeeper:
             with suppress(TransientClusterError):  # it is read again before anything is kept
                 await self._exposed.refresh()
             return harness_pod(plan, task, launch, await self._lanes.lanes(task), facts)
-        members = [await self._member(each) for each in self._batch(launch) or [launch]]
-        return verifier_pod(plan, members, facts)
+        batch = self._batch(launch)
+        if batch:
+            return text_pod(plan, launch, [await self._member(each) for each in batch], facts)
+        return verifier_pod(plan, await self._member(launch), facts)
 
     def _batch(self, first: LaunchKey) -> list[LaunchKey]:
         """Return the live launches of a batch."""

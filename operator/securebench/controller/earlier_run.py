@@ -12,7 +12,7 @@ from pathlib import Path
 
 from securebench.agents.harness_config import HarnessConfig
 from securebench.benchmark.files.load import load_tasks
-from securebench.benchmark.files.public_data import public_digest
+from securebench.benchmark.files.materialize import public_digest
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.cluster.port import ObjectKind
 from securebench.controller.context import Context, FrozenPack
@@ -23,9 +23,9 @@ from securebench.controller.volume_calls import on_volume
 from securebench.errors import ConfigErrors, SpecError
 from securebench.json_values import object_at, object_in, text_at
 from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.plan.build import task_plan
 from securebench.run.plan.model import RunPlan, TaskPlan
 from securebench.run.plan.score_fields import spec_harness
-from securebench.run.plan.tasks import task_plan
 from securebench.text import listed
 
 

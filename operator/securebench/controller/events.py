@@ -26,8 +26,8 @@ from securebench.cluster.port import (
 )
 from securebench.errors import ClusterError, RegistryUnavailableError, StorageError
 from securebench.names import MANAGED_BY
-from securebench.run.api.base import API_VERSION
-from securebench.run.api.conditions import Reason
+from securebench.run.api.field_types import API_VERSION
+from securebench.run.api.status import Reason
 from securebench.run.decide.notices import Notice
 from securebench.run.decide.refusals import REMEDY
 from securebench.run.observe.waiting import WaitReason

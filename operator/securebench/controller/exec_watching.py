@@ -38,7 +38,7 @@ from securebench.protocol.volume import LIVE_BYTES, LIVE_FILES, LIVE_OUTPUT, REC
 from securebench.run import layout
 from securebench.run.layout import TASKS
 from securebench.run.observe.launches import has_met_limit
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.records.failures import failure
 from securebench.text import did_you_mean
 

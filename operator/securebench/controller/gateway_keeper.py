@@ -37,9 +37,8 @@ from securebench.run.decide.gateway import (
 from securebench.run.decide.reconcile import Deletion
 from securebench.run.layout import gateway_name, gateway_pod_name, numbered
 from securebench.run.observe.pods import PodView
-from securebench.run.observe.provider_waits import ObservedProvider, observed_provider
-from securebench.run.plan.keys import Role
-from securebench.run.plan.model import RunPlan
+from securebench.run.observe.waiting import ObservedProvider, observed_provider
+from securebench.run.plan.model import Role, RunPlan
 from securebench.run.pods.gateway_pod import (
     GatewayPolicy,
     gateway_config,

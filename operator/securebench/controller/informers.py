@@ -15,7 +15,7 @@ from securebench.controller.loop_tasks import RetryQueue
 from securebench.errors import TransientClusterError
 from securebench.run.layout import numbered
 from securebench.run.observe.pods import ObjectView, PodView, object_view, pod_view
-from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import LaunchKey, Role
 
 logger = logging.getLogger(__name__)
 

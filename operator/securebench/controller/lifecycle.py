@@ -59,12 +59,11 @@ from securebench.errors import (
 from securebench.json_values import number_at, object_at, text_at
 from securebench.names import AUDIT, PURPOSE_LABEL, QUEUE_LABEL, RUN_UID_LABEL
 from securebench.protocol.bounds import RECORD_BYTES
-from securebench.run.api.conditions import Reason, read_conditions
+from securebench.run.api.status import Reason, read_conditions
 from securebench.run.decide.waits import SUSPENDED_MESSAGE
 from securebench.run.layout import gateway_name
 from securebench.run.observe.pods import pod_view
-from securebench.run.state.entries import Entry, Finished, Kept, LaunchLost, RunEnded
-from securebench.run.state.resource_noise import entry_noise
+from securebench.run.state.entries import Entry, Finished, Kept, LaunchLost, RunEnded, entry_noise
 
 logger = logging.getLogger(__name__)
 

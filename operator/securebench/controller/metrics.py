@@ -7,18 +7,18 @@ from collections.abc import Iterator
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from securebench.run.plan.keys import Role
+from securebench.run.plan.model import Role
 from securebench.run.state.attempts import PodFacts, Usage, usage_of
 from securebench.run.state.entries import (
     Entry,
     Finished,
     LaunchBegun,
+    LaunchEvidence,
     LaunchLost,
     Produced,
     RunEnded,
     Verified,
 )
-from securebench.run.state.evidence import LaunchEvidence
 from securebench.suite.api.reasons import SuiteReason
 from securebench.suite.api.status import CellState
 

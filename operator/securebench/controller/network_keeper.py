@@ -31,10 +31,8 @@ from securebench.run.decide.network import NetworkState, NetworkStep, ObservedPo
 from securebench.run.decide.reconcile import Deletion
 from securebench.run.layout import probe_name
 from securebench.run.observe.pods import object_view
-from securebench.run.observe.provider_waits import ObservedProvider
-from securebench.run.plan.cluster_facts import ClusterFacts
-from securebench.run.plan.keys import Role
-from securebench.run.plan.model import RunPlan
+from securebench.run.observe.waiting import ObservedProvider
+from securebench.run.plan.model import ClusterFacts, Role, RunPlan
 from securebench.run.pods.canary import canary_pod, control_pod
 from securebench.run.pods.network_policy import run_policies
 from securebench.run.state.entries import IsolationResult

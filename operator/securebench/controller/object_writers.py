@@ -39,7 +39,7 @@ from securebench.run.decide.reconcile import Deletion
 from securebench.run.decide.refusals import RefusedCreate, refused_again
 from securebench.run.decide.waits import ObservedWrites, Throttled
 from securebench.run.observe.pods import PodView
-from securebench.run.plan.keys import LaunchKey, Role, pod_name
+from securebench.run.plan.model import LaunchKey, Role, pod_name
 
 logger = logging.getLogger(__name__)
 

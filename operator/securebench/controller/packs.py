@@ -26,8 +26,12 @@ from tempfile import TemporaryDirectory
 
 from securebench.agents.allowed_domains import is_listed
 from securebench.benchmark.files.bundle import BundleLimits
-from securebench.benchmark.files.load import load_benchmark_manifest, pack_file, read_answers
-from securebench.benchmark.files.pack_digest import pack_digest
+from securebench.benchmark.files.load import (
+    load_benchmark_manifest,
+    pack_digest,
+    pack_file,
+    read_answers,
+)
 from securebench.benchmark.pack.oracle import ANSWERS_FILE
 from securebench.benchmark.pack.paths import safe_relative_path
 from securebench.cluster.port import Cluster, ObjectKind, Raw

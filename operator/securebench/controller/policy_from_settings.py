@@ -22,10 +22,8 @@ from securebench.json_values import object_at, text_at
 from securebench.names import USABLE, USABLE_AS_PACK, USABLE_BY_GATEWAY, USABLE_LABEL
 from securebench.protocol.probe import KUBELET_TARGET, ProbeTarget
 from securebench.run.api.field_types import LaneRetention
-from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.api.pod_template import Toleration
-from securebench.run.plan.egress_plan import ClusterProvider
-from securebench.run.plan.model import PodPolicy, RunPolicy, TaskLimits
+from securebench.run.api.models import BenchmarkRunSpec, Toleration
+from securebench.run.plan.model import ClusterProvider, PodPolicy, RunPolicy, TaskLimits
 from securebench.run.plan.score_fields import Overlays
 
 

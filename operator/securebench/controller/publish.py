@@ -29,14 +29,14 @@ from securebench.controller.run_status import (
 )
 from securebench.controller.volume_calls import VolumeCalls
 from securebench.errors import ClusterError, RunGoneError, TransientClusterError
-from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
+from securebench.run.api.status import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.decide.controls import EndReason
 from securebench.run.decide.notices import changes, losses, started
 from securebench.run.observe.waiting import WaitReason, volume_silent
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Lost
 from securebench.run.state.entries import IsolationResult
-from securebench.run.state.tally import Tally, tally
+from securebench.run.state.history import Tally, tally
 from securebench.stats.intervals import Estimates
 
 logger = logging.getLogger(__name__)

@@ -22,14 +22,16 @@ from securebench.controller.volume_calls import (
 )
 from securebench.errors import InvariantViolationError, LeaseOverdueError
 from securebench.json_values import object_at, text_at
-from securebench.run.plan.keys import AttemptKey, pod_name
+from securebench.run.plan.model import AttemptKey, pod_name
 from securebench.run.records.context import record_context
 from securebench.run.records.record import RecordTexts, candidate_record
 from securebench.run.records.record_line import record_line
 from securebench.run.state.attempts import AttemptHistory, CrashSuspicion, Finish, Usage
 from securebench.run.state.entries import (
+    NO_EVIDENCE,
     Closed,
     Entry,
+    EvidenceByAttempt,
     Finished,
     Opened,
     ReadBegun,
@@ -37,7 +39,6 @@ from securebench.run.state.entries import (
     RunEnded,
     attempt_of,
 )
-from securebench.run.state.evidence import NO_EVIDENCE, EvidenceByAttempt
 from securebench.run.state.history import run_history
 
 logger = logging.getLogger(__name__)

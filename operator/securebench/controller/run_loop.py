@@ -28,15 +28,14 @@ from securebench.controller.volume.store import RunStore, read_launch_waits, wri
 from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.names import RUN_UID_LABEL
 from securebench.protocol.launch_waits import SharedWait
-from securebench.run.api.conditions import Reason
+from securebench.run.api.status import Reason
 from securebench.run.decide.capacity import node_group, started_images
 from securebench.run.decide.controls import Controls, EndReason, Halt
 from securebench.run.decide.decision_cache import ChangeSet, DecisionCache, LaunchPods
 from securebench.run.decide.reconcile import ObservedState, RunDecision, reconcile
 from securebench.run.decide.waits import launch_waits
 from securebench.run.observe.waiting import WaitReason
-from securebench.run.plan.keys import LaunchKey
-from securebench.run.plan.model import RunPlan
+from securebench.run.plan.model import LaunchKey, RunPlan
 from securebench.run.state.entries import LaunchBegun
 
 logger = logging.getLogger(__name__)

@@ -14,25 +14,20 @@ from typing import TYPE_CHECKING
 from securebench.clock import rfc3339
 from securebench.controller.sealing import Exported
 from securebench.protocol.volume import CANDIDATES
-from securebench.run.api.conditions import (
-    Condition,
-    ConditionStatus,
-    ConditionType,
-    ConditionUpdate,
-    Reason,
-    derived_findings,
-    end_state,
-    set_conditions,
-)
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.api.status import (
     MAX_FAILED_TASKS,
     MAX_LOSSES,
     MAX_REASONS,
     MAX_TASK_ID,
     BenchmarkRunStatus,
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    ConditionUpdate,
     LaunchCount,
     PassRate,
+    Reason,
     ReasonCount,
     Resolved,
     Results,
@@ -40,13 +35,21 @@ from securebench.run.api.status import (
     StatusPassAtK,
     StatusUsage,
     TaskCounts,
+    derived_findings,
+    end_state,
+    set_conditions,
 )
 from securebench.run.layout import run_folder
 from securebench.run.plan.model import RunPlan
 from securebench.run.records.producer_metadata import usage_fields
 from securebench.run.state.attempts import Finish
-from securebench.run.state.history import RunHistory
-from securebench.run.state.tally import Tally, budget_tokens_used, task_verdicts, total_usage
+from securebench.run.state.history import (
+    RunHistory,
+    Tally,
+    budget_tokens_used,
+    task_verdicts,
+    total_usage,
+)
 from securebench.stats.intervals import Estimates, Interval, pass_rate
 from securebench.version import VERSION
 

@@ -35,13 +35,12 @@ from securebench.controller.volume_calls import (
 )
 from securebench.errors import ConfigError
 from securebench.protocol.volume import CANDIDATES, SUMMARY
-from securebench.run.plan.keys import AttemptKey
+from securebench.run.plan.model import AttemptKey
 from securebench.run.records.record import record_outcome, verdict_fields
 from securebench.run.records.summary import RecordFacts, record_facts, regrade_summary, run_summary
 from securebench.run.state.attempts import Finish, Usage
-from securebench.run.state.entries import CandidateKept
-from securebench.run.state.resource_noise import ResourceNoise
-from securebench.run.state.tally import total_usage, verdict_of
+from securebench.run.state.entries import CandidateKept, ResourceNoise
+from securebench.run.state.history import total_usage, verdict_of
 from securebench.stats.intervals import Estimates
 
 logger = logging.getLogger(__name__)

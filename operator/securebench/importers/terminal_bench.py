@@ -22,8 +22,7 @@ from typing import NamedTuple
 
 import yaml
 
-from securebench.benchmark.pack.environment import MOUNT_TARGETS
-from securebench.benchmark.pack.paths import EVALUATION_ROOT, is_at_or_below
+from securebench.benchmark.pack.paths import EVALUATION_ROOT, MOUNT_TARGETS, is_at_or_below
 from securebench.client.output import print_error, print_line
 from securebench.errors import ConfigErrors, PackError
 from securebench.importers.task_folder import (

@@ -21,8 +21,7 @@ from securebench.benchmark.families.base import Family
 from securebench.benchmark.families.fields import FieldSection
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.files.load import load_tasks
-from securebench.benchmark.reading.manifest import MANIFEST
-from securebench.benchmark.reading.rows import ASSET, ROW
+from securebench.benchmark.reading.rows import ASSET, MANIFEST, ROW
 from securebench.benchmark.resources import Lane
 from securebench.client.packs.starter import COMMAND, agents, starter_files
 from securebench.client.packs.visibility import TaskVisibility, task_visibility

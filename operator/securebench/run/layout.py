@@ -9,7 +9,7 @@ from securebench.benchmark import resources
 from securebench.benchmark.resources import Lane
 from securebench.digests import PREFIX
 from securebench.protocol.extraction import ORACLE_FOLDER
-from securebench.run.plan.keys import LaunchKey, Role, short_uid
+from securebench.run.plan.model import LaunchKey, Role, short_uid
 
 USER_ID = 65532
 """User and group of operator, courier and our verifier; launch Pods never set fsGroup."""

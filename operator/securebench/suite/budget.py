@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from securebench.run.api.conditions import Reason
 from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.api.status import Reason
 from securebench.suite.api.models import BenchmarkSuiteSpec
 from securebench.suite.api.status import CellState
 from securebench.suite.planning import PlannedRun, has_provider

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from securebench.run.api.conditions import ConditionStatus
 from securebench.run.api.field_types import CancelMode
+from securebench.run.api.status import ConditionStatus
 from securebench.run.plan.score_fields import ScoreSettings
 from securebench.suite.api.models import BenchmarkSuiteSpec, ConcurrencyPolicy, Gates
 from securebench.suite.api.reasons import SuiteReason

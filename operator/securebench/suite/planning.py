@@ -19,8 +19,8 @@ from securebench.names import (
     SUITE_CELL_ANNOTATION,
     SUITE_LABEL,
 )
-from securebench.run.api.base import API_VERSION
-from securebench.run.api.base import KIND as RUN_KIND
+from securebench.run.api.field_types import API_VERSION
+from securebench.run.api.field_types import KIND as RUN_KIND
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.score_fields import (
     ScoreContext,

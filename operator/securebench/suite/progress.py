@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from securebench.json_values import object_at, text_at
 from securebench.names import RERUN_ANNOTATION, SUITE_CELL_ANNOTATION
-from securebench.run.api.conditions import (
+from securebench.run.api.status import (
     ConditionStatus,
     ConditionType,
     Reason,

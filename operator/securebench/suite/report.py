@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from securebench.clock import rfc3339
-from securebench.run.api.conditions import (
+from securebench.run.api.status import (
     Condition,
     ConditionStatus,
     ConditionType,
     ConditionUpdate,
+    PassRate,
     set_conditions,
 )
-from securebench.run.api.status import PassRate
 from securebench.suite.api.models import BenchmarkSuiteSpec
 from securebench.suite.api.reasons import SuiteReason
 from securebench.suite.api.status import (

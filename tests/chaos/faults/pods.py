@@ -7,7 +7,7 @@ from chaos.kit.scene import Moment, Scene
 from securebench.clock import rfc3339
 from securebench.cluster.port import ObjectKind
 from securebench.run.observe.pods import PodView
-from securebench.run.plan.keys import Role
+from securebench.run.plan.model import Role
 from support.build import (
     DISRUPTED,
     UNSCHEDULABLE,

@@ -27,7 +27,7 @@ from securebench.controller.lifecycle import Supervisor
 from securebench.controller.settings import LeaseTimes
 from securebench.errors import LeaseOverdueError, TransientClusterError
 from securebench.run.observe.pods import PodView, pod_view
-from securebench.run.plan.keys import Role
+from securebench.run.plan.model import Role
 from securebench.run.state.entries import Entry
 from support.build import (
     FakeClock,

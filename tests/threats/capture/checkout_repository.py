@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from securebench.benchmark.families.verification import PatchPlan
+from securebench.controller.capture.patches import seal_patch
 from securebench.run.state.attempts import SealedPatch
-from securebench.run.verification.patch import seal_patch
 from support.release import Raw
 from threats.kit.program import Ended, run_supervise
 

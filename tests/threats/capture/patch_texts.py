@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from securebench.benchmark.patch.lines import decoded
+from securebench.benchmark.patch.reader import decoded
 
 NO_END = "\\ No newline at end of file"
 LINK_MODE, SUBMODULE_MODE = "120000", "160000"

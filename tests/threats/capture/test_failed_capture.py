@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.decide.attempt import attempt_step
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish, Lost
 from securebench.run.state.entries import LaunchBegun, LaunchLost
 from securebench.run.state.history import run_history

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from securebench.benchmark.files.load import check_pack
-from securebench.benchmark.lint.pack_lint import lint_pack
+from securebench.benchmark.lint import lint_pack
 from support.release import CommandError, Raw, benchmark_run, call, namespace
 from threats import honest
 from threats.honest import APP, CHECK_ANSWER, WRITE_ANSWER, assert_passed

@@ -10,19 +10,16 @@ from typing import Any
 
 import pytest
 
-from securebench.controller.capture.captured_launch import LeftOnVolume
+from securebench.controller.capture.batch import BatchLostError, batch_verdict
 from securebench.controller.volume.store import RunStore
 from securebench.digests import content_digest
 from securebench.files.tree_digest import tree_digest
 from securebench.grading import verify_text
 from securebench.protocol.batch import decode_verdicts
-from securebench.run.decide.attempt import Capture, attempt_step
-from securebench.run.observe.stage import Ended
+from securebench.run.decide.attempt import attempt_step
 from securebench.run.observe.termination import text_verdict
-from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.state.attempts import Lost
-from securebench.run.verification.base import SharedPodLostError
-from securebench.run.verification.text import TextVerification
 from support.build import (
     NOW,
     RUN_UID,
@@ -35,7 +32,6 @@ from support.build import (
     pod_status,
     production,
     text_message,
-    verification,
     view_of,
 )
 from support.manifest_samples import golden
@@ -173,13 +169,6 @@ def batch(store: RunStore) -> tuple[str, Path]:
     return status["containerStatuses"][0]["state"]["terminated"]["message"], path
 
 
-def member_passes(store: RunStore, launch: LaunchKey, message: str) -> bool:
-    """Return a member's verdict from the batch's file and the message of its Pod."""
-    view = view_of(VERIFIER, pod_status("Succeeded", ended("verifier", 0, message=message)))
-    left = LeftOnVolume(store, Capture(launch, view, Ended(0), VERIFIER))
-    return TextVerification().verdict(verification(passed=False), left).passed
-
-
 def edit(path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"false", b"true"))
 
@@ -187,8 +176,8 @@ def edit(path: Path) -> None:
 def test_a_376_attack(store: RunStore) -> None:
     message, path = batch(store)
     edit(path)
-    with pytest.raises(SharedPodLostError, match="has digest"):
-        member_passes(store, OTHER, message)
+    with pytest.raises(BatchLostError, match="has digest"):
+        batch_verdict(store, VERIFIER, OTHER, message)
 
 
 def test_a_376_twin(store: RunStore) -> None:
@@ -200,7 +189,7 @@ def test_a_376_twin(store: RunStore) -> None:
 
 def test_a_376_honest(store: RunStore) -> None:
     message, _ = batch(store)
-    assert member_passes(store, OTHER, message) is False
+    assert batch_verdict(store, VERIFIER, OTHER, message)[0] is False
 
 
 def after_crash(first: LaunchKey | None) -> Lost:
@@ -224,4 +213,4 @@ def test_a_377_twin() -> None:
 
 def test_a_377_honest(store: RunStore) -> None:
     message, _ = batch(store)
-    assert member_passes(store, VERIFIER, message) is False
+    assert batch_verdict(store, VERIFIER, VERIFIER, message)[0] is False

@@ -11,7 +11,7 @@ import pytest
 from securebench.controller.capture.secret_scrubbing import hide_values
 from securebench.controller.capture.secret_values import SecretMatcher
 from securebench.controller.volume.store import RunStore
-from securebench.run.plan.keys import LaunchKey
+from securebench.run.plan.model import LaunchKey
 from support.build import HARNESS, VERIFIER
 from support.manifest_samples import RUN_UID
 from support.release import Raw

@@ -15,7 +15,7 @@ from securebench.client.session.earlier import Binding
 from securebench.client.session.local_records import left_out_lines
 from securebench.controller.binding.prepare import prepare
 from securebench.controller.lifecycle import run_object
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.decide import attempt
 from securebench.run.decide.attempt import after_verification
 from securebench.run.plan.model import RunPlan

@@ -16,8 +16,7 @@ from securebench.agents.providers.error_codes import Trouble
 from securebench.agents.providers.provider import ProviderRules, RequestKind
 from securebench.gateway import account, provider_call, provider_route
 from securebench.gateway.provider_messages import upstream_headers
-from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
-from securebench.run.plan.keys import AttemptKey
+from securebench.run.plan.model import AttemptKey, EgressPlan, ProviderPlan
 from securebench.run.records.labels import IsolationLabel, record_labels
 from securebench.run.records.producer_metadata import producer_metadata
 from securebench.run.state.attempts import AttemptHistory

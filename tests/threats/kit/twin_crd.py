@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from securebench.run.api.base import KIND, PLURAL, VERSION
 from securebench.run.api.crd import benchmark_run_crd
+from securebench.run.api.field_types import KIND, PLURAL, VERSION
 from support.release import CommandError, Raw, Release, call
 from support.waiting import KUBECTL_TIMEOUT
 

@@ -25,14 +25,14 @@ from securebench.protocol.gateway import GatewayLimits
 from securebench.protocol.messages import CLOSED
 from securebench.protocol.sidecar import GATEWAY_PORT
 from securebench.protocol.supervise import ProbeSpec, TargetSpec
-from securebench.run.plan.keys import LaunchKey, Role
-from securebench.run.plan.model import RunIdentity, RunPlan
+from securebench.run.plan.model import LaunchKey, Role, RunIdentity, RunPlan
 from securebench.run.pods import network_policy
 from securebench.run.pods.canary import canary_pod, control_pod
 from securebench.run.pods.gateway_pod import GatewayPolicy, gateway_pod, gateway_service
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.parts.commands import POD_SUPERVISE, supervise_argv
-from securebench.run.verification.base import Member, verifier_pod
+from securebench.run.pods.verify.member import Member
+from securebench.run.pods.verify.verifier import verifier_pod
 from support.build import DOMAINS
 from support.manifest_samples import FACTS, LANES, candidate, pods, run_plan, text_task
 from support.release import Raw, call, namespace
@@ -122,9 +122,7 @@ def pods_of(closed: Run, run: Run, other: Run) -> dict[str, Raw]:
         "harness, no network": dict(harness_pod(closed.plan, task, HARNESS, LANES, facts)),
         "harness": dict(harness_pod(run.plan, task, HARNESS, LANES, facts)),
         "harness, other run": dict(harness_pod(other.plan, task, HARNESS, LANES, facts)),
-        "verifier": dict(
-            verifier_pod(run.plan, [Member(task, VERIFIER, LANES, candidate())], facts)
-        ),
+        "verifier": dict(verifier_pod(run.plan, Member(task, VERIFIER, LANES, candidate()), facts)),
         "gateway": gateway_of(run, 2),
         "canary": dict(canary_pod(run.plan, 1, (), facts)),
         "control": dict(control_pod(run.plan, 1, ())),

@@ -21,7 +21,7 @@ from securebench.controller.volume.journal import (
 from securebench.controller.volume.registers import RunIndex, index_entry
 from securebench.controller.volume.store import RunStore
 from securebench.errors import DigestMismatchError, JournalCorruptError
-from securebench.run.plan.keys import AttemptKey
+from securebench.run.plan.model import AttemptKey
 from securebench.run.records.reading import Record, parse_record, record_key
 from securebench.run.state.entries import Entry
 from support.journal_entries import ENTRIES, UID

@@ -6,7 +6,7 @@ import pytest
 
 from securebench.audit.rules import check_lint, check_null_answers, check_task_rules
 from securebench.audit.subject import FindingOutcome, Rule, load_subject
-from securebench.benchmark.lint.pack_lint import lint_harness
+from securebench.benchmark.lint import lint_harness
 from unit.audit.audit_packs import GOLD, choice, code, deferred, free, repo, short, write_pack
 
 

@@ -7,9 +7,12 @@ import pytest
 import securebench.schemas as schemas_folder
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.pack.task import compile_benchmark_row
-from securebench.benchmark.reading.manifest import BenchmarkManifest
-from securebench.benchmark.reading.rows import row_problems, row_schema
-from securebench.benchmark.schemas import rendered_schemas
+from securebench.benchmark.reading.rows import (
+    BenchmarkManifest,
+    rendered_schemas,
+    row_problems,
+    row_schema,
+)
 from securebench.errors import ConfigErrors
 
 FOLDER = Path(schemas_folder.__path__[0])

@@ -15,11 +15,11 @@ from securebench.agents.registry import harness_config
 from securebench.benchmark.families.registry import text_verifier
 from securebench.benchmark.files.load import check_pack, load_tasks
 from securebench.benchmark.files.materialize import write_lanes
-from securebench.benchmark.lint.pack_lint import LintRule, lint_pack
-from securebench.benchmark.pack.references import public_assets
+from securebench.benchmark.lint import LintRule, lint_pack
+from securebench.benchmark.pack.lane_plan import public_assets
 from securebench.client.submit.tester_config import load_tester_config
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.verification.command import RUNNER
+from securebench.run.pods.verify.checkers import RUNNER
 from support.code_pair import judge
 
 ROOT = Path(__file__).parents[3] / "benchmarks"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from securebench.benchmark.files.load import check_pack
-from securebench.benchmark.lint.graders import lint_graders
+from securebench.benchmark.lint import lint_graders
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "reference/repository-tasks.md").read_text(encoding="utf-8")

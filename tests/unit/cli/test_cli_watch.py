@@ -16,9 +16,9 @@ from securebench.client.watch import follow
 from securebench.cluster.port import ObjectKind
 from securebench.errors import TransientClusterError
 from securebench.protocol.launch_waits import encode_waits, shared_waits
-from securebench.run.api.conditions import END_STATES, Reason
-from securebench.run.api.outcomes import Outcome
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
+from securebench.run.api.field_types import Outcome
+from securebench.run.api.status import END_STATES, Reason
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.state.attempts import Finish, Lost
 from securebench.run.state.entries import Finished, LaunchBegun, LaunchLost
 from support.cli_fixtures import only_run

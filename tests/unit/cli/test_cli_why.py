@@ -15,19 +15,21 @@ from securebench.controller import exec_watching
 from securebench.controller.volume.journal import encode_all, first_link
 from securebench.json_values import object_at, text_at
 from securebench.protocol.launch_waits import encode_waits, shared_waits
-from securebench.run.api.outcomes import Outcome
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
+from securebench.run.api.field_types import Outcome
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.state.attempts import CommandReport, Finish, Lost, PodFacts, VerifierResult
 from securebench.run.state.entries import (
+    ContainerEvidence,
+    ContainerUsage,
     Entry,
     Finished,
     LaunchBegun,
+    LaunchEvidence,
     LaunchLost,
     Produced,
     RunBound,
     Verified,
 )
-from securebench.run.state.evidence import ContainerEvidence, ContainerUsage, LaunchEvidence
 from support.build import production, verification
 from support.cli_shell import Shell
 

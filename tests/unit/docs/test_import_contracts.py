@@ -26,7 +26,6 @@ FOUNDATIONS = {
     "errors",
     "json_values",
     "names",
-    "plugins",
     "reasons",
     "sizes",
     "text",
@@ -57,7 +56,7 @@ ALLOWED_CALLS = {
     # The clock that was given.
     ("securebench.clock", "now"),
     # A manifest carries programs of the installed package as text.
-    ("securebench.run.verification.checks", "read_text"),
+    ("securebench.run.pods.verify.prechecks", "read_text"),
 }
 CLOCKS_OF_THE_MACHINE = {
     "securebench.clock.SystemClock",

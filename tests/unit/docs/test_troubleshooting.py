@@ -11,8 +11,8 @@ import pytest
 from securebench import errors, reasons
 from securebench.gateway.decisions import Cause, Verdict
 from securebench.protocol.extraction import Problem
-from securebench.run.api.conditions import END_STATES, ConditionType, Reason
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
+from securebench.run.api.status import END_STATES, ConditionType, Reason
 from securebench.run.records.failures import CHECKS_FAILED, NO_VERIFIER, WRONG_ANSWER
 from securebench.suite.api.reasons import SuiteReason
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from securebench.benchmark.scorers.artifact import CandidateArtifact
+from securebench.benchmark.scorers.result import CandidateArtifact
 from securebench.protocol.bounds import CandidateBounds, bounded_text
 
 

@@ -15,8 +15,7 @@ import yaml
 from securebench.agents.registry import AGENTS
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.pack.task import compile_benchmark_row
-from securebench.benchmark.reading.manifest import MANIFEST, parse_manifest
-from securebench.benchmark.reading.rows import ASSET, ROW
+from securebench.benchmark.reading.rows import ASSET, MANIFEST, ROW, parse_manifest
 from securebench.client.submit.tester_config import TESTER, parse_tester_config
 from securebench.reference import generate
 from securebench.reference.generate import (

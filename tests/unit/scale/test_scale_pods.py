@@ -12,7 +12,7 @@ from scale.sessions import most_in_flight
 from securebench.cluster.port import ObjectKind
 from securebench.names import MEMBERS_ANNOTATION, RUN_UID_LABEL
 from securebench.run.observe.pods import pod_view
-from securebench.run.plan.keys import LaunchKey, Role, pod_name
+from securebench.run.plan.model import LaunchKey, Role, pod_name
 from support.build import pod_status, raw_pod, running
 from support.fake_cluster import FakeCluster
 from support.manifest_samples import RUN_UID

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from securebench.run.api.conditions import Reason
+from securebench.run.api.status import Reason
 from securebench.suite.api.models import BenchmarkSuiteSpec
 from securebench.suite.api.status import CellState
 from securebench.suite.budget import BudgetUse

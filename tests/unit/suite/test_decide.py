@@ -10,7 +10,7 @@ import pytest
 
 from securebench.clock import rfc3339
 from securebench.errors import SpecError
-from securebench.run.api.conditions import ConditionStatus
+from securebench.run.api.status import ConditionStatus
 from securebench.run.plan.model import TaskLimits
 from securebench.run.plan.score_fields import ScoreSettings
 from securebench.suite.api.models import BenchmarkSuiteSpec

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from securebench.run.api.conditions import ConditionStatus
+from securebench.run.api.status import ConditionStatus
 from securebench.suite.api.models import MAX_CELLS, BenchmarkSuiteSpec
 from securebench.suite.api.reasons import SuiteReason
 from securebench.suite.api.status import BenchmarkSuiteStatus, CellState

@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from securebench.benchmark.pack.task import compile_benchmark_row
-from securebench.benchmark.reading.manifest import parse_manifest
+from securebench.benchmark.reading.rows import parse_manifest
 from securebench.digests import json_digest
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.build import PlanInputs, build_plan

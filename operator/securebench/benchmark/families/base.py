@@ -40,7 +40,7 @@ class Advice(NamedTuple):
     """A warning of ``pack lint`` about a row that holds.
 
     Attributes:
-        rule: Value of ``benchmark.lint.pack_lint.LintRule``.
+        rule: Value of ``benchmark.lint.LintRule``.
         message: Without the row's context.
     """
 
@@ -87,7 +87,6 @@ class Family:
     Args:
         name: As rows and records name it.
         candidate_kind: What the agent hands in.
-        verification: Name of the kind of verification (``run.plan.kinds``).
         input: Keys of ``input``; all public.
         eval: Keys of ``eval`` with their lanes; every other key is refused.
         needs: What the verifier needs of resources by name, where a task may come without a row
@@ -113,7 +112,6 @@ class Family:
 
     name: str
     candidate_kind: CandidateKind
-    verification: str
     input: FieldSection
     eval: FieldSection
     scorer: TextVerifier | None = None

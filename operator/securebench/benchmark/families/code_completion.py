@@ -231,7 +231,6 @@ def _record_metadata(task: TaskView) -> Mapping[str, object]:
 FAMILY = Family(
     name="code_completion",
     candidate_kind="code",
-    verification="code",
     input=FieldSection(
         "input",
         (

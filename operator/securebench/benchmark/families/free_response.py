@@ -14,8 +14,7 @@ from securebench.benchmark.families.fields import Field, FieldSection
 from securebench.benchmark.families.verification import TextVerifier
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
-from securebench.benchmark.scorers.text import contains_whole, fold, strip_ends
-from securebench.benchmark.scorers.typography import plain, typeset
+from securebench.benchmark.scorers.text import contains_whole, fold, plain, strip_ends, typeset
 from securebench.json_values import TEXT, TEXT_OR_OBJECT, described
 from securebench.text import did_you_mean
 
@@ -218,7 +217,6 @@ def _colliding(task: TaskView) -> Iterator[str]:
 FAMILY = Family(
     name=NAME,
     candidate_kind="text",
-    verification="text",
     input=FieldSection(
         "input",
         (

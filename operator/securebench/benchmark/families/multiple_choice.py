@@ -13,8 +13,7 @@ from securebench.benchmark.families.fields import Field, FieldSection
 from securebench.benchmark.families.verification import TextVerifier, passes
 from securebench.benchmark.resources import REDACTED, Lane
 from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
-from securebench.benchmark.scorers.text import comparable, layers, norm, read
-from securebench.benchmark.scorers.typography import plain, typeset
+from securebench.benchmark.scorers.text import comparable, layers, norm, plain, read, typeset
 from securebench.json_values import TEXT, TEXT_OR_NUMBER, Schema, described, non_empty_list
 
 if TYPE_CHECKING:
@@ -266,7 +265,6 @@ def _spelled(letter: str, choice: str) -> Iterator[tuple[str, str]]:
 FAMILY = Family(
     name=NAME,
     candidate_kind="text",
-    verification="text",
     input=FieldSection(
         "input",
         (

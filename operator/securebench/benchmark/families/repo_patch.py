@@ -18,7 +18,7 @@ from securebench.benchmark.families.counted_commands import argv_of, counted_cal
 from securebench.benchmark.families.fields import Field, FieldSection
 from securebench.benchmark.families.verification import SKIPS, CheckRequest, PatchPlan, texts_in
 from securebench.benchmark.patch.candidate_policy import DROP, REFUSE
-from securebench.benchmark.patch.gold_patch import patch_without_effect, test_paths, why_not_whole
+from securebench.benchmark.patch.judgement import patch_without_effect, test_paths, why_not_whole
 from securebench.benchmark.resources import Lane
 from securebench.json_values import (
     COMMAND,
@@ -292,7 +292,6 @@ AUDIT = AuditRules(
 FAMILY = Family(
     name="repo_patch",
     candidate_kind="patch",
-    verification="patch",
     input=FieldSection(
         "input",
         (

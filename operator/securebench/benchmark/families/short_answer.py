@@ -27,9 +27,10 @@ from securebench.benchmark.scorers.text import (
     fold,
     layers,
     norm,
+    plain,
     read,
+    typeset,
 )
-from securebench.benchmark.scorers.typography import plain, typeset
 from securebench.json_values import (
     NON_NEGATIVE,
     TEXT,
@@ -237,7 +238,6 @@ def _tolerance(hidden: Mapping[str, object]) -> Fraction | None:
 FAMILY = Family(
     name=NAME,
     candidate_kind="text",
-    verification="text",
     input=FieldSection(
         "input",
         (

@@ -113,7 +113,6 @@ def _record_metadata(task: TaskView) -> Mapping[str, object]:
 FAMILY = Family(
     name="terminal_task",
     candidate_kind="workspace",
-    verification="command",
     input=FieldSection(
         "input",
         (

@@ -1,37 +1,53 @@
-"""Packs from disk: reads, compiles and checks every file that a task names."""
+"""Reads packs from disk: manifest, rows, the files that tasks name, and the digest of all of it."""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import stat
 from collections import Counter
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from securebench.benchmark.files.assets import asset_source
-from securebench.benchmark.files.entries import named_file_problems, root_problems
-from securebench.benchmark.pack.environment import EnvironmentProblem, environment_problems
-from securebench.benchmark.pack.lane_plan import TASK_FILE, check_task_file, materialization_plan
+from securebench.benchmark.pack.lane_plan import (
+    TASK_FILE,
+    asset_root,
+    check_task_file,
+    each_reference,
+    materialization_plan,
+)
 from securebench.benchmark.pack.oracle import ANSWERS_FILE
-from securebench.benchmark.pack.paths import PathError, safe_relative_path
-from securebench.benchmark.pack.references import asset_root, each_reference
+from securebench.benchmark.pack.paths import (
+    EnvironmentProblem,
+    PathError,
+    environment_problems,
+    safe_relative_path,
+)
 from securebench.benchmark.pack.task import BenchmarkPack, CompiledTask, compile_rows
-from securebench.benchmark.reading.manifest import BenchmarkManifest, in_file_order, parse_manifest
 from securebench.benchmark.reading.plain import PlainProblem, check_encoding, decoded
 from securebench.benchmark.reading.rows import (
+    BenchmarkManifest,
     RawLine,
+    in_file_order,
     lines_problem,
     once_per_cause,
+    parse_manifest,
     row_error,
     split_lines,
 )
 from securebench.benchmark.resources import Component
-from securebench.errors import ConfigErrors, InvalidInputError, PackError
+from securebench.digests import listing_digest
+from securebench.errors import ConfigErrors, InvalidInputError, PackError, StorageError
+from securebench.files.content import file_sha256
+from securebench.files.tree_digest import tree_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from securebench.benchmark.pack.lane_plan import FileReference
     from securebench.benchmark.pack.task import SecureBenchTask
-
+    from securebench.benchmark.reading.rows import AssetRoots
 
 _MARK_BYTES = 4
 """Bytes at the beginning of a file that tell its encoding."""
@@ -294,3 +310,142 @@ def _unreadable(name: str, error: OSError) -> PackError:
 
 def _pack_error(error: InvalidInputError) -> PackError:
     return error if isinstance(error, PackError) else PackError(error.reason)
+
+
+_SPECIAL: Final[Mapping[int, str]] = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def named_file_problems(*files: Path) -> tuple[PackError, ...]:
+    """Return which of these files are symlinks or special; reading a FIFO would never end.
+
+    Args:
+        files: Manifest and task file; that one is absent or a folder is for its reader to say.
+    """
+    found = (_problem(path) for path in files if os.path.lexists(path))
+    return tuple(problem for problem in found if problem is not None)
+
+
+def root_files(manifest: Path, roots: AssetRoots) -> dict[str, Path]:
+    """Return the files of both asset roots by their path in the pack; the rest is left out."""
+    entries = _root_entries(manifest, roots)
+    return {name: path for name, path in entries if stat.S_ISREG(path.lstat().st_mode)}
+
+
+def root_problems(manifest: Path, roots: AssetRoots) -> tuple[PackError, ...]:
+    """Return what is neither file nor folder in the asset roots."""
+    found = (_problem(path) for _, path in _root_entries(manifest, roots))
+    return tuple(problem for problem in found if problem is not None)
+
+
+def _root_entries(manifest: Path, roots: AssetRoots) -> Iterator[tuple[str, Path]]:
+    for root in (roots.public, roots.eval):
+        name = safe_relative_path(root, "asset root")
+        folder = manifest.parent / name
+        for parent, folders, names in os.walk(folder, followlinks=False):
+            for entry in sorted((*folders, *names)):
+                path = Path(parent, entry)
+                yield f"{name}/{path.relative_to(folder).as_posix()}", path
+
+
+def _problem(path: Path) -> PackError | None:
+    kind = stat.S_IFMT(path.lstat().st_mode)
+    if kind in {stat.S_IFREG, stat.S_IFDIR}:
+        return None
+    if kind == stat.S_IFLNK:
+        target = "folder" if path.is_dir() else "file"
+        what = f"a symlink: replace it by the {target}"
+    else:
+        what = _SPECIAL.get(kind, "a special file")
+    return PackError(f"is {what}; packs hold files and folders only", path=str(path))
+
+
+def asset_source(pack_root: Path, root: str, reference: FileReference) -> Path:
+    """Return the file or folder that a reference names, after checking all of it.
+
+    Args:
+        pack_root: Folder of the manifest.
+        root: Asset root as the manifest has it.
+        reference: What the task names.
+
+    Raises:
+        PackError: It does not exist, leaves its root, is or holds a symlink, or is or holds
+            something else than files and folders.
+    """
+    base = pack_root.resolve()
+    folder = (base / safe_relative_path(root, "asset root")).resolve()
+    if not folder.is_relative_to(base):
+        raise PackError(f"asset root {root!r} lies outside the benchmark package")
+    source = folder / reference.source
+    what = f"{reference.name}.path {reference.source!r}"
+    if source.is_symlink():
+        raise PackError(f"{what} is a symlink; packs hold files and folders only")
+    if not source.exists():
+        raise PackError(f"asset source does not exist: {what} below {root!r}")
+    if not source.resolve().is_relative_to(folder):
+        raise PackError(f"{what} lies outside its root {root!r}")
+    for entry, mode in _entries(source):
+        _check_entry(what, source, entry, mode)
+    return source
+
+
+def _entries(source: Path) -> Iterator[tuple[Path, int]]:
+    yield source, source.lstat().st_mode
+    if source.is_dir():
+        for folder, folders, files in os.walk(source, followlinks=False):
+            for name in sorted((*folders, *files)):
+                entry = Path(folder) / name
+                yield entry, entry.lstat().st_mode
+
+
+def _check_entry(what: str, source: Path, entry: Path, mode: int) -> None:
+    place = what if entry == source else f"{what}: {str(entry.relative_to(source))!r}"
+    if stat.S_ISLNK(mode):
+        raise PackError(f"{place} is a symlink; packs hold files and folders only")
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise PackError(f"{place} is neither a file nor a folder")
+
+
+def pack_digest(manifest: Path, tasks: Path, roots: AssetRoots) -> str:
+    """Return the digest that binds results to a pack.
+
+    Args:
+        manifest: Manifest file; the asset roots lie below its folder.
+        tasks: Task file.
+        roots: Asset roots of the manifest; a missing one counts as empty.
+
+    Returns:
+        ``sha256:`` and hex over manifest bytes, task file bytes and path and content of
+        every file of both roots. A symlink counts by its target's text, it is not followed.
+
+    Raises:
+        StorageError: A root holds something else than files, folders and symlinks.
+    """
+    return listing_digest(
+        (
+            (b"manifest", file_sha256(manifest)),
+            (b"tasks", file_sha256(tasks)),
+            *_digested_entries(b"public", manifest.parent / roots.public),
+            *_digested_entries(b"eval", manifest.parent / roots.eval),
+        )
+    )
+
+
+def _digested_entries(name: bytes, root: Path) -> list[tuple[bytes, str]]:
+    """Return path and content of every entry of an asset root, in byte order of the paths."""
+    if not root.is_dir():
+        return []
+    return [(name + b"/" + path, _entry_digest(entry)) for path, entry in tree_entries(root)]
+
+
+def _entry_digest(entry: Path) -> str:
+    mode = entry.lstat().st_mode
+    if stat.S_ISREG(mode):
+        return file_sha256(entry)
+    if stat.S_ISLNK(mode):
+        return f"link:{hashlib.sha256(os.fsencode(entry.readlink())).hexdigest()}"
+    raise StorageError(f"{entry.name!r} is no regular file")

@@ -1,16 +1,19 @@
-"""Writes the lanes of a task as ``pack.lane_plan`` plans them."""
+"""Writes the lanes of a task as ``pack.lane_plan`` plans them; the digest of what an agent sees."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from securebench.benchmark.files.assets import asset_source
-from securebench.benchmark.pack.lane_plan import TASK_FILE, LaneSet, lane_plan
+from securebench.benchmark.files.load import asset_source
+from securebench.benchmark.pack.lane_plan import TASK_FILE, LaneFile, LaneSet, lane_plan
 from securebench.benchmark.resources import ORACLE, Lane
+from securebench.digests import json_digest
 from securebench.errors import InvariantViolationError, StorageError
+from securebench.files.content import file_sha256
 from securebench.files.durable import FILE_MODE, fsync_folder, make_folder
 from securebench.files.progress import note_progress
 from securebench.files.tree_digest import tree_digest
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
 
     from securebench.benchmark.pack.oracle import ReferenceAnswer
     from securebench.benchmark.pack.task import SecureBenchTask
-
 
 SYNC_BYTES: Final = 8 * MIB
 """Of one file that are written before they have to be on the disk: a slow volume that took a large
@@ -153,3 +155,27 @@ def _sync(stream: BinaryIO) -> None:
 def _sync_folders(root: Path) -> None:
     for folder, _, _ in os.walk(root, topdown=False):
         fsync_folder(Path(folder))
+
+
+def public_digest(task: SecureBenchTask, pack_root: Path, task_file: str) -> str:
+    """Return a digest of the public lane of a task; nothing is written.
+
+    Args:
+        task: A compiled task.
+        pack_root: Folder of the manifest, with the asset roots below.
+        task_file: Workspace path of the whole public payload.
+
+    Raises:
+        PackError: The plan or an asset does not hold.
+        StorageError: An asset is or holds something else than files and folders.
+    """
+    below = f"{Lane.PUBLIC.value}/"
+    files = (file for file in lane_plan(task, task_file).files if file.path.startswith(below))
+    return json_digest({file.path: _content(file, pack_root) for file in files})
+
+
+def _content(file: LaneFile, pack_root: Path) -> str:
+    if file.reference is None:
+        return hashlib.sha256(file.content or b"").hexdigest()
+    source = asset_source(pack_root, file.root, file.reference)
+    return tree_digest(source) if source.is_dir() else file_sha256(source)

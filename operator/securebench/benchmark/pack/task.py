@@ -12,11 +12,11 @@ from securebench.benchmark.families.registry import (
     FAMILIES,
     eval_visibility_for,
 )
-from securebench.benchmark.pack.environment import unknown_environment_keys
-from securebench.benchmark.reading.manifest import in_file_order
+from securebench.benchmark.pack.paths import unknown_environment_keys
 from securebench.benchmark.reading.rows import (
     BenchmarkRow,
     RawLine,
+    in_file_order,
     parse_rows,
     row_error,
     row_from_object,
@@ -30,7 +30,7 @@ from securebench.json_values import object_in
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from securebench.benchmark.reading.manifest import BenchmarkManifest
+    from securebench.benchmark.reading.rows import BenchmarkManifest
 
 ASSETS = "assets"
 """Name of the resource that lists a task's public assets; never written as JSON."""
@@ -227,7 +227,7 @@ def _resources(row: BenchmarkRow) -> Iterator[Resource]:
 
 
 def _resource(name: str, lane: Lane, value: object) -> Resource:
-    return Resource(name, lane, resource_kind(value), deepcopy(value))
+    return Resource(name, lane, _resource_kind(value), deepcopy(value))
 
 
 def _metadata(row: BenchmarkRow, shared: Mapping[str, object]) -> dict[str, object]:
@@ -296,7 +296,7 @@ def task_from_spec(spec: Mapping[str, object]) -> SecureBenchTask:
     )
 
 
-def resource_kind(value: object) -> str:
+def _resource_kind(value: object) -> str:
     """Return the kind of a value: ``text`` for a string, else ``json``."""
     return "text" if isinstance(value, str) else "json"
 
@@ -320,7 +320,7 @@ def _bundle(resources: object) -> ResourceBundle:
 
 
 def _spec_resource(item: Mapping[str, object]) -> Resource:
-    kind = item.get("kind", resource_kind(item.get("value")))
+    kind = item.get("kind", _resource_kind(item.get("value")))
     if not isinstance(kind, str):
         raise PackError("task spec resource kind must be a string")
     return Resource(

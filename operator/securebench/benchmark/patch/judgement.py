@@ -1,28 +1,37 @@
-"""What can be said of a candidate patch before anything runs (contract 14.5.1, steps 0, 3 to 5)."""
+"""What can be said of a patch before anything runs.
+
+``judge_patch`` judges a candidate (contract 14.5.1, steps 0, 3 to 5). The functions at the end
+answer what an audit asks of the patch that solves a task.
+"""
 
 from __future__ import annotations
 
 import codecs
+import re
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import accumulate, islice, takewhile
 from typing import TYPE_CHECKING
 
-from securebench.benchmark.patch.lines import utf8
-from securebench.benchmark.patch.reader import read_patch, render
-from securebench.benchmark.patch.sections import (
+from securebench.benchmark.patch.candidate_policy import INLINE_TESTS
+from securebench.benchmark.patch.reader import (
+    Content,
+    Mode,
     NoncanonicalPatchError,
     PatchTooLargeError,
+    Section,
     changed_paths,
+    read_patch,
+    render,
     unique_paths,
+    utf8,
 )
 from securebench.reasons import FailurePhase
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from securebench.benchmark.patch.candidate_policy import CandidatePolicy, PathDecision
-    from securebench.benchmark.patch.sections import Section
 
 CANDIDATE_PATCH = "candidate_patch"
 CANDIDATE_POLICY = "candidate_policy"
@@ -186,7 +195,7 @@ def _judge_sections(
     )
     if denied:
         return replace(
-            known, problem=PatchProblem.POLICY, message=denial_message(denied), denied=denied
+            known, problem=PatchProblem.POLICY, message=_denial_message(denied), denied=denied
         )
     if not kept:
         message = _nothing_left(dropped, is_stripped=bool(stripped))
@@ -212,7 +221,7 @@ def _nothing_left(dropped: Mapping[str, PathDecision], *, is_stripped: bool) -> 
     return f"the candidate patch has nothing that is applied, only {shown}{more}{others}"
 
 
-def denial_message(denied: Collection[str]) -> str:
+def _denial_message(denied: Collection[str]) -> str:
     """Return one sentence about denied paths."""
     shown = ", ".join(map(_shown, islice(denied, SHOWN_PATHS)))
     more = f" and {len(denied) - SHOWN_PATHS} more" if len(denied) > SHOWN_PATHS else ""
@@ -247,6 +256,86 @@ def judge_changes(changed: Mapping[str, str | None], policy: CandidatePolicy) ->
     links = {path: target for path, target in changed.items() if target is not None}
     denied = policy.denied(changed, links)
     if denied:
-        return PatchJudgement(PatchProblem.POLICY, denial_message(denied), denied=denied)
+        return PatchJudgement(PatchProblem.POLICY, _denial_message(denied), denied=denied)
     message = "the paths that the patch really changed are not those that it declares"
     return PatchJudgement(PatchProblem.MISMATCH, message)
+
+
+_INLINE = tuple(INLINE_TESTS)
+
+
+def why_not_whole(gold: str, policy: CandidatePolicy) -> str:
+    """Return why less than a whole patch would be applied; empty where all of it would."""
+    judgement = judge_patch(gold, policy)
+    if judgement.problem is not None:
+        denied = judgement.denied or judgement.dropped
+        reasons = (f"{path}: {why.value}" for path, why in denied.items())
+        return "; ".join((judgement.message, *reasons))
+    if judgement.dropped:
+        reasons = (f"{path}: {why.value}" for path, why in judgement.dropped.items())
+        return "; ".join(("some of its paths are not applied", *reasons))
+    if judgement.stripped:
+        return f"patch_preserved_paths leaves out {', '.join(judgement.stripped)}"
+    return ""
+
+
+_NAMES = re.compile(r"^(?:diff --git a/.+ b/|rename to |\+\+\+ b/)([^\t\n]+)", re.MULTILINE)
+
+
+def test_paths(patches: Iterable[str], gold: str | None) -> frozenset[str]:
+    """Return the paths that only the tests of a row change.
+
+    What its gold patch changes too is source, and so are files of languages that keep tests in it.
+
+    Args:
+        patches: The row's own; they need not be canonical.
+        gold: The patch that solves the task, where it is known.
+    """
+    result: set[str] = set()
+    for text in patches:
+        try:
+            sections = read_patch(text)
+        except NoncanonicalPatchError:
+            result.update(_NAMES.findall(text))
+            continue
+        made = {each.new_path for each in sections if each.is_addition}
+        changed = set(changed_paths(sections))
+        result |= made | {path for path in changed if not path.lower().endswith(_INLINE)}
+    return frozenset(result - (test_paths([gold], None) if gold else frozenset()))
+
+
+def patch_without_effect(gold: str, policy: CandidatePolicy) -> str | None:
+    """Return a patch that a policy lets through and that no test should notice, or None.
+
+    A patch that is empty is refused before any test runs, so it says nothing about the base. This
+    one flips the executable bit of a file that the gold patch changes.
+    """
+    try:
+        sections = read_patch(gold)
+    except NoncanonicalPatchError:
+        return None
+    data = gold.encode()
+    headed = ((data[each.start : each.end].decode(), each) for each in sections)
+    texts = (_flip(text, section) for text, section in headed if _stays(text, section))
+    return next((text for text in texts if judge_patch(text, policy).problem is None), None)
+
+
+def _stays(text: str, section: Section) -> bool:
+    """Tell whether a section changes the content of a file that is there, and nothing else."""
+    header = text.partition("\n@@")[0]
+    return (
+        "\nnew file mode" not in header
+        and section.old_path == section.new_path
+        and section.content is Content.HUNKS
+        and not section.is_deletion
+        and section.modes <= {Mode.FILE, Mode.PROGRAM}
+        and len(section.modes) == 1
+    )
+
+
+def _flip(text: str, section: Section) -> str:
+    header = text.splitlines()[0]
+    old, new = Mode.FILE.value, Mode.PROGRAM.value
+    if Mode.PROGRAM in section.modes:
+        old, new = new, old
+    return f"{header}\nold mode {old}\nnew mode {new}\n"

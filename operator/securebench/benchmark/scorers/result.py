@@ -1,4 +1,4 @@
-"""What a verifier returns, and how it says that it cannot work."""
+"""What a verifier gets and returns, and the version that binds scores to their algorithms."""
 
 from __future__ import annotations
 
@@ -9,6 +9,32 @@ from securebench.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateArtifact:
+    """What a producer made.
+
+    Attributes:
+        metadata: ``candidate_kind``, ``candidate_extraction`` and what else applies.
+    """
+
+    text: str | None = None
+    patch: str | None = None
+    workspace: str | None = None
+    stdout: str = ""
+    stderr: str = ""
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+    def for_kind(self, kind: str) -> str:
+        """Return what the verifier of a kind of candidate gets; empty where there is nothing."""
+        match kind:
+            case "patch":
+                return self.patch or ""
+            case "workspace":
+                return self.workspace or ""
+            case _:
+                return self.text or ""
 
 
 class VerifierConfigurationError(ConfigError):
@@ -40,3 +66,7 @@ class VerificationResult:
     def score(self) -> float:
         """Return 1.0 or 0.0; there is nothing between."""
         return 1.0 if self.passed else 0.0
+
+
+VERIFIER_VERSION = "3"
+"""Changes with every change of a verdict that any candidate could get (contract 15.6, 18)."""

@@ -41,7 +41,7 @@ from securebench.client.watch.progress import (
     stderr_console,
 )
 from securebench.client.watch.trace import AgentOutputReporter
-from securebench.run.api.conditions import Reason
+from securebench.run.api.status import Reason
 
 _ENV_FILE: Final = Path(".env")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from securebench.run.api.conditions import Reason
+from securebench.run.api.status import Reason
 from securebench.run.observe.waiting import is_about_unpulled
 
 ADVICE: Mapping[Reason, str] = MappingProxyType(

@@ -18,15 +18,16 @@ from securebench.client.watch.in_flight import STARTING_SECONDS
 from securebench.clock import rfc3339
 from securebench.errors import InvalidInputError
 from securebench.json_values import number_at, object_at, objects_at, text_at
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.observe.launches import (
     Stage,
+    is_killed_for_memory,
     launch_notes,
     launch_stages,
     launches_of,
     stage_at_end,
+    usage_text,
 )
-from securebench.run.observe.resource_noise import is_killed_for_memory, usage_text
 from securebench.text import printable
 
 Fields = Mapping[str, object]

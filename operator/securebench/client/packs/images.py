@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from securebench.benchmark.files.load import check_upload, load_benchmark_manifest, pack_file
-from securebench.benchmark.files.pack_digest import pack_digest
+from securebench.benchmark.files.load import (
+    check_upload,
+    load_benchmark_manifest,
+    pack_digest,
+    pack_file,
+)
 from securebench.benchmark.pack.oracle import ANSWERS_FILE
 from securebench.benchmark.pack.paths import safe_relative_path
 from securebench.client.output import print_line

@@ -8,8 +8,7 @@ from pathlib import Path
 from securebench.agents.harness_config import CommandHarness, HarnessConfig
 from securebench.agents.registry import harness_config
 from securebench.benchmark.files.load import CheckedPack, check_upload, read_answers
-from securebench.benchmark.lint.graders import lint_graders
-from securebench.benchmark.lint.pack_lint import LintFinding, Severity, lint_harness, lint_pack
+from securebench.benchmark.lint import LintFinding, Severity, lint_graders, lint_harness, lint_pack
 from securebench.benchmark.pack.lane_plan import TASK_FILE
 from securebench.benchmark.pack.oracle import ANSWERS_FILE, reference_answers
 from securebench.client.output import print_json, print_line

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TypedDict
 
 from securebench.agents.harness_config import HarnessConfig
-from securebench.benchmark.files.assets import asset_source
+from securebench.benchmark.files.load import asset_source
 from securebench.benchmark.pack.lane_plan import LaneFile, lane_plan
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
+from securebench.run.plan.build import task_plan
 from securebench.run.plan.model import TaskPlan
-from securebench.run.plan.tasks import task_plan
 
 _COPY_FOR_THE_EVALUATOR = "hidden/public/"
 
@@ -88,8 +88,8 @@ def task_visibility(
             "from": plan.extraction.mode.value,
             "path": plan.extraction.path,
         },
-        verifier="none" if plan.verification is None else plan.verification.name,
-        check_seconds=None if plan.verification is None else plan.verification.time_limit_seconds,
+        verifier=plan.verifier.value,
+        check_seconds=_check_seconds(plan),
         agent=VisibleSide(values=task.agent_payload(), files=sides[Lane.PUBLIC]),
         evaluation_inputs=_values(task, Lane.EVALUATION_INPUTS, sides),
         hidden=_values(task, Lane.HIDDEN, sides),
@@ -101,6 +101,11 @@ def _values(
 ) -> VisibleSide:
     values = {resource.name: resource.value for resource in task.resources.in_lane(lane)}
     return VisibleSide(values=values, files=sides[lane])
+
+
+def _check_seconds(plan: TaskPlan) -> float | None:
+    limited = plan.check or plan.code
+    return None if limited is None else limited.timeout_seconds
 
 
 def _side(file: LaneFile) -> Lane | None:

@@ -16,7 +16,7 @@ from securebench.errors import ConfigError, ConfigErrors
 from securebench.json_values import object_at
 from securebench.names import HARNESS_DIGEST_ANNOTATION
 from securebench.run.records.record import record_outcome
-from securebench.run.state.tally import KEPT_ON_RESUME
+from securebench.run.state.history import KEPT_ON_RESUME
 
 KEPT_OUTCOMES = frozenset(record_outcome(outcome) for outcome in KEPT_ON_RESUME)
 """Outcomes whose records a resume keeps (contract 15.1); null means a family without verifier."""

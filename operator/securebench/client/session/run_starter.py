@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeVar
 
 from securebench.benchmark.files.bundle import files_receipt
-from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
+from securebench.benchmark.scorers.result import VERIFIER_VERSION
 from securebench.client.session.creation import NewRun, RunCreation
 from securebench.client.session.dependencies import SessionDependencies
 from securebench.client.session.earlier import KEPT_OUTCOMES, Binding, joinable_run, resumable_run

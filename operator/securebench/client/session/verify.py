@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from securebench.benchmark.families.registry import FAMILIES, verifier_for_task_type
 from securebench.benchmark.pack.task import SecureBenchTask
-from securebench.benchmark.scorers.artifact import CandidateArtifact
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy, denial_result
-from securebench.benchmark.scorers.result import VerificationResult
+from securebench.benchmark.scorers.result import CandidateArtifact, VerificationResult
 from securebench.errors import ConfigError
-from securebench.run.plan.tasks import command_decision, needed_commands
+from securebench.run.plan.build import command_decision, needed_commands
 from securebench.run.records.record import task_fields, verdict_fields
 from securebench.run.records.redaction import redact_verification, task_secrets
 

@@ -8,15 +8,12 @@ from pathlib import Path
 
 from securebench.agents.harness_config import ORACLE, HarnessConfig
 from securebench.agents.registry import agent_named, harness_config, harness_digest
-from securebench.benchmark.files.entries import root_files
-from securebench.benchmark.files.load import check_upload, read_answers
-from securebench.benchmark.files.pack_digest import pack_digest
-from securebench.benchmark.lint.graders import lint_graders
-from securebench.benchmark.lint.pack_lint import LintFinding, LintRule, lint_pack
+from securebench.benchmark.files.load import check_upload, pack_digest, read_answers, root_files
+from securebench.benchmark.lint import LintFinding, LintRule, lint_graders, lint_pack
 from securebench.benchmark.pack.lane_plan import TASK_FILE
 from securebench.benchmark.pack.oracle import ANSWERS_FILE, reference_answers
 from securebench.benchmark.pack.task import SecureBenchTask
-from securebench.benchmark.reading.manifest import BenchmarkManifest
+from securebench.benchmark.reading.rows import BenchmarkManifest
 from securebench.client.submit.tester_config import TesterConfig
 from securebench.errors import ConfigError, ConfigErrors, InvalidInputError
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE

@@ -26,7 +26,7 @@ from securebench.names import (
     USABLE_LABEL,
     kubernetes_name,
 )
-from securebench.run.api.base import API_VERSION, KIND
+from securebench.run.api.field_types import API_VERSION, KIND
 from securebench.run.api.models import BenchmarkRunSpec
 
 _MANAGED = {NAME_LABEL: APP_NAME, MANAGED_BY_LABEL: f"{APP_NAME}-cli"}

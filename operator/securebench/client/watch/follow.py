@@ -12,7 +12,7 @@ from securebench.clock import backoff
 from securebench.cluster.port import Cluster, ObjectKind, Raw, WatchExpired
 from securebench.errors import ClusterError, TransientClusterError
 from securebench.json_values import object_at
-from securebench.run.api.conditions import ConditionType, EndState, Reason, run_end
+from securebench.run.api.status import ConditionType, EndState, Reason, run_end
 
 T = TypeVar("T")
 

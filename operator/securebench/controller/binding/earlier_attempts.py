@@ -12,9 +12,9 @@ from pathlib import Path
 
 from securebench.controller.volume.journal import read_journal
 from securebench.reasons import PROVIDER_REASONS
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.layout import run_folder
-from securebench.run.plan.keys import AttemptKey
+from securebench.run.plan.model import AttemptKey
 from securebench.run.state.attempts import (
     Finish,
     HarnessResult,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from securebench.agents.harness_config import ORACLE
 from securebench.attestation.starts import RunStart
-from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
+from securebench.benchmark.scorers.result import VERIFIER_VERSION
 from securebench.clock import rfc3339
 from securebench.controller.binding.binding_file import (
     agent_version,

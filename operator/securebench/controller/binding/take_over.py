@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from securebench.controller.binding.earlier_attempts import EarlierAttempt, earlier_attempts
-from securebench.controller.capture.captured_launch import CandidateFolder
+from securebench.controller.capture.patches import seal_patch
 from securebench.controller.context import FrozenPack
 from securebench.controller.earlier_run import check_regrade
 from securebench.controller.volume.journal import read_journal
@@ -30,8 +30,7 @@ from securebench.json_values import object_in
 from securebench.protocol.extraction import STREAMS, TEXT_FILE
 from securebench.protocol.volume import RECORD
 from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, attempt_folder, run_folder
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
-from securebench.run.plan.model import EarlierRun, RunPlan, TaskPlan
+from securebench.run.plan.model import AttemptKey, EarlierRun, LaunchKey, Role, RunPlan, TaskPlan
 from securebench.run.records.record import regrade_field
 from securebench.run.state.attempts import (
     Finish,
@@ -39,7 +38,7 @@ from securebench.run.state.attempts import (
     SealedCandidate,
 )
 from securebench.run.state.entries import CandidateKept, Finished, Kept
-from securebench.run.state.tally import KEPT_ON_RESUME
+from securebench.run.state.history import KEPT_ON_RESUME
 
 TAKEN_OVER = "regrade.json"
 """In the folder of a regrade: what it took over, as the first entries of its journal have it."""
@@ -162,9 +161,9 @@ class _Source:
         self._copy(source, target, path)
         self._store.check_file(target / path, candidate.digest)
         sealed = replace(candidate, patch=None)
-        if candidate.file == TEXT_FILE and task.verification is not None:
-            folder = CandidateFolder(target / CANDIDATE_NAME)
-            sealed = task.verification.sealed(sealed, folder)
+        if candidate.file == TEXT_FILE and task.check is not None and task.check.patch is not None:
+            patch = seal_patch(task.check.patch, target / CANDIDATE_NAME)
+            sealed = replace(sealed, patch=patch)
         production = replace(_produced(known), candidate=sealed)
         taken_from = self._earlier.uid
         return CandidateKept(key, production, known.at, known.usage, known.network, taken_from)

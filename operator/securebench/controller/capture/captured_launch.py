@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
+from securebench.controller.capture.batch import BatchLostError, batch_verdict
+from securebench.controller.capture.patches import failed_step, seal_patch
 from securebench.controller.capture.secret_scrubbing import hide_values, without_values
 from securebench.controller.capture.secret_values import SecretMatcher
 from securebench.controller.volume.gateway_reports import (
@@ -17,28 +18,37 @@ from securebench.controller.volume.gateway_reports import (
     require_same_gateway,
 )
 from securebench.controller.volume.store import RunStore, last_words
-from securebench.errors import DigestMismatchError, InvariantViolationError
-from securebench.files.durable import replace_file
-from securebench.files.untrusted import UnreadableError, open_regular, open_root
+from securebench.errors import DigestMismatchError
+from securebench.protocol.exit_codes import Code
 from securebench.protocol.extraction import TEXT_FILE
-from securebench.reasons import EGRESS_REPORT_MISSING, EGRESS_SETUP_FAILED, EXTRACTION_FAILED
+from securebench.reasons import (
+    EGRESS_REPORT_MISSING,
+    EGRESS_SETUP_FAILED,
+    EXTRACTION_FAILED,
+    VERIFIER_CONFIGURATION,
+    VERIFIER_ERROR,
+)
 from securebench.run.decide.attempt import Capture
 from securebench.run.layout import (
     CANDIDATE_NAME,
+    CONTROL_CHECK,
     COURIER,
     HARNESS,
     VERIFICATION_NAME,
+    VERIFIER,
 )
-from securebench.run.observe.evidence import launch_evidence
 from securebench.run.observe.pods import PodView
-from securebench.run.observe.stage import container_report
+from securebench.run.observe.stage import MAIN, memory_kills
 from securebench.run.observe.termination import (
     BadMessageError,
+    collected_streams,
+    command_report,
     kernel_release,
+    launch_evidence,
     sealed_candidate,
+    text_verdict,
 )
-from securebench.run.plan.keys import LaunchKey, Role
-from securebench.run.plan.model import TaskPlan
+from securebench.run.plan.model import Role, TaskPlan, VerifierKind
 from securebench.run.state.attempts import (
     CommandReport,
     HarnessResult,
@@ -50,68 +60,11 @@ from securebench.run.state.attempts import (
     VerifierResult,
 )
 from securebench.run.state.entries import LaunchLost, Produced, Verified
-from securebench.run.verification.base import SharedPodLostError
 from securebench.sizes import MIB
 
 PIECE_BYTES = MIB
 
 Captured = Produced | Verified | LaunchLost
-
-
-class CandidateFolder(NamedTuple):
-    """The folder of a sealed candidate on the volume."""
-
-    path: Path
-
-    def read(self, name: str) -> bytes:
-        """Return the content of a file that the courier sealed."""
-        return (self.path / name).read_bytes()
-
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file beside the candidate, durably; writing it again replaces it."""
-        replace_file(self.path / name, content)
-
-
-class LeftOnVolume(NamedTuple):
-    """What a verifier launch left in its Pod's messages and on the volume."""
-
-    store: RunStore
-    job: Capture
-
-    @property
-    def launch(self) -> LaunchKey:
-        """The launch."""
-        return self.job.launch
-
-    @property
-    def batch(self) -> LaunchKey | None:
-        """First of the launches that shared the Pod, or None."""
-        return self.job.batch
-
-    @property
-    def view(self) -> PodView:
-        """The Pod."""
-        return self.job.view
-
-    @property
-    def code(self) -> int:
-        """Exit code of the container whose end is the launch's end."""
-        return self.job.ended.code
-
-    def message(self, container: str) -> str:
-        """Return the termination message of a container; empty without one."""
-        return _message(self.job.view, container)
-
-    def read(self, launch: LaunchKey, name: str, most_bytes: int) -> bytes:
-        """Return what a launch collected in its folder of verification."""
-        folder = self.store.launch_folder(launch) / VERIFICATION_NAME
-        if not (folder / name).exists():
-            raise FileNotFoundError(f"there is no {name}")
-        try:
-            with open_root(folder) as root, open_regular(root, name) as file:
-                return file.read(most_bytes + 1)
-        except UnreadableError as error:
-            raise DigestMismatchError(f"{name} cannot be read: {error}") from error
 
 
 def capture(
@@ -162,7 +115,7 @@ def _captured(
                 production = replace(production, egress=report)
             return Produced(job.launch.attempt_key, production, now)
         return Verified(job.launch.attempt_key, _verification(store, task, job), now)
-    except SharedPodLostError as error:
+    except BatchLostError as error:
         return LaunchLost(Lost(job.launch, EXTRACTION_FAILED, str(error), now, is_shared=True))
     except GatewayReplacedError as error:
         lost = Lost(job.launch, EGRESS_SETUP_FAILED, str(error), now)
@@ -178,7 +131,7 @@ def _production(store: RunStore, task: TaskPlan, job: Capture) -> HarnessResult:
     candidate, stdout, stderr = _sealed(store, task, job)
     return HarnessResult(
         launch=job.launch.launch,
-        command=container_report(job.view, HARNESS, job.ended.code),
+        command=_report(job.view, HARNESS, job.ended.code),
         candidate=candidate,
         facts=_facts(job.view),
         stdout=stdout,
@@ -200,8 +153,9 @@ def _sealed(
         store.check_file(path, candidate.digest)
         if candidate.file == TEXT_FILE:
             candidate = replace(candidate, is_blank=_is_blank(path))
-            if task.verification is not None:
-                candidate = task.verification.sealed(candidate, CandidateFolder(path.parent))
+            if task.check is not None and task.check.patch is not None:
+                patch = seal_patch(task.check.patch, path.parent)
+                candidate = replace(candidate, patch=patch)
     return candidate, stdout, stderr
 
 
@@ -222,9 +176,54 @@ def _verification(store: RunStore, task: TaskPlan, job: Capture) -> VerifierResu
     )
     if job.ended.problem:
         return base
-    if task.verification is None:
-        raise InvariantViolationError("a verifier launch of a task without verification")
-    return task.verification.verdict(base, LeftOnVolume(store, job))
+    if task.verifier is VerifierKind.TEXT:
+        return _text_verification(store, base, job)
+    return _check_verification(store, task, base, job)
+
+
+def _text_verification(store: RunStore, base: VerifierResult, job: Capture) -> VerifierResult:
+    message = _message(job.view, VERIFIER)
+    if job.batch is not None:
+        passed, metadata = batch_verdict(store, job.batch, job.launch, message)
+        return replace(base, passed=passed, metadata=metadata)
+    try:
+        passed, metadata = text_verdict(message)
+    except BadMessageError as error:
+        message = f"the text verifier ended well and its verdict was lost: {error}"
+        raise BadMessageError(message) from error
+    return replace(base, passed=passed, metadata=metadata)
+
+
+def _check_verification(
+    store: RunStore, task: TaskPlan, base: VerifierResult, job: Capture
+) -> VerifierResult:
+    report = _report(job.view, _checking(job.view, task.verifier), job.ended.code)
+    stdout, stderr = collected_streams(_message(job.view, COURIER))
+    known = replace(base, command=report, stdout=stdout, stderr=stderr)
+    if job.ended.code in {Code.DONE, Code.FAILED, Code.TIMED_OUT}:
+        return replace(known, passed=job.ended.code == Code.DONE)
+    if job.ended.code == Code.UNFIT:
+        reason = f"{report.phase}: {report.error or f'exit code {report.exit_code}'}"
+        return replace(known, problem=VERIFIER_CONFIGURATION, message=reason)
+    if task.check is not None and task.check.patch is not None:
+        folder = store.launch_folder(job.launch) / VERIFICATION_NAME
+        return failed_step(task.check.patch, known, job.ended.code, folder)
+    reason = f"the check's preparation failed: {report.error or report.phase}"
+    return replace(known, problem=VERIFIER_ERROR, message=reason)
+
+
+def _checking(view: PodView, kind: VerifierKind) -> str:
+    """Return which container ended a check: the one with the control, when it failed."""
+    control = view.containers.get(CONTROL_CHECK)
+    ended = control.terminated if control is not None else None
+    return CONTROL_CHECK if ended is not None and ended.exit_code else MAIN[kind]
+
+
+def _report(view: PodView, container: str, code: int) -> CommandReport:
+    seen = view.containers.get(container)
+    kills = memory_kills(seen.terminated) if seen is not None and seen.terminated is not None else 0
+    report = command_report(_message(view, container))
+    return replace(report, timed_out=code == Code.TIMED_OUT, memory_kills=kills)
 
 
 def _facts(view: PodView) -> PodFacts:

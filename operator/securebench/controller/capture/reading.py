@@ -17,11 +17,9 @@ from securebench.controller.capture.captured_launch import Captured
 from securebench.controller.run_ledger import RunLedger
 from securebench.controller.volume_calls import on_volume
 from securebench.run.decide.attempt import Capture
-from securebench.run.plan.keys import AttemptKey, LaunchKey
-from securebench.run.plan.model import RunPlan
+from securebench.run.plan.model import AttemptKey, LaunchKey, RunPlan
 from securebench.run.state.attempts import CrashSuspicion, Finish
-from securebench.run.state.entries import ReadBegun
-from securebench.run.state.evidence import EvidenceByAttempt
+from securebench.run.state.entries import EvidenceByAttempt, ReadBegun
 
 CAPTURE_BYTES: Final = 8 << 20
 """Memory for one capture without a patch: four times a text or a stream of 1 MiB, and the rest."""
@@ -118,10 +116,10 @@ class OutputProcessor:
         others: list[Job] = []
         for job in jobs:
             key, _ = _place(job)
-            verification = self._plan.tasks[key.task].verification
+            check = self._plan.tasks[key.task].check
             if self._ledger.history.attempts[key].crash_suspicion is not CrashSuspicion.NONE:
                 suspects.append(job)
-            elif verification is not None and verification.is_read_alone:
+            elif check is not None and check.patch is not None:
                 patches.append(job)
             else:
                 others.append(job)

@@ -16,8 +16,7 @@ from securebench.files.durable import replace_file
 from securebench.json_values import object_at
 from securebench.protocol.extraction import STREAMS
 from securebench.run.layout import PRODUCER_NAME, VERIFICATION_NAME
-from securebench.run.plan.keys import LaunchKey, Role
-from securebench.run.plan.model import HarnessPlan
+from securebench.run.plan.model import HarnessPlan, LaunchKey, Role
 from securebench.run.state.attempts import CommandReport
 
 FOLDERS = {Role.HARNESS: PRODUCER_NAME, Role.VERIFIER: VERIFICATION_NAME}

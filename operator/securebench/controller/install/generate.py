@@ -9,13 +9,13 @@ from pathlib import Path
 
 import yaml
 
-from securebench.benchmark.schemas import rendered_schemas
+from securebench.benchmark.reading.rows import rendered_schemas
 from securebench.controller.install.chart import values, with_settings, with_values
 from securebench.controller.settings import Settings
 from securebench.names import GROUP
-from securebench.run.api.agents import with_agents
-from securebench.run.api.base import PLURAL
 from securebench.run.api.crd import benchmark_run_crd
+from securebench.run.api.field_types import PLURAL
+from securebench.run.api.models import with_agents
 from securebench.suite.api.crd import benchmark_suite_crd
 from securebench.suite.api.models import PLURAL as SUITES
 

@@ -22,7 +22,7 @@ from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.errors import StorageError
 from securebench.files.untrusted import UnreadableError
 from securebench.json_values import object_at, text_at
-from securebench.run.api.conditions import Reason
+from securebench.run.api.status import Reason
 from securebench.suite.api.models import Baseline, BenchmarkSuiteSpec
 from securebench.suite.expansion import Cell
 from securebench.suite.gates.results import CellResults, read_results

@@ -23,7 +23,7 @@ from securebench.controller.volume.results import (
 )
 from securebench.controller.volume_calls import bulk_on_volume
 from securebench.files.untrusted import UnreadableError
-from securebench.run.api.conditions import ConditionStatus
+from securebench.run.api.status import ConditionStatus
 from securebench.suite.api.models import Baseline, BenchmarkSuiteSpec, Gates
 from securebench.suite.api.status import CellState
 from securebench.suite.decide import LOOKS_SECONDS, RoundVerdict

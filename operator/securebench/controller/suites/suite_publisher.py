@@ -12,7 +12,7 @@ from securebench.controller.metrics import count_verdict
 from securebench.controller.publish import VolumeSilence
 from securebench.controller.run_status import is_already_stored
 from securebench.controller.volume_calls import VolumeCalls
-from securebench.run.api.conditions import (
+from securebench.run.api.status import (
     Condition,
     ConditionStatus,
     ConditionType,

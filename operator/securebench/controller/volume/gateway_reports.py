@@ -33,8 +33,7 @@ from securebench.protocol.volume import EGRESS
 from securebench.reasons import DISK_LIMIT_EXCEEDED, PROVIDER_REASONS
 from securebench.run.api.status import MAX_TASK_ID
 from securebench.run.observe.pods import PodView
-from securebench.run.plan.keys import AttemptKey, harness_launch, pod_name
-from securebench.run.plan.model import RunPlan
+from securebench.run.plan.model import AttemptKey, RunPlan, harness_launch, pod_name
 from securebench.run.state.attempts import AttemptHistory, Lost, Usage, usage_of
 from securebench.sizes import KIB, MIB
 

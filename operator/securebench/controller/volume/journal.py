@@ -51,8 +51,8 @@ from securebench.run.state.entries import (
     RunBound,
     RunEnded,
     Verified,
+    noisy_part,
 )
-from securebench.run.state.resource_noise import noisy_part
 
 TYPES: dict[str, type[Entry]] = {
     EntryName.CONTINUED: Continued,

@@ -42,7 +42,7 @@ from securebench.protocol.volume import (
 )
 from securebench.run import layout
 from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.records.record import RecordTexts
 from securebench.run.state.attempts import AttemptHistory, SealedCandidate
 from securebench.sizes import KIB, MIB

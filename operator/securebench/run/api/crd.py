@@ -1,24 +1,206 @@
-"""Render CustomResourceDefinitions from the models: structural, bounded, with CEL rules."""
+"""Render CustomResourceDefinitions from the models: structural, bounded, with CEL rules.
+
+Rules that span several fields are here; a rule of a single field is with its type. A transition
+rule on an optional field is not evaluated when the field is added or removed. Immutability is
+therefore a rule on the parent, which also compares presence.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from pydantic.json_schema import models_json_schema
 
 from securebench.names import GROUP
-from securebench.run.api.base import KIND, PLURAL, VERSION, ApiModel
-from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.api.rules import ROOT_RULES, RULES, CelRule
+from securebench.run.api.field_types import (
+    ENV_HAS_VALUES,
+    EQUAL_HAS_KEY,
+    EXISTS_HAS_NO_VALUE,
+    KIND,
+    ONE_EARLIER_RUN,
+    ONE_SOURCE,
+    PLURAL,
+    VERSION,
+    ApiModel,
+)
+from securebench.run.api.models import (
+    DEFAULT_MEMORY_LIMIT,
+    BenchmarkRunSpec,
+    Harness,
+    Pack,
+    Resources,
+    Toleration,
+    provider_fits,
+    without_provider,
+)
 from securebench.run.api.status import BenchmarkRunStatus
 
 Schema = dict[str, object]
 
+
 _DROPPED = frozenset({"title", "default", "propertyNames", "additionalProperties"})
+
+
 _SCALARS = (str, int, bool)
+
+
 _VALIDATIONS = "x-kubernetes-validations"
+
+
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
+
+
+MUTABLE = frozenset(
+    {"suspend", "cancel", "parallelism", "activeDeadlineSeconds", "retention"},
+)
+"""Fields of the spec that may change while a run exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class CelRule:
+    """One entry of x-kubernetes-validations.
+
+    Args:
+        rule: CEL expression over ``self`` and, for transitions, ``oldSelf``.
+        message: Error message when it is false.
+        field_path: Field that the error refers to, relative to ``self``; empty for ``self``.
+        reason: Machine-readable reason; empty for the API server's default.
+    """
+
+    rule: str
+    message: str
+    field_path: str = ""
+    reason: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """Return the entry as the CRD spells it."""
+        entry = {"rule": self.rule, "message": self.message}
+        if self.field_path:
+            entry["fieldPath"] = self.field_path
+        if self.reason:
+            entry["reason"] = self.reason
+        return entry
+
+
+def _immutable_rules(model: type[ApiModel], mutable: frozenset[str]) -> tuple[CelRule, ...]:
+    """Return one rule per immutable field of a model.
+
+    Args:
+        model: The rules belong to this object.
+        mutable: API names of the fields that may change.
+    """
+    rules = []
+    for field in model.model_fields.values():
+        name = field.alias or ""
+        if name in mutable:
+            continue
+        same = f"self.{name} == oldSelf.{name}"
+        if not field.is_required():
+            same = f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || {same})"
+        rules.append(
+            CelRule(
+                same,
+                f"{name} is fixed once the run exists: create a new BenchmarkRun instead",
+                f".{name}",
+                "FieldValueForbidden",
+            )
+        )
+    return tuple(rules)
+
+
+def _request_rule(name: str, limit: str) -> CelRule:
+    request = f"self.requests.{name}"
+    return CelRule(
+        f"!has(self.requests) || !has({request}) || {limit}",
+        f"requests.{name} must not exceed limits.{name}",
+        ".requests",
+    )
+
+
+_CANCEL_ORDER = CelRule(
+    "!has(oldSelf.cancel) || oldSelf.cancel == '' || has(self.cancel) && "
+    "(self.cancel == oldSelf.cancel || self.cancel == 'Immediate')",
+    "cancel cannot be taken back: it may only change from '' to Graceful to Immediate",
+    ".cancel",
+    "FieldValueForbidden",
+)
+
+
+_CPU_WITHIN_LIMIT = (
+    "!has(self.limits) || !has(self.limits.cpu) || "
+    "!quantity(string(self.requests.cpu)).isGreaterThan(quantity(string(self.limits.cpu)))"
+)
+
+
+_MEMORY_WITHIN_LIMIT = (
+    "!quantity(string(self.requests.memory)).isGreaterThan(quantity("
+    "has(self.limits) && has(self.limits.memory) ? string(self.limits.memory) : "
+    f"'{DEFAULT_MEMORY_LIMIT}'))"
+)
+
+
+RULES: Mapping[type[ApiModel], Sequence[CelRule]] = {
+    BenchmarkRunSpec: (
+        *_immutable_rules(BenchmarkRunSpec, MUTABLE),
+        _CANCEL_ORDER,
+        CelRule(
+            f"!has(self.provider) || !(self.harness.type in {list(without_provider())})",
+            provider_fits(),
+            ".provider",
+        ),
+        CelRule(
+            "!has(self.regrade) || !has(self.resumeFrom)",
+            ONE_EARLIER_RUN,
+            ".regrade",
+        ),
+    ),
+    Pack: (
+        CelRule(
+            "(has(self.volume) ? 1 : 0) + (has(self.configMap) ? 1 : 0) + "
+            "(has(self.secret) ? 1 : 0) + (has(self.image) ? 1 : 0) == 1",
+            ONE_SOURCE,
+        ),
+    ),
+    Harness: (
+        CelRule(
+            "!has(self.env) || size(self.env) == 0 || has(self.secretRef)",
+            ENV_HAS_VALUES,
+        ),
+    ),
+    Resources: (
+        _request_rule("cpu", _CPU_WITHIN_LIMIT),
+        _request_rule("memory", _MEMORY_WITHIN_LIMIT),
+    ),
+    Toleration: (
+        CelRule(
+            "!has(self.operator) || self.operator != 'Exists' || !has(self.value) || "
+            "self.value == ''",
+            EXISTS_HAS_NO_VALUE,
+        ),
+        CelRule(
+            "has(self.operator) && self.operator == 'Exists' || has(self.key)",
+            EQUAL_HAS_KEY,
+        ),
+    ),
+}
+"""Rules by model."""
+
+
+ROOT_RULES: Sequence[CelRule] = (
+    CelRule(
+        "!has(self.spec.resumeFrom) || self.spec.resumeFrom.run != self.metadata.name",
+        "resumeFrom.run must name another, earlier BenchmarkRun",
+        ".spec.resumeFrom",
+    ),
+    CelRule(
+        "!has(self.spec.regrade) || self.spec.regrade.run != self.metadata.name",
+        "regrade.run must name another, earlier BenchmarkRun",
+        ".spec.regrade",
+    ),
+)
+"""Rules on the whole object."""
 
 
 class Column(NamedTuple):
@@ -32,6 +214,7 @@ class Column(NamedTuple):
 
 
 _SUCCEEDED = '.status.conditions[?(@.type=="Succeeded")]'
+
 
 COLUMNS: Sequence[Column] = (
     Column("Succeeded", "string", f"{_SUCCEEDED}.status", "Unknown while the run is active"),
@@ -130,7 +313,7 @@ def custom_resource(definition: ResourceDefinition) -> dict[str, object]:
     }
 
 
-def structural_schema(
+def _structural_schema(
     model: type[ApiModel],
     *,
     defaults: bool = True,
@@ -170,8 +353,8 @@ def _root_schema(definition: ResourceDefinition) -> Schema:
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": structural_schema(definition.spec, rules=definition.rules),
-            "status": structural_schema(definition.status, defaults=False),
+            "spec": _structural_schema(definition.spec, rules=definition.rules),
+            "status": _structural_schema(definition.status, defaults=False),
         },
         _VALIDATIONS: _rules_json(definition.root_rules),
     }

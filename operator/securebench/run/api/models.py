@@ -1,22 +1,30 @@
-"""The spec of a BenchmarkRun. The docstrings below are the CRD's descriptions."""
+"""The spec of a BenchmarkRun. The docstrings below are the CRD's descriptions.
+
+Harness types are an enum of the registered agents; resources and scheduling of Pods come next, then
+the spec itself.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Self
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
-from securebench.agents.registry import provider_key
-from securebench.run.api.agents import HARNESS_TYPES, HarnessType, provider_fits, without_provider
-from securebench.run.api.base import (
+from securebench.agents.registry import AGENTS, cli_agents, provider_key
+from securebench.run.api.field_types import (
     ENV_HAS_VALUES,
+    EQUAL_HAS_KEY,
+    EXISTS_HAS_NO_VALUE,
+    MAX_DEADLINE_SECONDS,
     ONE_EARLIER_RUN,
     ONE_SOURCE,
     ApiModel,
-    LocalReference,
-)
-from securebench.run.api.field_types import (
-    MAX_DEADLINE_SECONDS,
     CancelMode,
     DangerousCommand,
     Digest,
@@ -24,26 +32,225 @@ from securebench.run.api.field_types import (
     Glob,
     IsolationGap,
     IsolationRequirement,
+    LabelKey,
+    LabelValue,
     LaneRetention,
+    LocalReference,
     ObjectName,
     ObjectUid,
+    OptionalName,
     PackImage,
     PackPath,
     PodRetention,
+    Quantity,
     RunId,
+    TaintEffect,
+    TolerationOperator,
+    quantity,
 )
-from securebench.run.api.pod_template import PodTemplate, Resources
 
 MAX_ATTEMPTS = 100
+
+
 MAX_PARALLELISM = 1000
+
+
 MAX_RETRIES = 10
+
+
 MAX_LIMIT = 1_000_000
+
+
 MAX_BUDGET_TOKENS = 10**12
+
+
 MAX_TTL_SECONDS = 10 * 365 * 86_400
 
+
 MANIFEST_FILE = "manifest.yaml"
+
+
 TASKS_FILE = "tasks.jsonl"
 """Files of every pack, at its root."""
+
+
+DEFAULT_MEMORY_LIMIT = "1Gi"
+"""Contract 10: the default of a sandbox."""
+
+
+DEFAULT_REQUESTS: Mapping[str, str] = MappingProxyType({"cpu": "100m", "memory": "256Mi"})
+"""Resource requests of a task container when the spec sets none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RegisteredAgent:
+    """Validates that a string names a registered agent."""
+
+    @staticmethod
+    def _check(value: str) -> str:
+        if value not in AGENTS:
+            *names, last = map(repr, AGENTS)
+            raise ValueError(f"Input should be {', '.join(names)} or {last}")
+        return value
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {**handler(schema), "enum": list(AGENTS)}
+
+
+def _listed(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+HARNESS_TYPES: Final = (
+    f"command runs a command in the task image; {_listed(name for name, _ in cli_agents())} run"
+    f" these agents there; {_listed(name for name, agent in AGENTS.items() if agent.is_audit)}"
+    " audit the pack itself, in runs with the label securebench.dev/purpose: audit."
+)
+"""The registered agents, as the API describes them."""
+
+
+HarnessType = Annotated[str, _RegisteredAgent()]
+"""What produces the candidates."""
+
+
+def without_provider() -> tuple[str, ...]:
+    """Return the harness types that never have a model provider, sorted."""
+    return tuple(sorted(name for name, agent in AGENTS.items() if agent.is_audit))
+
+
+def provider_fits() -> str:
+    """Return the error message for a provider that the harness type does not use."""
+    return f"provider does not belong to harness types {' and '.join(without_provider())}"
+
+
+def with_agents(record_schema: str) -> str:
+    """Return the record schema with the fields that registered agents add to a record.
+
+    Args:
+        record_schema: JSON text; nothing in it is removed, so that records of earlier agents stay
+            valid.
+    """
+    schema = json.loads(record_schema)
+    producer = schema["properties"]["producer_metadata"]["properties"]
+    producer["harness"] = {"enum": list(AGENTS)}
+    for name, _ in cli_agents():
+        for key in ("version", "model"):
+            producer.setdefault(f"{name}_{key}", {"type": "string", "minLength": 1})
+    return json.dumps(schema, indent=2) + "\n"
+
+
+class Requests(ApiModel):
+    """Resource requests of a container."""
+
+    cpu: Quantity | None = None
+    """Cores; by default 100m, or the limit if that is lower."""
+    memory: Quantity | None = None
+    """Bytes; by default 256Mi, or the limit if that is lower."""
+
+
+class Limits(ApiModel):
+    """Resource limits of a container."""
+
+    cpu: Quantity | None = None
+    """Cores; by default 4, or the request if that is higher."""
+    memory: Quantity = DEFAULT_MEMORY_LIMIT
+    """Bytes; a container that exceeds them is killed (outcome resource)."""
+
+
+class Resources(ApiModel):
+    """Resources of the harness and the check container."""
+
+    requests: Requests = Requests()
+    """Resource requests of the container."""
+    limits: Limits = Limits()
+    """Resource limits of the container."""
+    workspace: Quantity = "1Gi"
+    """Size of the workspace on the node's disk."""
+
+    @model_validator(mode="after")
+    def _requests_within_limits(self) -> Self:
+        limits = self.limited()
+        for name, request in (("cpu", self.requests.cpu), ("memory", self.requests.memory)):
+            limit = limits.get(name)
+            if request and limit and quantity(request) > quantity(limit):
+                raise ValueError(f"requests.{name} must not exceed limits.{name} ({limit})")
+        return self
+
+    def limited(self) -> dict[str, str]:
+        """Return the container's limits as Kubernetes spells them; memory is always present."""
+        cpu = {"cpu": self.limits.cpu} if self.limits.cpu else {}
+        return {**cpu, "memory": self.limits.memory}
+
+    def requested(self) -> dict[str, str]:
+        """Return the container's requests as Kubernetes spells them, never above the limits."""
+        limits = self.limited()
+        chosen = {"cpu": self.requests.cpu, "memory": self.requests.memory}
+        return {
+            name: chosen[name] or min(default, limits.get(name, default), key=quantity)
+            for name, default in DEFAULT_REQUESTS.items()
+        }
+
+
+class Toleration(ApiModel):
+    """A taint that the run's Pods tolerate."""
+
+    key: LabelKey | None = None
+    """Key of the taint; omitted, with operator Exists, it matches all taints."""
+    operator: TolerationOperator = TolerationOperator.EQUAL
+    """Exists matches any value."""
+    value: LabelValue | None = None
+    """Value of the taint."""
+    effect: TaintEffect = TaintEffect.ANY
+    """Effect of the taint; empty means all."""
+    toleration_seconds: Annotated[int, Field(ge=0, le=MAX_DEADLINE_SECONDS)] | None = None
+    """How long a NoExecute taint is tolerated."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.operator is TolerationOperator.EXISTS and self.value:
+            raise ValueError(EXISTS_HAS_NO_VALUE)
+        if self.operator is TolerationOperator.EQUAL and self.key is None:
+            raise ValueError(EQUAL_HAS_KEY)
+        return self
+
+
+class PodTemplate(ApiModel):
+    """Where the run's Pods are scheduled.
+
+    The administrator lists the allowed values in the chart. No security setting of a Pod can be
+    changed.
+    """
+
+    runtime_class_name: OptionalName = ""
+    """Runtime class, for example gvisor."""
+    node_selector: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=16)
+    """Labels that a node must have."""
+    tolerations: Annotated[
+        tuple[Toleration, ...],
+        Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+    ] = ()
+    """Taints that are tolerated."""
+    priority_class_name: OptionalName = ""
+    """Priority class."""
+    image_pull_secrets: Annotated[
+        tuple[LocalReference, ...],
+        Field(
+            max_length=8,
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            },
+        ),
+    ] = ()
+    """Secrets for pulling task images, labelled securebench.dev/usable-by-runs: "true"."""
 
 
 class VolumePack(ApiModel):
@@ -122,7 +329,7 @@ class Provider(ApiModel):
     Only the gateway mounts it."""
 
 
-class VerificationSettings(ApiModel):
+class Verification(ApiModel):
     """The tester's policy for verifiers."""
 
     disallow_dangerous_commands: bool = True
@@ -204,7 +411,7 @@ class Budget(ApiModel):
 class RunTemplate(ApiModel):
     """What a run may leave to its defaults; the runs of a BenchmarkSuite share it."""
 
-    verification: VerificationSettings = VerificationSettings()
+    verification: Verification = Verification()
     """The tester's policy for verifiers."""
     task_selector: TaskSelector = TaskSelector()
     """Which rows of the pack run."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import PurePosixPath
 from signal import Signals
 from typing import Final, NamedTuple
@@ -41,23 +40,19 @@ from securebench.reasons import (
     VERIFIER_TIMEOUT,
     FailurePhase,
 )
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.observe.pods import PodView
-from securebench.run.observe.stage import (
-    HARNESS_WORK,
-    Ended,
-    InProgress,
-    Interrupted,
-    Work,
-    launch_stage,
-)
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
+from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage
 from securebench.run.plan.model import (
+    AttemptKey,
     EarlierRun,
+    LaunchKey,
     Refusal,
+    Role,
     RunPlan,
     RunPolicy,
     TaskPlan,
+    VerifierKind,
 )
 from securebench.run.state.attempts import (
     AttemptHistory,
@@ -66,10 +61,13 @@ from securebench.run.state.attempts import (
     HarnessResult,
     Lost,
     SealedCandidate,
+    SealedPatch,
     VerifierResult,
     was_refused_by_run_budget,
 )
-from securebench.run.verification.base import MAX_BATCH_MEMBERS, agent_end, blank_end
+
+WITH_TASK_IMAGE = frozenset({VerifierKind.CHECK, VerifierKind.CODE})
+"""Verifiers that run in the task's image."""
 
 OUTAGES: Mapping[str, str] = {
     PROVIDER_AUTH: "the model provider {provider} refused the key",
@@ -155,7 +153,7 @@ def attempt_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, n
 def unreadable_output_finish(key: AttemptKey) -> Finish:
     """Return the end of an attempt that ended the operator twice when it was read."""
     message = "reading what the attempt left ended the operator twice, the second time it alone"
-    return agent_end(key, Problem.INVALID.value, FailurePhase.CANDIDATE_EXTRACTION, message)
+    return _agent(key, Problem.INVALID.value, FailurePhase.CANDIDATE_EXTRACTION, message)
 
 
 def _never_sealed(key: AttemptKey, earlier: EarlierRun) -> Finish:
@@ -174,7 +172,8 @@ def _live_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, now
     live = history.live
     if live is None or view is None:
         return Wait()
-    match launch_stage(view, _work(plan, live), history.live_since, plan.policy, now):
+    kind = plan.tasks[live.task].verifier if live.role is Role.VERIFIER else None
+    match launch_stage(view, kind, history.live_since, plan.policy, now):
         case InProgress(wake_at):
             return Wait(wake_at)
         case Interrupted(reason, message, is_final=True):
@@ -190,14 +189,6 @@ def _live_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, now
             return Lost(live, reason, message, now, is_suspect=is_suspect)
         case ended:
             return Capture(live, view, ended, history.batch)
-
-
-def _work(plan: RunPlan, launch: LaunchKey) -> Work:
-    """Return what a launch's Pod is for."""
-    verification = plan.tasks[launch.task].verification
-    if launch.role is Role.HARNESS or verification is None:
-        return HARNESS_WORK
-    return verification
 
 
 def _next_launch(history: AttemptHistory, role: Role, policy: RunPolicy, now: float) -> Step:
@@ -222,7 +213,7 @@ def _failed_by_agent(key: AttemptKey, lost: Lost, role: Role) -> Finish:
     """
     phase = FailurePhase.CANDIDATE_EXTRACTION if role is Role.HARNESS else PHASE_OF_ROLE[role]
     message = f"{lost.message}; what the agent left does that each time ({lost.reason})"
-    return agent_end(key, Problem.INVALID.value, phase, message)
+    return _agent(key, Problem.INVALID.value, phase, message)
 
 
 def launch_backoff(policy: RunPolicy, lost: int) -> float:
@@ -318,10 +309,10 @@ def after_production(
     relay = production.egress.relay if production.egress is not None else None
     if production.command.timed_out:
         message = f"candidate production timed out after {task.timeout_seconds or 0.0:g} seconds"
-        return agent_end(key, PRODUCER_TIMEOUT, FailurePhase.PRODUCER, message)
+        return _agent(key, PRODUCER_TIMEOUT, FailurePhase.PRODUCER, message)
     if production.problem == SUPERVISOR_KILLED:
         message = "the harness ended the supervisor of its own container"
-        return agent_end(key, SUPERVISOR_KILLED, FailurePhase.PRODUCER, message)
+        return _agent(key, SUPERVISOR_KILLED, FailurePhase.PRODUCER, message)
     if production.problem:
         message = _limit_message(production.problem, "harness")
         return Finish(
@@ -329,11 +320,11 @@ def after_production(
         )
     if relay is not None and relay.budget_exhausted:
         message = "the agent used up the budget of its launch for the model provider"
-        return agent_end(key, BUDGET_EXHAUSTED, FailurePhase.PRODUCER, message)
+        return _agent(key, BUDGET_EXHAUSTED, FailurePhase.PRODUCER, message)
     unstarted = harness_not_started(key, production)
     if unstarted is not None:
         return unstarted
-    if task.verification is None:
+    if task.verifier is VerifierKind.NONE:
         return Finish(key, Outcome.NOT_VERIFIED)
     return _with_failure_cause(_judged(task, key, production.candidate), production)
 
@@ -341,19 +332,31 @@ def after_production(
 def _judged(task: TaskPlan, key: AttemptKey, candidate: SealedCandidate | None) -> Finish | None:
     if candidate is None:
         message = "there is no candidate"
-        return agent_end(key, Problem.MISSING.value, FailurePhase.CANDIDATE_EXTRACTION, message)
+        return _agent(key, Problem.MISSING.value, FailurePhase.CANDIDATE_EXTRACTION, message)
     if candidate.problem is not None:
-        return agent_end(
-            key, candidate.problem, FailurePhase.CANDIDATE_EXTRACTION, candidate.message
-        )
-    judged = blank_end if task.verification is None else partial(task.verification.rejected, task)
-    end = judged(key, candidate)
-    if end is not None:
-        return end
+        return _agent(key, candidate.problem, FailurePhase.CANDIDATE_EXTRACTION, candidate.message)
+    if candidate.patch is not None:
+        return _patch_end(key, candidate.patch)
+    if candidate.is_blank:
+        return _agent(key, EMPTY_CANDIDATE, FailurePhase.VERIFICATION, "the candidate is empty")
+    if task.verifier is VerifierKind.CHECK and task.extraction.kind != "workspace":
+        message = "the harness hands in a file; the checker needs a workspace directory"
+        return _agent(key, Problem.MISSING.value, FailurePhase.CANDIDATE_EXTRACTION, message)
     if task.denial is not None:
-        end = agent_end(key, task.denial.reason, task.denial.phase, task.denial.message)
+        end = _agent(key, task.denial.reason, task.denial.phase, task.denial.message)
         return replace(end, metadata=task.denial.metadata)
     return None
+
+
+def _patch_end(key: AttemptKey, patch: SealedPatch) -> Finish | None:
+    if not patch.problem:
+        return None
+    end = _agent(key, patch.problem, patch.phase, patch.message)
+    return replace(end, metadata={"phase": patch.phase, "failure_reason": patch.problem})
+
+
+def _agent(key: AttemptKey, reason: str, phase: str, message: str) -> Finish:
+    return Finish(key, Outcome.AGENT, reason, phase, message, passed=False)
 
 
 def after_verification(
@@ -408,8 +411,7 @@ def _check_failure(key: AttemptKey, verification: VerifierResult) -> Finish:
 
 def _image_changed(task: TaskPlan, history: AttemptHistory, verification: VerifierResult) -> bool:
     production = history.production
-    is_compared = task.verification is not None and task.verification.runs_in_task_image
-    if not is_compared or production is None:
+    if task.verifier not in WITH_TASK_IMAGE or production is None:
         return False
     before, after = production.facts.image_id, verification.facts.image_id
     return bool(before and after and before != after)
@@ -495,6 +497,9 @@ def _last_words(production: HarnessResult) -> str:
     return f"; last line of stderr: {said}" if said else ""
 
 
+MAX_BATCH_MEMBERS = 32
+"""Launches of one batch: each is two mounts and about 300 bytes of the Pod."""
+
 MAX_WAIT_SECONDS = 5.0
 """A partial batch waits this long for further members, and only while there may be some."""
 
@@ -531,12 +536,12 @@ def is_batchable(plan: RunPlan, history: AttemptHistory, launch: LaunchKey) -> b
     """Whether a launch may share its Pod; not after an earlier verifier launch was lost."""
     lost = history.last_lost
     is_first = lost is None or lost.launch.role is Role.HARNESS
-    return is_first and launch.role is Role.VERIFIER and _shares_pods(plan, history)
+    return is_first and launch.role is Role.VERIFIER and _is_text(plan, history)
 
 
 def may_become_batchable(plan: RunPlan, history: AttemptHistory) -> bool:
     """Whether an unfinished attempt, whose candidate is not sealed yet, may join a batch later."""
-    return history.production is None and _shares_pods(plan, history)
+    return history.production is None and _is_text(plan, history)
 
 
 def form_batches(
@@ -567,6 +572,5 @@ def form_batches(
     return BatchDecision(tuple(ready), due_at)
 
 
-def _shares_pods(plan: RunPlan, history: AttemptHistory) -> bool:
-    verification = plan.tasks[history.key.task].verification
-    return verification is not None and verification.is_batched
+def _is_text(plan: RunPlan, history: AttemptHistory) -> bool:
+    return plan.tasks[history.key.task].verifier is VerifierKind.TEXT

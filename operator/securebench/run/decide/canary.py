@@ -19,17 +19,16 @@ from typing import NamedTuple
 from securebench.clock import Instant, backoff
 from securebench.protocol.messages import CLOSED, OPEN
 from securebench.protocol.probe import GATEWAY_TARGET, QUIET_SECONDS, ProbeTarget
-from securebench.run.api.conditions import Reason
+from securebench.run.api.status import Reason
 from securebench.run.decide.gateway import pod_trouble
 from securebench.run.layout import PROBE, numbered, probe_name
 from securebench.run.observe.pods import KUBELETS_SECONDS, PodView
 from securebench.run.observe.stage import CONTAINER_WAITS
 from securebench.run.observe.termination import BadMessageError, decode, kernel_release
 from securebench.run.observe.waiting import WaitReason, pod_waiting
-from securebench.run.plan.cluster_facts import ClusterFacts, PodUserNamespaces
-from securebench.run.plan.keys import Role
+from securebench.run.plan.model import ClusterFacts, PodUserNamespaces, Role
+from securebench.run.state.attempts import Runtime, runtime_of
 from securebench.run.state.entries import IsolationResult
-from securebench.run.state.pod_runtime import Runtime, runtime_of
 
 MARGIN = 2.0
 """A canary listens so many times as long as the control needed for its answers: what came up late

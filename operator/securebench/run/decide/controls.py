@@ -16,16 +16,14 @@ from typing import NamedTuple
 
 from securebench.clock import MAX_UNSCHEDULABLE
 from securebench.errors import InvalidInputError
-from securebench.run.api.conditions import Reason
-from securebench.run.api.field_types import CancelMode, IsolationRequirement
+from securebench.run.api.field_types import CancelMode, IsolationRequirement, Outcome
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.status import Reason
 from securebench.run.decide.capacity import Headroom
 from securebench.run.decide.network import NetworkState
 from securebench.run.plan.model import RunPlan
-from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import AttemptHistory, Finish
-from securebench.run.state.tally import budget_tokens_used, tally, total_usage
+from securebench.run.state.history import AttemptIndex, budget_tokens_used, tally, total_usage
 
 
 class Halt(StrEnum):

@@ -10,13 +10,12 @@ import heapq
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from securebench.run.api.field_types import PodRetention
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome, PodRetention
 from securebench.run.decide.attempt import BatchableLaunch, Begin, Capture, Step, Wait
 from securebench.run.decide.canary import PROBING
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.waiting import has_begun, is_refused
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import AttemptHistory, Finish, Lost
 
 MAX_REFUSED_LAUNCHES = 200

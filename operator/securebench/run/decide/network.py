@@ -18,8 +18,8 @@ from securebench.run.decide import canary, gateway
 from securebench.run.decide.canary import CanaryCheck, CanaryMemory, CanaryStep, ObservedCanary
 from securebench.run.decide.gateway import GatewayMemory, GatewayStep, ObservedGateway
 from securebench.run.observe.pods import ObjectView, Raw
-from securebench.run.observe.provider_waits import ObservedProvider
-from securebench.run.plan.keys import Role
+from securebench.run.observe.waiting import ObservedProvider
+from securebench.run.plan.model import Role
 from securebench.run.state.entries import IsolationResult
 
 PEERS = ("from", "to")

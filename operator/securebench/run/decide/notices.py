@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from securebench.run.api.conditions import (
+from securebench.run.api.status import (
     Condition,
     ConditionStatus,
     ConditionType,

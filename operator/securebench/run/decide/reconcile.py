@@ -16,8 +16,8 @@ from typing import NamedTuple, TypeVar
 
 from securebench.clock import Instant
 from securebench.reasons import POD_LOST, PROVIDER_REASONS, RUN_BUDGET_EXHAUSTED, FailurePhase
-from securebench.run.api.conditions import Reason
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
+from securebench.run.api.status import Reason
 from securebench.run.decide.attempt import (
     PHASE_OF_ROLE,
     BatchableLaunch,
@@ -59,10 +59,9 @@ from securebench.run.decide.waits import (
 )
 from securebench.run.observe.pods import KUBELETS_SECONDS, PodView
 from securebench.run.observe.waiting import WaitReason
-from securebench.run.plan.keys import AttemptKey, LaunchKey, pod_name
-from securebench.run.plan.model import RunPlan
-from securebench.run.state.attempt_index import AttemptIndex
+from securebench.run.plan.model import AttemptKey, LaunchKey, RunPlan, pod_name
 from securebench.run.state.attempts import AttemptHistory, CrashSuspicion, Finish, Lost
+from securebench.run.state.history import AttemptIndex
 
 LIST_SECONDS = 5.0
 """Between two lists that launches of a run wait for before they are given up."""

@@ -14,34 +14,32 @@ from typing import NamedTuple
 
 from securebench.clock import Instant
 from securebench.protocol.launch_waits import SharedWait, shared_waits
-from securebench.run.api.conditions import Reason
+from securebench.run.api.status import Reason
 from securebench.run.decide.canary import canary_waiting
 from securebench.run.decide.decision_cache import LaunchesUnderWay, LaunchPods
 from securebench.run.decide.network import NetworkState
 from securebench.run.layout import EGRESS_PROXY, HARNESS
 from securebench.run.observe.pods import PodView
-from securebench.run.observe.provider_waits import (
-    ObservedProvider,
-    answer_waiting,
-    longest_wait,
-    provider_waiting,
-    waits_under_way,
-)
 from securebench.run.observe.waiting import (
+    ObservedProvider,
     WaitReason,
     after_loss,
+    answer_waiting,
     gated_message,
     is_refused,
     lasting_words,
     launch_waiting,
+    longest_wait,
     next_try,
     of_task,
     pod_waiting,
+    provider_waiting,
+    waits_under_way,
     without_task,
 )
-from securebench.run.plan.keys import Role
-from securebench.run.state.attempt_index import AttemptIndex
+from securebench.run.plan.model import Role
 from securebench.run.state.attempts import AttemptHistory
+from securebench.run.state.history import AttemptIndex
 
 REPORT_DELAY_SECONDS = 3.0
 """A wait between tasks, or while others run, is reported after this long; rejections, losses and

@@ -1,4 +1,4 @@
-"""Launches as ``get-launches`` lists them: their stages, and what the cluster did to them. Pure."""
+"""Launches as ``get-launches`` lists them: their stages, what they took of their limits. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,21 @@ from typing import NamedTuple
 
 from securebench.json_values import number_at, object_at, objects_at, text_at
 from securebench.run.observe.pods import MAIN_CONTAINERS
-from securebench.run.observe.resource_noise import is_killed_for_memory, is_noisy, noise_of
+from securebench.run.state.entries import (
+    ContainerEvidence,
+    ContainerUsage,
+    Noises,
+    ResourceNoise,
+    container_noise,
+)
+from securebench.sizes import MIB
 
 Fields = Mapping[str, object]
 
+
 _STAGES_OF_POD = 4
 """So many of the stages are the Pod's, the first ones; the operator does the others."""
+
 
 _ENDED_AT: Mapping[str, str] = {"lost": "ended_at", "ended": "finished_at"}
 """Where a launch that was not captured has its end in seconds since the epoch, by ``end``."""
@@ -90,7 +99,7 @@ def launch_notes(attempts: Sequence[Fields]) -> Iterator[str]:
 
 def has_met_limit(launch: Fields) -> bool:
     """Whether something was killed for memory, or a container came near its limits."""
-    return _has_memory_kills(launch) or any(map(noise_of, _containers(launch)))
+    return _has_memory_kills(launch) or any(map(_noise_of, _containers(launch)))
 
 
 def _containers(launch: Fields) -> list[Fields]:
@@ -103,3 +112,52 @@ def _met_memory_limit(launch: Fields) -> bool:
 
 def _has_memory_kills(launch: Fields) -> bool:
     return bool(object_at(launch, "command").get("memory_kills"))
+
+
+def _noise_of(container: Fields) -> Noises:
+    """Return how a container met its limits."""
+    return container_noise(_evidence(container))
+
+
+def is_killed_for_memory(container: Fields) -> bool:
+    """Whether the kubelet says that the container's memory limit ended it."""
+    return ResourceNoise.MEMORY_KILLED in _noise_of(container)
+
+
+def is_noisy(container: Fields) -> bool:
+    """Whether a container came near its memory limit or was throttled much."""
+    return bool(_noise_of(container) - {ResourceNoise.MEMORY_KILLED})
+
+
+def usage_text(container: Fields) -> tuple[str, ...]:
+    """Return what is known of what a container took."""
+    usage = _usage(container)
+    peak, throttled = usage.memory_peak_bytes, usage.cpu_throttled
+    words = [f"peak memory {peak / MIB:.1f} MiB"] if peak else []
+    if throttled:
+        words.append(f"CPU throttled in {throttled} of {usage.cpu_periods} periods")
+    words += ["near its limits"] if is_noisy(container) else []
+    return tuple(words)
+
+
+def _evidence(container: Fields) -> ContainerEvidence:
+    return ContainerEvidence(
+        name=text_at(container, "name"),
+        reason=text_at(container, "reason"),
+        limits={"memory": text_at(object_at(container, "limits"), "memory")},
+        usage=_usage(container),
+    )
+
+
+def _usage(container: Fields) -> ContainerUsage:
+    usage = object_at(container, "usage")
+    return ContainerUsage(
+        memory_peak_bytes=_count(usage, "memory_peak_bytes"),
+        cpu_periods=_count(usage, "cpu_periods"),
+        cpu_throttled=_count(usage, "cpu_throttled"),
+    )
+
+
+def _count(fields: Fields, key: str) -> int:
+    value = fields.get(key)
+    return value if isinstance(value, int) else 0

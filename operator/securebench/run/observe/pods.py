@@ -16,7 +16,7 @@ from securebench.names import (
     TASK_INDEX_ANNOTATION,
 )
 from securebench.run.layout import CHECK, CONTROL_CHECK, HARNESS, PROBE, VERIFIER
-from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.state.attempts import PodFacts
 
 Raw = Mapping[str, object]

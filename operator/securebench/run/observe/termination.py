@@ -1,9 +1,18 @@
-"""Termination messages: one strict decoder for what supervise, courier and verifier say."""
+"""Termination messages and Pod status of an ended launch: strict decoders, and what is kept.
+
+``decode`` reads what supervise, courier and verifier write. ``PatchStep`` names the steps by which
+supervise makes a repository ready for its check, and whose fault each is; package ``repository`` of
+supervise has the same numbers. ``launch_evidence`` is what the journal keeps of a Pod's status.
+
+Source: contract 14.5.1, 15.1, 21.4, 21.5.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 
+from securebench.protocol.exit_codes import Code
 from securebench.protocol.extraction import TEXT_FILE, WORKSPACE_FILE, Problem
 from securebench.protocol.messages import (
     CPU_PERIODS,
@@ -13,13 +22,20 @@ from securebench.protocol.messages import (
     VERSION,
     decode_object,
 )
+from securebench.run.api.field_types import Outcome
+from securebench.run.observe.pods import ContainerView, PodView
 from securebench.run.state.attempts import CommandReport, DiffReport, SealedCandidate, StreamInfo
-from securebench.run.state.evidence import ContainerUsage
+from securebench.run.state.entries import ContainerEvidence, ContainerUsage, LaunchEvidence
 
 CANDIDATE_FILES = frozenset({TEXT_FILE, WORKSPACE_FILE})
+
+
 CANDIDATE_PROBLEMS = frozenset(Problem)
 
+
 COLLECTED_FIELDS = USAGE_FIELDS | {"v", "stdout", "stderr", "kernel"}
+
+
 SEALED_FIELDS = COLLECTED_FIELDS | {
     "problem",
     "message",
@@ -29,14 +45,25 @@ SEALED_FIELDS = COLLECTED_FIELDS | {
     "candidate_sha256",
     "dropped_entries",
 }
+
+
 MAX_COUNT = 2**63 - 1
 """What a counter of the kernel has at most."""
 
+
 EXIT_CODES = range(256)
+
+
 MAX_KERNEL = 64
 """Characters of a kernel's release; Linux keeps no more."""
+
+
 BASELINES = frozenset({"clean", "committed"})
+
+
 BATCH_FIELDS = USAGE_FIELDS | {"v", "verdicts"}
+
+
 VERDICT_FIELDS = USAGE_FIELDS | {"v", "passed", "score", "metadata"}
 
 
@@ -239,3 +266,78 @@ def _float(fields: Mapping[str, object], key: str) -> float:
 def _text(fields: Mapping[str, object], key: str) -> str:
     value = fields.get(key)
     return value if isinstance(value, str) else ""
+
+
+class PatchStep(Enum):
+    """A step that can fail before candidate code runs: number, reason, phase, outcome, message."""
+
+    HEAD = (0, "base_commit_unreadable", "base_commit", Outcome.VERIFIER,
+            "the commit of the image's repository cannot be read")  # fmt: skip
+    BASE = (1, "base_commit_mismatch", "base_commit", Outcome.VERIFIER,
+            "the image's repository is at another commit than the row says")  # fmt: skip
+    SETUP = (2, "setup_patch_failed", "setup_patch", Outcome.VERIFIER,
+             "the row's setup patch does not apply")  # fmt: skip
+    TEST_ALONE = (3, "test_patch_failed", "test_patch", Outcome.VERIFIER,
+                  "the row's test patch does not apply, even without the candidate")  # fmt: skip
+    CANDIDATE = (4, "candidate_patch_apply_failed", "candidate_patch", Outcome.AGENT,
+                 "the candidate patch does not apply")  # fmt: skip
+    PATHS = (5, "candidate_patch_path_mismatch", "candidate_policy", Outcome.AGENT,
+             "the paths that the patch really changed are not those that it declares")  # fmt: skip
+    TEST = (6, "test_patch_failed", "test_patch", Outcome.SCORED,
+            "the row's test patch does not apply to what the candidate left")  # fmt: skip
+    CONTROL = (7, "test_patch_failed", "test_patch", Outcome.SCORED,
+               "the row's control does not apply to what the candidate left")  # fmt: skip
+
+    def __init__(
+        self, number: int, reason: str, phase: str, outcome: Outcome, message: str
+    ) -> None:
+        self.code = Code.PHASE_FAILED + number
+        self.reason = reason
+        self.phase = phase
+        self.outcome = outcome
+        self.message = message
+
+
+STEP_OF_CODE = {step.code: step for step in PatchStep}
+
+
+MESSAGE_CHARACTERS = 500
+"""Longest message that is kept."""
+
+
+CONTAINERS = 16
+"""Most containers of a Pod that are kept; our Pods have fewer."""
+
+
+def launch_evidence(view: PodView) -> LaunchEvidence:
+    """Return the evidence of a Pod, bounded in size."""
+    return LaunchEvidence(
+        pod=view.name,
+        node=view.facts.node,
+        created_at=view.created_at,
+        scheduled_at=view.scheduled_at,
+        sandbox_at=view.sandbox_since,
+        reason=view.reason,
+        message=(view.message or view.unschedulable)[:MESSAGE_CHARACTERS],
+        containers=tuple(map(_container, list(view.containers.values())[:CONTAINERS])),
+    )
+
+
+def _container(view: ContainerView) -> ContainerEvidence:
+    # The rest of termination messages stays out: what they say is in the result of the launch.
+    end = view.terminated or view.previous
+    usage = container_usage(end.message) if end is not None else ContainerUsage()
+    return ContainerEvidence(
+        name=view.name,
+        image=view.image,
+        image_id=view.image_id,
+        started_at=view.started_at if end is None else end.started_at,
+        finished_at=None if end is None else end.finished_at,
+        exit_code=None if end is None else end.exit_code,
+        reason=view.waiting_reason if end is None else end.reason,
+        message=view.waiting_message[:MESSAGE_CHARACTERS],
+        restarts=view.restarts,
+        requests=view.requests,
+        limits=view.limits,
+        usage=usage if usage != ContainerUsage() else None,
+    )

@@ -1,35 +1,70 @@
-"""Combine spec, pack and settings into one frozen run plan."""
+"""Combine spec, pack and settings into one frozen run plan.
+
+A compiled row becomes a task plan: image, folders, time limits, extraction and verification. The
+egress of a run is its domains and its model provider, within the administrator's list.
+
+Source: contract 11 and 12.7; decision 0075.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
+from securebench.agents.agent import DUMMY_KEY
 from securebench.agents.harness_config import LATEST, CommandHarness, HarnessConfig, ProviderHarness
+from securebench.agents.harness_task import agent_time_limit, extraction_for, task_prompt
+from securebench.agents.providers.apis import APIS
+from securebench.agents.providers.endpoint import ProviderEndpoint
 from securebench.agents.registry import agent_named, cli_named, forwarded_env
-from securebench.benchmark.pack.task import SecureBenchTask
-from securebench.benchmark.reading.manifest import BenchmarkManifest
-from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
+from securebench.benchmark.families.base import Family
+from securebench.benchmark.families.counted_commands import argv_of
+from securebench.benchmark.families.registry import FAMILIES
+from securebench.benchmark.families.verification import CheckRequest
+from securebench.benchmark.pack.lane_plan import (
+    check_task_file,
+    checker_reference,
+    materialization_plan,
+)
+from securebench.benchmark.pack.paths import MATERIALIZE, workspace_target
+from securebench.benchmark.pack.task import SecureBenchTask, row_digest
+from securebench.benchmark.reading.rows import BenchmarkManifest, verifier_configuration_problem
+from securebench.benchmark.scorers.dangerous_commands import (
+    FAILURE_REASON,
+    CommandDecision,
+    VerificationPolicy,
+    decide,
+    denial_result,
+)
 from securebench.digests import json_digest
 from securebench.errors import ConfigErrors, InvalidInputError, SpecError
+from securebench.json_values import first_limit
 from securebench.names import AUDIT, PURPOSE_LABEL
 from securebench.protocol.audit_result import PackAudit
+from securebench.protocol.extraction import Extraction, ExtractionMode
 from securebench.protocol.sidecar import NO_PROXY
+from securebench.reasons import VERIFIER_CONFIGURATION, FailurePhase
 from securebench.run.api.models import BenchmarkRunSpec, TaskSelector
-from securebench.run.plan.egress import egress_plan, provider_environment
-from securebench.run.plan.egress_plan import PROVIDER_URL, ClusterProvider
 from securebench.run.plan.model import (
+    PROVIDER_URL,
     AgentPlan,
+    CheckPlan,
+    ClusterProvider,
     EarlierRun,
+    EgressPlan,
     HarnessPlan,
     PodPolicy,
+    ProviderPlan,
+    Refusal,
     RunIdentity,
     RunPlan,
     RunPolicy,
+    SourcePlan,
     TaskLimits,
     TaskPlan,
+    VerifierKind,
 )
 from securebench.run.plan.score_fields import (
     Overlays,
@@ -40,14 +75,34 @@ from securebench.run.plan.score_fields import (
     score_fields,
     spec_harness,
 )
-from securebench.run.plan.tasks import task_plan
 
 _NO_PROXIES: Final = {"NO_PROXY": NO_PROXY, "no_proxy": NO_PROXY}
 """Keeps the CLI from sending requests for the sidecar through a proxy that the image configures."""
 
+
 AGENT_FOLDER: Final = "/opt/securebench/agent"
+
+
 AGENT_HOME: Final = "/opt/securebench/agent-home"
 """Where the harness container has the image of a tester's own agent, and its empty home."""
+
+
+VERIFIER_STDERR = "verifier_stderr"
+"""Key of a denial's metadata that becomes a field of the record."""
+
+
+CHECK_SECONDS = 300.0
+"""Default time limit of a check (contract 15.8)."""
+
+
+INSIDE: Final = (".svc", ".cluster.local", ".local", ".internal")
+"""Endings of names that never have a public address."""
+
+
+_PLACE: Final = "spec.harness.config.provider.url"
+
+
+_ADVICE: Final = "ask the administrator to list it in the chart's value settings.gateway.providers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +267,7 @@ def _harness_plan(inputs: PlanInputs, harness: HarnessConfig, digest: str) -> Ha
     if isinstance(harness, ProviderHarness):
         agent = agent_plan(harness, inputs.overlays, inputs.agent_version)
     elif isinstance(harness, CommandHarness) and harness.image:
-        agent = own_agent_plan(harness)
+        agent = _own_agent_plan(harness)
     return HarnessPlan(
         type=harness.type,
         command=harness.argv if isinstance(harness, CommandHarness) else (),
@@ -222,18 +277,18 @@ def _harness_plan(inputs: PlanInputs, harness: HarnessConfig, digest: str) -> Ha
         secret=spec.harness.secret_ref.name if spec.harness.secret_ref is not None else "",
         digest=digest,
         agent=agent,
-        environment=provider_environment(harness),
+        environment=_provider_environment(harness),
     )
 
 
-def own_agent_plan(harness: CommandHarness) -> AgentPlan:
+def _own_agent_plan(harness: CommandHarness) -> AgentPlan:
     """Return how an agent from the tester's own image runs beside a task's image."""
     return AgentPlan(
         overlay=harness.image,
         overlay_path=AGENT_FOLDER,
         home=AGENT_HOME,
         version="",
-        environment={"HOME": AGENT_HOME, **provider_environment(harness)},
+        environment={"HOME": AGENT_HOME, **_provider_environment(harness)},
         preflight=(),
         search=(f"{AGENT_FOLDER}/bin",),
     )
@@ -276,3 +331,248 @@ def _unavailable_message(harness: ProviderHarness, version: str, offered: list[s
     if not offered:
         return f"{what}: the chart's value settings.overlays names no image for {harness.type}"
     return f"{what}; available: {', '.join(offered)}"
+
+
+def task_plan(
+    index: int, task: SecureBenchTask, harness: HarnessConfig, policy: VerificationPolicy
+) -> TaskPlan:
+    """Plan one task.
+
+    Args:
+        index: Position of the row in the pack, from 0.
+        task: The compiled row, with a valid environment.
+        harness: The tester's harness.
+        policy: Which dangerous commands the tester lets checkers run.
+
+    Raises:
+        PackError: This version cannot verify the task, or the harness's file collides with one of
+            the task.
+    """
+    extraction = extraction_for(task.task_type, harness)
+    if extraction.path is not None:
+        check_task_file(materialization_plan(task, "agent"), extraction.path, _file_name(harness))
+    environment = task.environment
+    workspace = workspace_target(task)
+    family = FAMILIES.get(task.task_type)
+    kind = _verifier_kind(family)
+    decision = command_decision(task, policy)
+    check = _check_plan(task, workspace, decision) if kind is VerifierKind.CHECK else None
+    return TaskPlan(
+        index=index,
+        task=task,
+        image=str(environment["image"]),
+        workspace=workspace,
+        workdir=_workdir(extraction, check, task.environment, workspace),
+        timeout_seconds=agent_time_limit(environment, harness),
+        materialize_from=workspace if environment.get(MATERIALIZE) else "",
+        extraction=extraction,
+        verifier=kind,
+        check=check,
+        refusal=_refusal(task),
+        denial=_denial(task, decision, policy),
+        row_digest=row_digest(task),
+        code=None if family is None or family.code is None else family.code(task),
+        command=_agent_command(harness, extraction, workspace),
+    )
+
+
+def _file_name(harness: HarnessConfig) -> str:
+    """Return what error messages call the answer file."""
+    is_command = isinstance(harness, CommandHarness)
+    return "harness.config.artifact_path" if is_command else "the file of the answer"
+
+
+def _workdir(
+    extraction: Extraction,
+    check: CheckPlan | None,
+    environment: Mapping[str, object],
+    workspace: str,
+) -> str:
+    """Return the working folder: the checkout if the agent edits a repository (12.1)."""
+    if extraction.mode != ExtractionMode.GIT_DIFF or check is None:
+        return workspace
+    workdir = environment.get("workdir")
+    return workdir if isinstance(workdir, str) else check.workdir
+
+
+def _agent_command(
+    harness: HarnessConfig, extraction: Extraction, workspace: str
+) -> tuple[str, ...]:
+    if not isinstance(harness, ProviderHarness):
+        return ()
+    prompt = task_prompt(extraction, workspace, harness.task_file)
+    return cli_named(harness.type).command(harness, prompt, PROVIDER_URL)
+
+
+def _verifier_kind(family: Family | None) -> VerifierKind:
+    if family is None:
+        return VerifierKind.NONE
+    if family.scorer is not None:
+        return VerifierKind.TEXT
+    return VerifierKind.CHECK if family.check is not None else VerifierKind.CODE
+
+
+def _refusal(task: SecureBenchTask) -> Refusal | None:
+    problem = verifier_configuration_problem(task)
+    if problem is None:
+        return None
+    message = f"the verifier cannot work with this task: {problem}"
+    return Refusal("verifier", VERIFIER_CONFIGURATION, FailurePhase.VERIFICATION, message, {})
+
+
+def needed_commands(task: SecureBenchTask) -> Sequence[str]:
+    """Return the checker's commands that need a Linux capability; most tasks have none."""
+    request = _check_request(task)
+    return [] if request is None else list(request.needed_commands)
+
+
+def command_decision(task: SecureBenchTask, policy: VerificationPolicy) -> CommandDecision:
+    """Decide whether the task's verifier may run (contract 14.7)."""
+    return decide(needed_commands(task), policy)
+
+
+def _check_request(task: SecureBenchTask) -> CheckRequest | None:
+    """Return the check that the row asks for; None if no check can run."""
+    family = FAMILIES.get(task.task_type)
+    if family is None or family.check is None or verifier_configuration_problem(task) is not None:
+        return None
+    return family.check(task)
+
+
+def _denial(
+    task: SecureBenchTask, decision: CommandDecision, policy: VerificationPolicy
+) -> Refusal | None:
+    if decision.allowed:
+        return None
+    result = denial_result(task.task_type, decision, needed_commands(task), policy)
+    message = f"the checker needs a command that is {decision.reason}"
+    metadata = {**result.metadata, VERIFIER_STDERR: result.stderr}
+    return Refusal("agent", FAILURE_REASON, FailurePhase.CHECKER, message, metadata)
+
+
+def _check_plan(
+    task: SecureBenchTask, workspace: str, decision: CommandDecision
+) -> CheckPlan | None:
+    """Return the check; None for a row with a verifier configuration error."""
+    request = _check_request(task)
+    if request is None:
+        return None
+    return CheckPlan(
+        command=argv_of(request.command),
+        workdir=_folder(request.base or workspace, request.workdir),
+        timeout_seconds=first_limit(request.timeouts, CHECK_SECONDS),
+        capabilities=decision.capabilities,
+        patch=request.patch,
+        source=_source(task),
+        skips=request.skips,
+        plugins=request.plugins,
+    )
+
+
+def _source(task: SecureBenchTask) -> SourcePlan | None:
+    reference = checker_reference(task)
+    checker = task.resources.value("checker")
+    if reference is None or not isinstance(checker, Mapping):
+        return None
+    return SourcePlan(str(checker.get("source")), reference.source)
+
+
+def _folder(workspace: str, workdir: object) -> str:
+    if not isinstance(workdir, str):
+        return workspace
+    return workdir if workdir.startswith("/") else f"{workspace}/{workdir}"
+
+
+def egress_plan(
+    harness: HarnessConfig, spec: BenchmarkRunSpec, listed: Sequence[ClusterProvider] = ()
+) -> EgressPlan | None:
+    """Return the egress of a run's harness Pods, or None for no network at all.
+
+    Args:
+        harness: Harness of the run.
+        spec: Names the Secret with the provider's key.
+        listed: Providers inside the cluster that the administrator allows.
+
+    Raises:
+        SpecError: The provider needs a key that is not there, or is not public and not listed; or
+            there is a budget without a provider.
+    """
+    provider = _provider_plan(harness, spec, listed)
+    if provider is None and spec.budget is not None:
+        raise SpecError(
+            "spec.budget: the harness has no model provider whose tokens the gateway counts; set"
+            " harness.config.provider, or remove the budget"
+        )
+    if provider is None and not harness.allowed_domains:
+        return None
+    return EgressPlan(domains=harness.allowed_domains, provider=provider)
+
+
+def _provider_environment(harness: HarnessConfig) -> dict[str, str]:
+    """Return the variables by which a command finds its provider; they hold no secret."""
+    endpoint = harness.endpoint
+    if endpoint is None:
+        return {}
+    url = f"{PROVIDER_URL}{APIS[endpoint.api].base}"
+    vendor = "ANTHROPIC" if APIS[endpoint.api].name == "anthropic" else "OPENAI"
+    model = {f"{vendor}_MODEL": harness.model} if harness.model else {}
+    return {
+        f"{vendor}_BASE_URL": url,
+        f"{vendor}_API_KEY": DUMMY_KEY,
+        **model,
+        "NO_PROXY": NO_PROXY,
+        "no_proxy": NO_PROXY,
+    }
+
+
+def _provider_plan(
+    harness: HarnessConfig, spec: BenchmarkRunSpec, listed: Sequence[ClusterProvider]
+) -> ProviderPlan | None:
+    endpoint = harness.endpoint
+    if isinstance(harness, ProviderHarness):
+        cli = cli_named(harness.type)
+        rules, key = cli.provider, cli.key if endpoint is None else endpoint.key
+    elif endpoint is not None:
+        rules, key = APIS[endpoint.api], endpoint.key
+    else:
+        return None
+    if key and spec.provider is None:
+        raise SpecError(f"spec.provider: harness type {harness.type} needs provider.secretRef")
+    vendor = ProviderPlan(
+        name=rules.name,
+        host=rules.host,
+        secret="" if spec.provider is None or not key else spec.provider.secret_ref.name,
+        key=key,
+        allow_external_tools=harness.allow_external_tools,
+        max_requests=harness.max_requests,
+        max_tokens=harness.max_tokens,
+        run_tokens=None if spec.budget is None else spec.budget.tokens,
+        model=harness.model,
+    )
+    return vendor if endpoint is None else _elsewhere(vendor, endpoint, listed)
+
+
+def _elsewhere(
+    vendor: ProviderPlan, endpoint: ProviderEndpoint, listed: Sequence[ClusterProvider]
+) -> ProviderPlan:
+    """Return the plan for a provider that the tester names by its URL.
+
+    Raises:
+        SpecError: Only the administrator may allow it.
+    """
+    place = endpoint.host, endpoint.port
+    inside = next((each for each in listed if (each.host, each.port) == place), None)
+    if inside is None and endpoint.is_plain:
+        raise SpecError(f"{_PLACE}: {endpoint.url} has no TLS; write https://, or {_ADVICE}")
+    if inside is None and endpoint.host.endswith(INSIDE):
+        raise SpecError(f"{_PLACE}: {endpoint.host} is not public; {_ADVICE}")
+    return replace(
+        vendor,
+        host=endpoint.host,
+        port=endpoint.port,
+        base=endpoint.base,
+        is_plain=endpoint.is_plain,
+        ca=endpoint.ca,
+        inside=inside,
+        title=endpoint.host,
+    )

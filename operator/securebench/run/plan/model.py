@@ -1,20 +1,188 @@
-"""The run plan: built once from spec, pack and settings, then frozen."""
+"""The run plan: built once from spec, pack and settings, then frozen.
+
+First come the keys of attempts and launches with the names of their Pods, what only the cluster can
+report of a run, and what the run may reach. The plan itself follows.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import Final, NamedTuple
 
+from securebench.benchmark.families.counted_commands import counted_calls
+from securebench.benchmark.families.verification import PYTEST, CodePlan, PatchPlan
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.bounds import RECORD_BYTES, CandidateBounds
 from securebench.protocol.extraction import Extraction
+from securebench.protocol.sidecar import PROVIDER_PORT
 from securebench.run.api.field_types import PodRetention
-from securebench.run.plan.egress_plan import EgressPlan
 
-if TYPE_CHECKING:
-    from securebench.run.verification.base import Verification
+_HARNESS_POD = re.compile(r"sb-([0-9a-f]+)-([0-9]{1,9})-([0-9]{1,9})h([0-9]{1,9})")
+
+
+class Role(StrEnum):
+    """What a Pod of a run is for."""
+
+    HARNESS = "harness"
+    VERIFIER = "verifier"
+    CANARY = "canary"
+    CONTROL = "control"
+    GATEWAY = "gateway"
+
+
+class AttemptKey(NamedTuple):
+    """One logical attempt of one task: task index from 0 in pack order, attempt from 1."""
+
+    task: int
+    attempt: int
+
+
+class LaunchKey(NamedTuple):
+    """One Pod of one launch; launches count from 1 per attempt and role."""
+
+    task: int
+    attempt: int
+    role: Role
+    launch: int
+
+    @property
+    def attempt_key(self) -> AttemptKey:
+        """The attempt that this launch belongs to."""
+        return AttemptKey(self.task, self.attempt)
+
+
+def pod_name(run_uid: str, launch: LaunchKey) -> str:
+    """Return the deterministic name of a launch Pod."""
+    role = launch.role.value[0]
+    return f"sb-{short_uid(run_uid)}-{launch.task}-{launch.attempt}{role}{launch.launch}"
+
+
+def harness_launch(run_uid: str, name: str) -> LaunchKey | None:
+    """Return the harness launch whose Pod has this name, or None for another name."""
+    found = _HARNESS_POD.fullmatch(name)
+    if found is None or found[1] != short_uid(run_uid):
+        return None
+    return LaunchKey(int(found[2]), int(found[3]), Role.HARNESS, int(found[4]))
+
+
+def member_name(launch: LaunchKey) -> str:
+    """Return the name of a launch among those that share its Pod."""
+    return f"{launch.task}-{launch.attempt}-{launch.launch}"
+
+
+def short_uid(run_uid: str) -> str:
+    """Return the part of a run's uid that object names contain: its first twelve hex digits."""
+    return run_uid.replace("-", "")[:12]
+
+
+class PodUserNamespaces(StrEnum):
+    """Whether launch Pods get a user namespace of their own."""
+
+    ON = "on"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What manifests of launches need besides the plan.
+
+    Attributes:
+        gateway: Address of the run's gateway; empty for a run without one, or before its Service
+            is there.
+        user_namespaces: As the canary found; OFF before that.
+        max_processes: Process limit per user; 0 without a user namespace, where the limit would
+            count other Pods' processes too.
+    """
+
+    gateway: str
+    user_namespaces: PodUserNamespaces
+    max_processes: int
+
+
+PROVIDER_URL: Final = f"http://127.0.0.1:{PROVIDER_PORT}"
+"""Where a tool finds its provider: the sidecar of its own Pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterProvider:
+    """A model provider inside the cluster that the administrator lists.
+
+    Attributes:
+        host: DNS name of its Service.
+        port: Port of the Service, as in the tester's URL.
+        namespace: Namespace of its Pods.
+        pod_port: Port of its Pods, which network policies are about.
+    """
+
+    host: str
+    port: int
+    namespace: str
+    pod_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderPlan:
+    """The model provider of a run.
+
+    Attributes:
+        name: Name of its API: ``openai``, ``openai_chat`` or ``anthropic``.
+        host: The provider's host.
+        secret: Name of the Secret with its API key, mounted in the gateway only; empty: no key.
+        key: Key of the API key in that Secret; empty: no key.
+        allow_external_tools: Whether tools hosted by the provider may be used.
+        max_requests: Budget per launch, or None.
+        max_tokens: Budget per launch, or None.
+        port: Port of the host.
+        base: Path of its base URL; None for the vendor's own.
+        is_plain: Whether it is reached by HTTP without TLS.
+        ca: Certificates that are trusted instead of the public authorities, or empty.
+        inside: Present if it is inside the cluster.
+        title: What messages call it; empty: its name.
+        run_tokens: Budget of all launches together, or None.
+        model: The model that the tester names, or empty.
+    """
+
+    name: str
+    host: str
+    secret: str
+    key: str
+    allow_external_tools: bool = False
+    max_requests: int | None = None
+    max_tokens: int | None = None
+    port: int = 443
+    base: str | None = None
+    is_plain: bool = False
+    ca: str = ""
+    inside: ClusterProvider | None = None
+    title: str = ""
+    run_tokens: int | None = None
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EgressPlan:
+    """The egress of a run's harness Pods; without a plan they have no network at all.
+
+    Attributes:
+        domains: Configured ``allowed_domains``; the proxy route is closed when empty.
+        provider: Present if the harness works with a model.
+    """
+
+    domains: tuple[str, ...]
+    provider: ProviderPlan | None
+
+
+class VerifierKind(StrEnum):
+    """How a task's candidate is verified."""
+
+    TEXT = "text"
+    CHECK = "check"
+    CODE = "code"
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +292,54 @@ class HarnessPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class SourcePlan:
+    """A check that runs a file of the pack (contract 14.6, source form).
+
+    Attributes:
+        kind: ``pytest`` or ``script``.
+        path: Normalised path, relative to the pack's evaluation files.
+    """
+
+    kind: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPlan:
+    """How a workspace or a repository is checked.
+
+    Attributes:
+        command: The argv; empty when the check is a file of the pack.
+        workdir: Absolute working folder.
+        timeout_seconds: Time limit of the check.
+        capabilities: Linux capabilities for dangerous commands that the tester allowed.
+        patch: Present if the candidate is a patch to the image's repository.
+        source: Present if the check is a file of the pack.
+        skips: Ids, or patterns of them, of tests that may be skipped.
+        plugins: Plugins of the image's pytest that run beside a file of the pack.
+    """
+
+    command: tuple[str, ...]
+    workdir: str
+    timeout_seconds: float
+    capabilities: tuple[str, ...]
+    patch: PatchPlan | None = None
+    source: SourcePlan | None = None
+    skips: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
+
+    @property
+    def is_pytest(self) -> bool:
+        """Whether the check is pytest files of the pack, which may import candidate code."""
+        return self.source is not None and self.source.kind == PYTEST
+
+    @property
+    def counts_tests(self) -> bool:
+        """Whether our runner counts its tests; else the exit code alone decides."""
+        return self.is_pytest or (self.patch is not None and counted_calls(self.command) > 0)
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """Why a task gets its record without a verifier Pod.
 
@@ -155,7 +371,9 @@ class TaskPlan:
         timeout_seconds: Time limit of the harness command, or None.
         materialize_from: Folder of the image to copy into the workspace first, or empty.
         extraction: What the courier captures as the candidate.
-        verification: How the candidate is judged; None where nothing judges it.
+        verifier: How the candidate is verified.
+        check: Present exactly for ``VerifierKind.CHECK``.
+        code: Present exactly for ``VerifierKind.CODE``.
         refusal: Present if the task ends before any Pod is started.
         denial: Present if the task ends after the harness, without a verifier Pod.
         row_digest: ``sha256:…`` of the row.
@@ -170,10 +388,12 @@ class TaskPlan:
     timeout_seconds: float | None
     materialize_from: str
     extraction: Extraction
-    verification: Verification | None
+    verifier: VerifierKind
+    check: CheckPlan | None
     refusal: Refusal | None
     denial: Refusal | None
     row_digest: str
+    code: CodePlan | None = None
     command: tuple[str, ...] = ()
 
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from securebench.agents.harness_config import LATEST, CommandHarness, HarnessConfig, ProviderHarness
 from securebench.agents.registry import harness_config, harness_digest
-from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
+from securebench.benchmark.scorers.result import VERIFIER_VERSION
 from securebench.digests import json_digest
-from securebench.run.api.models import BenchmarkRunSpec, TaskSelector, VerificationSettings
+from securebench.run.api.models import BenchmarkRunSpec, TaskSelector, Verification
 from securebench.run.plan.model import TaskLimits
 
 _DIGESTED_RESOURCES = {"requests", "limits", "workspace"}
@@ -88,7 +88,7 @@ class ScoreFields:
     verifier: str
     attempts: int
     tasks: TaskSelector
-    verification: VerificationSettings
+    verification: Verification
     resources: Mapping[str, object]
     isolation: Mapping[str, object]
     limits: TaskLimits

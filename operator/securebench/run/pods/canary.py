@@ -23,9 +23,7 @@ from securebench.protocol.probe import (
 from securebench.protocol.sidecar import GATEWAY_PORT
 from securebench.protocol.supervise import ProbeSpec, TargetSpec
 from securebench.run import layout
-from securebench.run.plan.cluster_facts import PodUserNamespaces
-from securebench.run.plan.keys import Role
-from securebench.run.plan.model import RunPlan
+from securebench.run.plan.model import PodUserNamespaces, Role, RunPlan
 from securebench.run.pods.parts import sizes, volumes
 from securebench.run.pods.parts.commands import POD_SUPERVISE, supervise_argv
 from securebench.run.pods.parts.containers import trusted_container
@@ -34,7 +32,7 @@ from securebench.run.pods.parts.frame import Containers, Frame, Manifest, pod
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from securebench.run.plan.cluster_facts import ClusterFacts
+    from securebench.run.plan.model import ClusterFacts
 
 PROBE_SECONDS = 60
 """Longer than a probing Pod takes, whatever the number of targets: they are tried side by side."""

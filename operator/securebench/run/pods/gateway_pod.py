@@ -10,9 +10,7 @@ from securebench.names import ROLE_LABEL, RUN_UID_LABEL
 from securebench.protocol.gateway import READY_FILE, GatewayConfig, GatewayLimits, ProviderConfig
 from securebench.protocol.sidecar import GATEWAY_PORT
 from securebench.run import layout
-from securebench.run.plan.cluster_facts import PodUserNamespaces
-from securebench.run.plan.keys import Role, short_uid
-from securebench.run.plan.model import RunPlan
+from securebench.run.plan.model import PodUserNamespaces, Role, RunPlan, short_uid
 from securebench.run.pods.parts import sizes, volumes
 from securebench.run.pods.parts.commands import PYTHON
 from securebench.run.pods.parts.containers import trusted_container
@@ -23,7 +21,7 @@ from securebench.run.pods.sidecar import audience
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
+    from securebench.run.plan.model import EgressPlan, ProviderPlan
 
 DEADLINE_SECONDS: Final = 7 * 24 * 3600
 """Last resort, as every Pod has one; a gateway lives as long as its run."""

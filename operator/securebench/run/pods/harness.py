@@ -45,9 +45,7 @@ from securebench.run.pods.sidecar import (
 
 if TYPE_CHECKING:
     from securebench.benchmark.pack.lane_plan import LaneSet
-    from securebench.run.plan.cluster_facts import ClusterFacts
-    from securebench.run.plan.keys import LaunchKey
-    from securebench.run.plan.model import RunPlan, TaskPlan
+    from securebench.run.plan.model import ClusterFacts, LaunchKey, RunPlan, TaskPlan
 
 DIFF_SECONDS: Final = 120.0
 """Of one git command on the checkout, before and after the agent."""

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.names import ROLE_LABEL, RUN_UID_LABEL
 from securebench.protocol.sidecar import GATEWAY_PORT
 from securebench.run import layout
-from securebench.run.plan.keys import Role
-from securebench.run.plan.model import RunPlan
+from securebench.run.plan.model import Role, RunPlan
 from securebench.run.pods.parts.frame import Manifest, owner, run_labels
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from securebench.run.pods.parts.commands import POD_SUPERVISE, supervise_argv
 from securebench.run.pods.parts.containers import trusted_container
 
 if TYPE_CHECKING:
-    from securebench.run.plan.egress_plan import EgressPlan
-    from securebench.run.plan.model import RunPlan
+    from securebench.run.plan.model import EgressPlan, RunPlan
     from securebench.run.pods.parts.frame import Manifest
 
 LOOPBACK: Final = "127.0.0.1"

@@ -9,10 +9,25 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from securebench.run.plan.model import RunPlan, TaskPlan
-from securebench.run.state.pod_runtime import Runtime, runtime_of
+from securebench.run.state.attempts import Runtime, runtime_of
 
 if TYPE_CHECKING:
     from securebench.run.state.attempts import AttemptHistory
+
+
+class Grading(StrEnum):
+    """What a verdict rests on; no text that a scorer compared has one."""
+
+    VALUES = "values"
+    """Tests of code_completion compared plain values alone."""
+    OBJECTS = "objects"
+    """An object of the candidate stood between its tests and a value."""
+    IN_PROCESS = "in-process"
+    """Tests and candidate ran in one interpreter (``tests.isolation: shared``)."""
+    TESTS = "tests"
+    """Our runner counted the tests, beside which candidate code may have run."""
+    EXIT_CODE = "exit-code"
+    """Nothing but the exit code of a command or script."""
 
 
 class IsolationLabel(StrEnum):
@@ -38,8 +53,8 @@ class Credentials(StrEnum):
     EXPOSED = "exposed"
 
 
-IN_PROCESS = {"containment_profile": "shared_runtime", "hidden_test_runtime_secrecy": False}
-"""Metadata of a record whose candidate code ran in the interpreter of the tests."""
+_SAID = frozenset({Grading.VALUES, Grading.OBJECTS})
+"""What the runner of ``separate`` tests may say."""
 
 
 def credentials(plan: RunPlan) -> Credentials:
@@ -95,11 +110,19 @@ def record_labels(
 
 
 def _grading(task: TaskPlan, history: AttemptHistory) -> dict[str, object]:
-    """Return what the verdict of a Pod rests on."""
-    if history.verification is None or task.verification is None:
+    """Return what the verdict of a Pod rests on; of ``separate`` tests their runner says it."""
+    verification = history.verification
+    if verification is None:
         return {}
-    found = task.verification.grading(history.verification)
-    return {} if found is None else {"grading": found.value}
+    if task.check is not None:
+        found = Grading.TESTS if task.check.counts_tests else Grading.EXIT_CODE
+    elif task.code is not None and task.code.is_shared:
+        found = Grading.IN_PROCESS
+    elif task.code is not None and (said := verification.command.grading.split("-")[0]) in _SAID:
+        found = Grading(said)
+    else:
+        return {}
+    return {"grading": found.value}
 
 
 def record_digests(plan: RunPlan, task: TaskPlan, history: AttemptHistory) -> dict[str, object]:

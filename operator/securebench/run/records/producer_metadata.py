@@ -15,8 +15,7 @@ from securebench.run.records.labels import credentials, network
 
 if TYPE_CHECKING:
     from securebench.protocol.gateway import LaunchReport
-    from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
-    from securebench.run.plan.model import AgentPlan, RunPlan, TaskPlan
+    from securebench.run.plan.model import AgentPlan, EgressPlan, ProviderPlan, RunPlan, TaskPlan
     from securebench.run.state.attempts import (
         AttemptHistory,
         CommandReport,

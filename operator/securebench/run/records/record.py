@@ -8,34 +8,53 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from securebench.benchmark.families.registry import FAMILIES
+from securebench.benchmark.families.verification import CodePlan
 from securebench.benchmark.resources import REDACTED
 from securebench.clock import rfc3339
 from securebench.errors import InvariantViolationError
 from securebench.names import logical_name
 from securebench.protocol.extraction import ExtractionMode
-from securebench.reasons import PRODUCER_TIMEOUT
-from securebench.run.api.outcomes import Outcome
-from securebench.run.plan.tasks import VERIFIER_STDERR
+from securebench.reasons import PRODUCER_TIMEOUT, VERIFIER_TIMEOUT
+from securebench.run.api.field_types import Outcome
+from securebench.run.plan.build import VERIFIER_STDERR
+from securebench.run.plan.model import VerifierKind
 from securebench.run.records.labels import record_digests, record_labels
-from securebench.run.records.producer_metadata import producer_metadata, stream_fields
+from securebench.run.records.patch_metadata import IN_PROCESS, patch_metadata
+from securebench.run.records.producer_metadata import (
+    command_fields,
+    producer_metadata,
+    stream_fields,
+)
 from securebench.run.records.redaction import (
     RedactedVerification,
     redact_texts,
     redact_verification,
     task_secrets,
 )
-from securebench.run.state.tally import verdict_of
+from securebench.run.state.history import verdict_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from securebench.benchmark.pack.task import SecureBenchTask
-    from securebench.run.plan.model import EarlierRun, RunPlan, TaskPlan
+    from securebench.run.plan.model import CheckPlan, EarlierRun, RunPlan, TaskPlan
     from securebench.run.records.context import RecordContext
-    from securebench.run.state.attempts import AttemptHistory, Finish
+    from securebench.run.state.attempts import AttemptHistory, Finish, VerifierResult
 
 MAX_TAGS, LABEL_CHARACTERS = 32, 64
 """Bounds of the tags of a record, and of each of them and the difficulty."""
+
+CODE_FILES = {
+    "test_file": "solution_test.py",
+    "candidate_file": "candidate.py",
+    "supervisor_file": "solution_supervisor.py",
+    "worker_file": "candidate_worker.py",
+}
+"""File names in the verifier metadata of code_completion (contract 14.4)."""
+
+FENCED = "fenced"
+"""What a runner adds to its word where a fenced block of the text was the candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +235,71 @@ def _verifier_metadata(
     task: TaskPlan, history: AttemptHistory, finish: Finish, texts: RecordTexts
 ) -> dict[str, object]:
     """Return the metadata before redaction; may include the operator's own stderr text."""
-    if task.verification is None:
-        return dict(finish.metadata)
-    metadata = task.verification.metadata(task, history, texts.candidate)
     verification = history.verification
+    if task.check is not None and task.check.patch is not None and texts.candidate is not None:
+        metadata = patch_metadata(task, task.check, task.check.patch, history, texts.candidate)
+        return metadata if verification is None else metadata | _launched(verification)
     if verification is None:
-        return metadata
-    streams = stream_fields(verification.stdout, verification.stderr)
-    return {**metadata, **streams, "image_id": verification.facts.image_id}
+        return dict(finish.metadata)
+    common = {
+        "verifier": task.task.task_type,
+        **verification.metadata,
+        **stream_fields(verification.stdout, verification.stderr),
+        "image_id": verification.facts.image_id,
+        **FAMILIES[task.task.task_type].record_metadata(task.task),
+    }
+    if task.verifier is VerifierKind.CHECK and task.check is not None:
+        return common | _check_metadata(task, task.check, verification)
+    if task.code is not None:
+        return common | _code_metadata(task, task.code, verification)
+    return common | _text_metadata(texts)
+
+
+def _launched(verification: VerifierResult) -> dict[str, object]:
+    return {
+        **command_fields(verification.command),
+        **stream_fields(verification.stdout, verification.stderr),
+        "image_id": verification.facts.image_id,
+    }
+
+
+def _text_metadata(texts: RecordTexts) -> dict[str, object]:
+    given = texts.candidate if isinstance(texts.candidate, str) else ""
+    return {"candidate_answer": given.strip()}
+
+
+def _code_metadata(
+    task: TaskPlan, code: CodePlan, verification: VerifierResult
+) -> dict[str, object]:
+    command = verification.command
+    timeout = {
+        "failure_reason": VERIFIER_TIMEOUT,
+        "timed_out": True,
+        "timeout_seconds": code.timeout_seconds,
+    }
+    return {
+        **command_fields(command),
+        "image": task.image,
+        "isolation": code.isolation,
+        **CODE_FILES,
+        **({"candidate_form": FENCED} if FENCED in command.grading.split("-") else {}),
+        **(IN_PROCESS if code.is_shared else {}),
+        **(timeout if command.timed_out else {}),
+    }
+
+
+def _check_metadata(
+    task: TaskPlan, check: CheckPlan, verification: VerifierResult
+) -> dict[str, object]:
+    return {
+        **command_fields(verification.command),
+        "image": task.image,
+        "workspace_root": f"workspaces/{logical_name(task.task.id)}",
+        "workdir": check.workdir,
+        "timed_out": verification.command.timed_out,
+        "timeout_seconds": check.timeout_seconds,
+        **({"failure_reason": VERIFIER_TIMEOUT} if verification.command.timed_out else {}),
+    }
 
 
 def _verifier_fields(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING
 
-from securebench.benchmark.patch.lines import utf8
+from securebench.benchmark.patch.reader import utf8
 from securebench.json_values import object_at, object_in
 from securebench.protocol.bounds import bounded_text
 from securebench.protocol.extraction import STREAMS

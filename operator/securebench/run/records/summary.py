@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from securebench.run.plan.model import EarlierRun
     from securebench.run.state.attempts import Usage
-    from securebench.run.state.resource_noise import ResourceNoise
+    from securebench.run.state.entries import ResourceNoise
 
 VERIFIED = frozenset({"passed", "failed"})
 NO_OUTCOME = "null"

@@ -8,8 +8,11 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from securebench.protocol.gateway import LaunchReport
-from securebench.run.api.outcomes import Outcome
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
+from securebench.run.api.field_types import Outcome
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role
+
+SANDBOX_KERNEL = "gvisor"
+"""Part of the kernel release that gVisor shows to a Pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,23 @@ class PodFacts:
     started_at: float | None = None
     finished_at: float | None = None
     kernel: str = ""
+
+
+class Runtime(StrEnum):
+    """Container runtime of a Pod, as seen from inside."""
+
+    GVISOR = "gvisor"
+    RUNC = "runc"
+    """An ordinary kernel: no sandbox was detected, whatever the runtime class is called."""
+    UNKNOWN = "unknown"
+    """No Pod reported its kernel."""
+
+
+def runtime_of(kernel: str) -> Runtime:
+    """Return the runtime of a Pod from the kernel release measured inside it; it may be empty."""
+    if not kernel:
+        return Runtime.UNKNOWN
+    return Runtime.GVISOR if SANDBOX_KERNEL in kernel else Runtime.RUNC
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,21 @@
-"""Journal entries: facts about a run, in the words of its journal."""
+"""Journal entries: facts about a run, in the words of its journal.
+
+Evidence is what the cluster reported of a launch's Pod, kept after the Pod is gone. Only the
+journal holds it, and no decision reads it. Resource noise, at the end, marks the launches that met
+the limits of their containers, whatever became of them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
 
-from securebench.run.plan.keys import AttemptKey, LaunchKey
+from securebench.run.api.field_types import quantity
+from securebench.run.layout import COURIER
+from securebench.run.plan.model import AttemptKey, LaunchKey
 from securebench.run.state.attempts import (
     Finish,
     HarnessResult,
@@ -13,7 +24,85 @@ from securebench.run.state.attempts import (
     Usage,
     VerifierResult,
 )
-from securebench.run.state.evidence import LaunchEvidence
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerUsage:
+    """What a container took, as our program in it read it from its cgroup; 0 is not known.
+
+    Attributes:
+        memory_peak_bytes: The most memory at once since its start, file cache included.
+        cpu_periods: Periods of its CPU limit in which its command ran, or our program worked.
+        cpu_throttled: Those of them in which the limit held it up.
+    """
+
+    memory_peak_bytes: int = 0
+    cpu_periods: int = 0
+    cpu_throttled: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEvidence:
+    """One container of a launch.
+
+    Attributes:
+        name: Its name.
+        image: As the Pod names it.
+        image_id: Resolved image with its digest, or empty if it never came.
+        started_at: Seconds since the epoch, or None if it never started.
+        finished_at: Its end, or None.
+        exit_code: Exit code of its last end, or None.
+        reason: The kubelet's reason of its end, or why it was waiting; else empty.
+        message: The kubelet's message about a container that was waiting, truncated.
+        restarts: How often it was started again.
+        requests: Resources that the scheduler set aside, by name.
+        limits: Resources that it could not exceed, by name.
+        usage: What it took, or None where nobody said so.
+    """
+
+    name: str
+    image: str = ""
+    image_id: str = ""
+    started_at: float | None = None
+    finished_at: float | None = None
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+    restarts: int = 0
+    requests: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, str] = field(default_factory=dict)
+    usage: ContainerUsage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchEvidence:
+    """The Pod of a launch when its end was journalled.
+
+    Attributes:
+        pod: Name of the Pod.
+        node: Name of its node, or empty if it never got one.
+        created_at: Seconds since the epoch.
+        scheduled_at: When it got its node, or None.
+        sandbox_at: When the node had its sandbox, or None.
+        reason: The Pod's own reason such as ``Evicted``, or empty.
+        message: Message of the Pod or of the scheduler, truncated.
+        containers: In the order of the Pod's status.
+    """
+
+    pod: str
+    node: str = ""
+    created_at: float = 0.0
+    scheduled_at: float | None = None
+    sandbox_at: float | None = None
+    reason: str = ""
+    message: str = ""
+    containers: tuple[ContainerEvidence, ...] = ()
+
+
+EvidenceByAttempt = Mapping[AttemptKey, LaunchEvidence]
+"""Evidence of the live launches of attempts; those without a Pod of their own are missing."""
+
+NO_EVIDENCE: Final[EvidenceByAttempt] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,3 +343,93 @@ def attempt_of(entry: AttemptEntry) -> AttemptKey:
             return key
         case _:
             return entry.finish.key
+
+
+OOM_REASON = "OOMKilled"
+"""The kubelet's reason of a container that its memory limit ended."""
+
+MEMORY = "memory"
+"""The name of the limit that is judged."""
+
+NEAR_LIMIT = 0.95
+"""Share of the memory limit from which a peak counts as near; file cache is part of it."""
+
+MUCH_THROTTLED = 0.25
+"""Share of the periods of a CPU limit in which a container that was throttled much was held up."""
+
+FEWEST_PERIODS = 10
+"""Periods of which a share says something: one second of work, as Kubernetes sets them."""
+
+
+class ResourceNoise(StrEnum):
+    """How a launch met a limit; one may have met several."""
+
+    MEMORY_KILLED = "memory_killed"
+    NEAR_MEMORY_LIMIT = "near_memory_limit"
+    CPU_THROTTLED = "cpu_throttled"
+
+
+Noises = frozenset[ResourceNoise]
+
+
+def container_noise(container: ContainerEvidence) -> Noises:
+    """Return how a container met its limits.
+
+    What a courier takes is no noise: it works when the work to judge is done, and the files that it
+    copies fill its memory up to the limit.
+    """
+    return frozenset(_noises(container))
+
+
+def entry_noise(entry: Entry) -> Noises:
+    """Return how the launch that an entry ends met its limits; a Pod of a batch counts once."""
+    if not isinstance(entry, LaunchLost | Produced | Verified | Finished):
+        return frozenset()
+    containers = entry.evidence.containers if entry.evidence is not None else ()
+    found = frozenset[ResourceNoise]().union(*map(container_noise, containers))
+    return found | {ResourceNoise.MEMORY_KILLED} if _memory_kills(entry) else found
+
+
+def noisy_part(evidence: LaunchEvidence | None) -> LaunchEvidence | None:
+    """Return what of a Pod's evidence tells that it met a limit; None where nothing does."""
+    if evidence is None:
+        return None
+    noisy = tuple(_judged(each) for each in evidence.containers if container_noise(each))
+    return LaunchEvidence(evidence.pod, containers=noisy) if noisy else None
+
+
+def _judged(container: ContainerEvidence) -> ContainerEvidence:
+    """Return what of a container its noise is judged by; a run may have many."""
+    limits = {MEMORY: container.limits[MEMORY]} if MEMORY in container.limits else {}
+    return ContainerEvidence(
+        container.name, reason=container.reason, limits=limits, usage=container.usage
+    )
+
+
+def _noises(container: ContainerEvidence) -> Iterator[ResourceNoise]:
+    if container.reason == OOM_REASON:
+        yield ResourceNoise.MEMORY_KILLED
+    usage = container.usage or ContainerUsage()
+    if container.name == COURIER:
+        return
+    if usage.memory_peak_bytes and _is_near(usage.memory_peak_bytes, container):
+        yield ResourceNoise.NEAR_MEMORY_LIMIT
+    is_long = usage.cpu_periods >= FEWEST_PERIODS
+    if is_long and usage.cpu_throttled >= MUCH_THROTTLED * usage.cpu_periods:
+        yield ResourceNoise.CPU_THROTTLED
+
+
+def _is_near(peak_bytes: int, container: ContainerEvidence) -> bool:
+    try:
+        limit = float(quantity(container.limits.get(MEMORY, "")))
+    except ValueError:
+        return False
+    return limit > 0 and peak_bytes >= NEAR_LIMIT * limit
+
+
+def _memory_kills(entry: LaunchLost | Produced | Verified | Finished) -> int:
+    match entry:
+        case Produced(production=result) | Verified(verification=result):
+            return result.command.memory_kills
+        case _:
+            return 0

@@ -1,22 +1,27 @@
-"""The state of a run, folded from the entries of its journal."""
+"""The state of a run, folded from the entries of its journal, and counts over its attempts.
+
+``AttemptIndex`` holds the attempts and finds those under way without a search through all.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from securebench.errors import InvariantViolationError
 from securebench.reasons import PROVIDER_REASONS
-from securebench.run.plan.keys import AttemptKey
-from securebench.run.plan.model import RunPlan
-from securebench.run.state.attempt_index import AttemptIndex
+from securebench.run.api.field_types import Outcome
+from securebench.run.plan.model import AttemptKey, RunPlan
 from securebench.run.state.attempts import (
     AttemptHistory,
     CrashSuspicion,
+    Finish,
     Lost,
     Reading,
+    Usage,
     usage_of,
+    was_refused_by_run_budget,
 )
 from securebench.run.state.entries import (
     AttemptEntry,
@@ -31,13 +36,134 @@ from securebench.run.state.entries import (
     Opened,
     Produced,
     ReadBegun,
+    ResourceNoise,
     RunBound,
     RunEnded,
     StepEntry,
     Verified,
     attempt_of,
+    entry_noise,
 )
-from securebench.run.state.resource_noise import ResourceNoise, entry_noise
+from securebench.stats.verdicts import (
+    AttemptVerdict,
+    VerdictCounts,
+    verdict_counts,
+    verdicts_by_task,
+)
+
+VERIFIED = frozenset({Outcome.SCORED, Outcome.AGENT, Outcome.RESOURCE})
+"""Outcomes whose records have a verdict (contract 15.1)."""
+
+
+KEPT_ON_RESUME = VERIFIED | {Outcome.NOT_VERIFIED}
+
+
+class AttemptIndex(Mapping[AttemptKey, AttemptHistory]):
+    """Every attempt of a run in pack order.
+
+    What is asked in every round of the loop costs as much as there are attempts under way or
+    changed, however many the run has.
+
+    Args:
+        histories: Attempts in pack order.
+    """
+
+    def __init__(self, histories: Iterable[AttemptHistory] = ()) -> None:
+        self._all: dict[AttemptKey, AttemptHistory] = {}
+        self._under_way: dict[AttemptKey, AttemptHistory] = {}
+        self._changed: set[AttemptKey] = set()
+        self._counts = Counts()
+        self._with_result = 0
+        self._in_flight = 0
+        self._is_budget_spent = False
+        for history in histories:
+            self[history.key] = history
+
+    def __getitem__(self, key: AttemptKey) -> AttemptHistory:
+        """Return an attempt."""
+        return self._all[key]
+
+    def __iter__(self) -> Iterator[AttemptKey]:
+        """Iterate over the keys in pack order."""
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        """Return the number of attempts."""
+        return len(self._all)
+
+    def __setitem__(self, key: AttemptKey, history: AttemptHistory) -> None:
+        """Replace the state of an attempt; a new one comes last."""
+        before = self._all.get(key)
+        if before is not None:
+            self._counts.remove(before)
+            self._with_result -= _has_result(before)
+            self._in_flight -= before.live is not None
+        self._counts.add(history)
+        self._with_result += _has_result(history)
+        self._in_flight += history.live is not None
+        self._is_budget_spent |= was_refused_by_run_budget(history.production)
+        self._all[key] = history
+        self._changed.add(key)
+        if _is_under_way(history):
+            self._under_way[key] = history
+        else:
+            self._under_way.pop(key, None)
+
+    @property
+    def under_way(self) -> Collection[AttemptHistory]:
+        """Attempts of which something is known and that have not ended, in no order."""
+        return self._under_way.values()
+
+    @property
+    def done(self) -> int:
+        """How many attempts have their record."""
+        return self._counts.done
+
+    @property
+    def open(self) -> int:
+        """How many attempts have no record yet."""
+        return len(self._all) - self.done
+
+    @property
+    def in_flight(self) -> int:
+        """How many launches have begun and not ended."""
+        return self._in_flight
+
+    @property
+    def has_results(self) -> bool:
+        """Whether any attempt has ended, or its harness has handed something in."""
+        return self._with_result > 0
+
+    @property
+    def is_budget_spent(self) -> bool:
+        """Whether the gateway has refused any launch because the run's budget was used up."""
+        return self._is_budget_spent
+
+    def tally(self) -> Tally:
+        """Return the attempts counted by state and outcome."""
+        return self._counts.tally()
+
+    def pop_changed(self) -> Collection[AttemptKey]:
+        """Return which attempts were replaced since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+
+def _has_result(history: AttemptHistory) -> bool:
+    return history.finish is not None or history.production is not None
+
+
+def _is_under_way(history: AttemptHistory) -> bool:
+    is_known = (
+        history.live is not None
+        or history.launches > 0
+        or history.last_lost is not None
+        or history.production is not None
+        or history.reading is not Reading.NONE
+        or history.crash_suspicion is not CrashSuspicion.NONE
+    )
+    return is_known and history.finish is None
+
 
 _SUSPICION_AFTER_CRASH = {
     Reading.TOGETHER: CrashSuspicion.SUSPECTED,
@@ -207,3 +333,104 @@ def _apply_loss(history: AttemptHistory, lost: Lost) -> AttemptHistory:
     if lost.is_suspect:
         return idle._replace(suspect=(*history.suspect, lost.launch.role))
     return idle._replace(retries=(*history.retries, lost.launch.role))
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Counts of attempts.
+
+    Attributes:
+        total: All attempts of the plan.
+        active: Attempts with a live launch.
+        outcomes: Finished attempts by outcome.
+        passed: Attempts that passed.
+    """
+
+    total: int
+    active: int
+    outcomes: Mapping[Outcome, int]
+    passed: int
+
+    @property
+    def done(self) -> int:
+        """Finished attempts."""
+        return sum(self.outcomes.values())
+
+    @property
+    def verified(self) -> int:
+        """Attempts with a verdict."""
+        return sum(count for outcome, count in self.outcomes.items() if outcome in VERIFIED)
+
+    @property
+    def has_all_verdicts(self) -> bool:
+        """Whether every attempt has a verdict, or a family without verifier."""
+        kept = sum(count for outcome, count in self.outcomes.items() if outcome in KEPT_ON_RESUME)
+        return kept == self.total
+
+
+@dataclass(slots=True)
+class Counts:
+    """Attempts counted one by one; an attempt that changes is removed and added again."""
+
+    total: int = 0
+    active: int = 0
+    done: int = 0
+    passed: int = 0
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+
+    def add(self, history: AttemptHistory) -> None:
+        """Count an attempt."""
+        self._count(history, 1)
+
+    def remove(self, history: AttemptHistory) -> None:
+        """Count an attempt no more; it is given as it was added."""
+        self._count(history, -1)
+
+    def _count(self, history: AttemptHistory, step: int) -> None:
+        self.total += step
+        self.active += step * (history.live is not None)
+        if history.finish is not None:
+            self.done += step
+            self.passed += step * (history.finish.passed is True)
+            self.outcomes[history.finish.outcome] += step
+
+    def tally(self) -> Tally:
+        """Return the counts as they are now."""
+        outcomes = {outcome: count for outcome, count in self.outcomes.items() if count}
+        return Tally(self.total, self.active, outcomes, self.passed)
+
+
+def tally(histories: Iterable[AttemptHistory]) -> Tally:
+    """Count attempts by state and outcome."""
+    counts = Counts()
+    for history in histories:
+        counts.add(history)
+    return counts.tally()
+
+
+def verdict_of(finish: Finish) -> bool | None:
+    """Return the verdict on an attempt, or None if its outcome has none (contract 15.1)."""
+    return finish.passed is True if finish.outcome in VERIFIED else None
+
+
+def task_verdicts(histories: Iterable[AttemptHistory]) -> VerdictCounts:
+    """Count the tasks by their verdicts so far."""
+    ends = (history.finish for history in histories)
+    judged = ((end.key.task, verdict_of(end)) for end in ends if end is not None)
+    verdicts = (AttemptVerdict(task, passed) for task, passed in judged if passed is not None)
+    return verdict_counts(verdicts_by_task(verdicts).values())
+
+
+def budget_tokens_used(counted: int, usage: Usage) -> int:
+    """Return the tokens of a run's budget that are used, as message and status say it.
+
+    Args:
+        counted: By the gateway, launches in progress included; what it said last may be old.
+        usage: Of the launches that have ended.
+    """
+    return max(counted, usage.input_tokens + usage.output_tokens)
+
+
+def total_usage(histories: Iterable[AttemptHistory]) -> Usage:
+    """Return the model provider usage of all launches."""
+    return sum((history.usage for history in histories), Usage())

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from securebench.run.api.base import ApiModel
 from securebench.run.api.field_types import (
+    ApiModel,
     Digest,
     Matching,
     ObjectName,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from securebench.run.api.conditions import Reason
+from securebench.run.api.status import Reason
 
 
 class SuiteReason(StrEnum):

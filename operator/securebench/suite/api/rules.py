@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from securebench.run.api.base import ApiModel
-from securebench.run.api.rules import RULES as RUN_RULES
-from securebench.run.api.rules import CelRule
+from securebench.run.api.crd import RULES as RUN_RULES
+from securebench.run.api.crd import CelRule
+from securebench.run.api.field_types import ApiModel
 from securebench.suite.api.models import (
     COST_NEEDS_PRICES,
     MAX_SUITE_NAME,

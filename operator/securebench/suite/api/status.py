@@ -8,9 +8,8 @@ from typing import Annotated
 from pydantic import Field
 
 from securebench.names import LABEL_LIMIT
-from securebench.run.api.base import ApiModel
-from securebench.run.api.conditions import Condition
-from securebench.run.api.status import Count, PassRate, Time
+from securebench.run.api.field_types import ApiModel
+from securebench.run.api.status import Condition, Count, PassRate, Time
 from securebench.suite.api.models import MAX_CELLS
 
 MAX_CELL_MESSAGE = 256

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
-from securebench.run.api.conditions import ConditionStatus
+from securebench.run.api.status import ConditionStatus
 from securebench.stats.cost import Price, cost, dollars
 from securebench.suite.api.models import Gates
 from securebench.suite.api.reasons import SuiteReason

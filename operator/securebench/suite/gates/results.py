@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from securebench.json_values import object_at, text_at
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.records.comparable import DecisiveDigests, decisive_digests
 from securebench.run.records.looks import AttemptVerdicts
 from securebench.run.records.reading import Record, RecordFlaws, first_of_each, record_key

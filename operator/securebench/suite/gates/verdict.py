@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from securebench.run.api.conditions import ConditionStatus
+from securebench.run.api.status import ConditionStatus
 from securebench.suite.api.reasons import SuiteReason
 
 

@@ -9,13 +9,13 @@ import pytest
 from securebench.benchmark.families.base import Family
 from securebench.benchmark.families.fields import Field, FieldSection
 from securebench.benchmark.families.registry import FAMILIES
+from securebench.benchmark.reading.rows import rendered_schemas
 from securebench.benchmark.resources import Lane
-from securebench.benchmark.schemas import rendered_schemas
 from securebench.benchmark.scorers.result import VerificationResult
 from securebench.cluster.port import ObjectKind
 from securebench.grading import verify_text
 from securebench.json_values import BOOLEAN, TEXT
-from securebench.run.plan.keys import Role
+from securebench.run.plan.model import Role
 from support.build import ended, inline, pod_status, write_pack
 from support.operator_world import World
 

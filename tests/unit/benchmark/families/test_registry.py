@@ -3,7 +3,7 @@
 import pytest
 
 from securebench.benchmark.families.registry import text_verifier, verifier_for_task_type
-from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
+from securebench.benchmark.scorers.result import VERIFIER_VERSION
 
 TEXT = ["multiple_choice", "short_answer", "free_response"]
 EXECUTING = ["code_completion", "repo_patch", "terminal_task"]

@@ -2,8 +2,8 @@ import os
 
 import pytest
 
-from securebench.benchmark.files.assets import asset_source
-from securebench.benchmark.pack.references import FileReference
+from securebench.benchmark.files.load import asset_source
+from securebench.benchmark.pack.lane_plan import FileReference
 from securebench.benchmark.resources import Lane
 from securebench.errors import PackError
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.benchmark.files.entries import named_file_problems, root_files, root_problems
-from securebench.benchmark.reading.manifest import AssetRoots
+from securebench.benchmark.files.load import named_file_problems, root_files, root_problems
+from securebench.benchmark.reading.rows import AssetRoots
 
 ROOTS = AssetRoots("assets", "hidden")
 ONLY = "; packs hold files and folders only"

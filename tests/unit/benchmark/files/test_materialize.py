@@ -11,15 +11,15 @@ from securebench.benchmark.pack.lane_plan import (
     AssetMount,
     MaterializationPlan,
     check_task_file,
+    each_reference,
     json_file,
     lane_plan,
     materialization_plan,
 )
 from securebench.benchmark.pack.oracle import ReferenceAnswer
 from securebench.benchmark.pack.paths import PathError
-from securebench.benchmark.pack.references import each_reference
 from securebench.benchmark.pack.task import compile_benchmark_row, task_from_spec
-from securebench.benchmark.reading.manifest import BenchmarkManifest
+from securebench.benchmark.reading.rows import BenchmarkManifest
 from securebench.benchmark.resources import Component
 from securebench.errors import (
     InvalidInputError,

@@ -3,9 +3,9 @@ import os
 
 import pytest
 
-from securebench.benchmark.files.pack_digest import pack_digest
+from securebench.benchmark.files.load import pack_digest
 from securebench.benchmark.pack.task import compile_benchmark_row, row_digest
-from securebench.benchmark.reading.manifest import AssetRoots, BenchmarkManifest
+from securebench.benchmark.reading.rows import AssetRoots, BenchmarkManifest
 from securebench.errors import StorageError
 
 

@@ -9,8 +9,12 @@ from securebench.benchmark.pack.task import (
     compile_benchmark_row,
     task_from_spec,
 )
-from securebench.benchmark.reading.manifest import AssetRoots, BenchmarkManifest
-from securebench.benchmark.reading.rows import BenchmarkRow, split_lines
+from securebench.benchmark.reading.rows import (
+    AssetRoots,
+    BenchmarkManifest,
+    BenchmarkRow,
+    split_lines,
+)
 from securebench.benchmark.resources import Lane, ResourceError
 from securebench.errors import ConfigErrors, PackError
 

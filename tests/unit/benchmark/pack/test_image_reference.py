@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.benchmark.pack.environment import image_problem
+from securebench.benchmark.pack.paths import image_problem
 
 DIGEST = "sha256:" + "0a" * 32
 GOOD = (

@@ -8,7 +8,7 @@ import pytest
 from securebench.benchmark.files.load import read_answers
 from securebench.benchmark.pack.oracle import ReferenceAnswer, reference_answers
 from securebench.benchmark.pack.task import compile_benchmark_row
-from securebench.benchmark.reading.manifest import BenchmarkManifest
+from securebench.benchmark.reading.rows import BenchmarkManifest
 from securebench.digests import content_digest
 from securebench.errors import ConfigErrors, PackError
 

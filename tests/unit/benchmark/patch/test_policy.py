@@ -12,13 +12,13 @@ from securebench.benchmark.patch.candidate_policy import (
     is_sensitive,
     link_destination,
 )
-from securebench.benchmark.patch.gold_patch import test_paths as paths_of_tests
 from securebench.benchmark.patch.judgement import (
     LISTED_PATHS,
     PatchProblem,
     judge_changes,
     judge_patch,
 )
+from securebench.benchmark.patch.judgement import test_paths as paths_of_tests
 
 
 def policy(allow=(), sensitive=(), preserved=(), on_denied="", tests=(), workdir=""):

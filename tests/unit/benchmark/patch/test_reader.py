@@ -5,15 +5,19 @@ import subprocess
 
 import pytest
 
-from securebench.benchmark.patch.body import LINK_BYTES, MAX_BINARY_BYTES
-from securebench.benchmark.patch.lines import PATH_BYTES
-from securebench.benchmark.patch.reader import PATHS_BYTES, SECTIONS, read_patch, render
-from securebench.benchmark.patch.sections import (
+from securebench.benchmark.patch.reader import (
+    LINK_BYTES,
+    MAX_BINARY_BYTES,
+    PATH_BYTES,
+    PATHS_BYTES,
+    SECTIONS,
     Content,
     Mode,
     NoncanonicalPatchError,
     PatchTooLargeError,
     changed_paths,
+    read_patch,
+    render,
     unique_paths,
 )
 

@@ -1,8 +1,8 @@
 import jsonschema
 import pytest
 
-from securebench.benchmark.reading.manifest import MANIFEST, AssetRoots, parse_manifest
 from securebench.benchmark.reading.plain import parse_yaml
+from securebench.benchmark.reading.rows import MANIFEST, AssetRoots, parse_manifest
 from securebench.errors import ConfigErrors
 
 FULL = """\

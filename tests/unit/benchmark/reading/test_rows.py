@@ -1,7 +1,6 @@
 import pytest
 
-from securebench.benchmark.reading.manifest import BenchmarkManifest
-from securebench.benchmark.reading.rows import parse_rows, split_lines
+from securebench.benchmark.reading.rows import BenchmarkManifest, parse_rows, split_lines
 
 MANIFEST = BenchmarkManifest(id="b", version=1)
 

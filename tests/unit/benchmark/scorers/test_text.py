@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from securebench.benchmark.scorers.text import contains_whole, layers, norm, read
-from securebench.benchmark.scorers.typography import plain, typeset
+from securebench.benchmark.scorers.text import contains_whole, layers, norm, plain, read, typeset
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
 import pytest
 
 from securebench.benchmark.pack.task import task_from_spec
-from securebench.benchmark.scorers.artifact import CandidateArtifact
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
-from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
+from securebench.benchmark.scorers.result import (
+    CandidateArtifact,
+    VerificationResult,
+    VerifierConfigurationError,
+)
 from securebench.client.session.verify import candidate_record, verify_candidate
 from securebench.errors import ConfigError
 

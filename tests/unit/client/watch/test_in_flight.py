@@ -17,7 +17,7 @@ from securebench.errors import (
     SecureBenchError,
     TransientClusterError,
 )
-from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.state.entries import LaunchBegun
 from support.fake_operator import OperatorRun, complete
 from unit.client.bench import Bench

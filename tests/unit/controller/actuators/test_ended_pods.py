@@ -16,7 +16,7 @@ from securebench.controller.object_writers import (
 )
 from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.reconcile import Deletion
-from securebench.run.plan.keys import LaunchKey, Role, pod_name
+from securebench.run.plan.model import LaunchKey, Role, pod_name
 from support.build import FakeClock, VirtualLoop, context_of, ended, pod_status, raw_pod
 from support.fake_cluster import FakeCluster
 from support.manifest_samples import RUN_UID

@@ -25,7 +25,7 @@ from securebench.run.decide.gateway import (
     UNREADY_SECONDS,
     decide,
 )
-from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import LaunchKey, Role
 from support.build import (
     DOMAINS,
     MONOTONIC,

@@ -12,7 +12,7 @@ from securebench.controller.informers import (
     ServiceInformer,
 )
 from securebench.errors import PermanentClusterError, TransientClusterError
-from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import LaunchKey, Role
 from support.build import (
     HARNESS,
     VERIFIER,

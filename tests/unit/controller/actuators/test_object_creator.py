@@ -12,7 +12,7 @@ from securebench.controller.capacity import CreationRate
 from securebench.controller.informers import PodInformer
 from securebench.controller.object_writers import QUOTA_RETRY_SECONDS, RETRY_SECONDS, ObjectWriters
 from securebench.errors import PermanentClusterError, TransientClusterError
-from securebench.run.plan.keys import LaunchKey, Role, pod_name, short_uid
+from securebench.run.plan.model import LaunchKey, Role, pod_name, short_uid
 from support.build import (
     HARNESS,
     MONOTONIC,

@@ -11,7 +11,7 @@ from securebench.controller.object_writers import DELETE_AGAIN_SECONDS, RETRY_SE
 from securebench.errors import TransientClusterError
 from securebench.run.decide.reconcile import Deletion
 from securebench.run.observe.pods import pod_view
-from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import LaunchKey, Role
 from support.build import (
     HARNESS,
     MONOTONIC,

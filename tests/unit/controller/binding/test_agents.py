@@ -5,8 +5,8 @@ import pytest
 from securebench.cluster.port import ObjectKind
 from securebench.controller.policy_from_settings import overlays, run_policy
 from securebench.errors import ConfigErrors, SpecError
+from securebench.run.api.field_types import Outcome
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.api.outcomes import Outcome
 from support.build import context_of, settings_of
 from unit.controller.binding.test_prepare import LABEL, World
 

@@ -17,8 +17,8 @@ from securebench.errors import (
 )
 from securebench.protocol.audit_result import AuditResult, PackAudit
 from securebench.protocol.probe import ProbeTarget
-from securebench.run.api.outcomes import Outcome
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
+from securebench.run.api.field_types import Outcome
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish
 from securebench.run.state.entries import Finished, Kept, LaunchBegun, Opened, RunBound
 from support.build import NOW, FakeClock, context_of, question, run_body, write_pack

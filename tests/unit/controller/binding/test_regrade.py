@@ -15,8 +15,7 @@ from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.digests import content_digest
 from securebench.protocol.probe import ProbeTarget
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
-from securebench.run.plan.model import EarlierRun
+from securebench.run.plan.model import AttemptKey, EarlierRun, LaunchKey, Role
 from securebench.run.state.attempts import SealedPatch
 from securebench.run.state.entries import Produced, RunBound
 from securebench.sizes import MIB
@@ -433,8 +432,8 @@ def patch_regrade(root, allowed="src", stdout=b""):
     journal = old.open_journal()
     journal.append([RunBound("old", "p"), Produced(key, production(candidate=candidate), NOW)])
     journal.close()
-    plan = replace(task.verification.patch, policy={"allow_paths": [allowed]})
-    task = replace(task, verification=replace(task.verification, patch=plan))
+    plan = replace(task.check.patch, policy={"allow_paths": [allowed]})
+    task = replace(task, check=replace(task.check, patch=plan))
     regrade = replace(run_plan(task), regrade=EarlierRun("nightly", "old", "nightly"))
     entry = IndexEntry("nightly", "old", "nightly", "p", "d", "h", "1", "2026-01-01T00:00:00Z")
     work = partial(take_over, new, entry, regrade, FrozenPack(root, root, root, "d"))

@@ -10,7 +10,7 @@ from securebench.controller.volume.store import RunStore
 from securebench.protocol.gateway import encode
 from securebench.run.decide.attempt import Capture
 from securebench.run.observe.stage import Ended
-from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.state.attempts import CommandReport, StreamInfo, Usage
 from securebench.run.state.entries import LaunchLost, Produced, Verified
 from support.build import (

@@ -11,9 +11,9 @@ from securebench.client.inspection.launch_details import attempt_lines, dropped_
 from securebench.controller.volume.journal import encode_all, first_link
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.launch_waits import MAX_WAITS_BYTES
+from securebench.run.api.field_types import Outcome
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.api.outcomes import Outcome
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.state.attempts import CommandReport, Finish, Lost, PodFacts, VerifierResult
 from securebench.run.state.entries import (
     Entry,

@@ -9,10 +9,9 @@ from prometheus_client import REGISTRY
 from securebench.cluster.port import ObjectKind
 from securebench.controller.metrics import count_entry
 from securebench.errors import TransientClusterError
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Lost, PodFacts, Usage
-from securebench.run.state.entries import LaunchLost, Produced
-from securebench.run.state.evidence import LaunchEvidence
+from securebench.run.state.entries import LaunchEvidence, LaunchLost, Produced
 from support.build import production
 from support.monitoring import REQUESTS, served
 from support.operator_world import World, opened

@@ -12,8 +12,8 @@ import pytest
 from securebench.controller.run_ledger import RunLedger
 from securebench.controller.sealing import EXPORT_SHARE, ResultsExport
 from securebench.controller.volume.store import RunStore
-from securebench.run.api.outcomes import Outcome
-from securebench.run.plan.keys import AttemptKey
+from securebench.run.api.field_types import Outcome
+from securebench.run.plan.model import AttemptKey
 from securebench.run.state.attempts import Finish
 from support.build import inline
 from unit.controller.binding.test_prepare import World

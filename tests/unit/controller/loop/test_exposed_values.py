@@ -9,7 +9,7 @@ import pytest
 from securebench.cluster.port import ObjectKind
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.volume import CANDIDATES
-from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import LaunchKey, Role
 from support.build import Status
 from support.operator_world import World, opened
 

@@ -23,7 +23,7 @@ from securebench.controller.volume.journal import Journal, read_journal
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.volume import LAUNCH_WAITS
 from securebench.run.observe.pods import pod_view
-from securebench.run.plan.keys import Role
+from securebench.run.plan.model import Role
 from securebench.run.state.entries import Entry, LaunchBegun
 from support.build import context_of, question, run_body, write_pack
 from support.fake_cluster import FakeCluster

@@ -11,7 +11,7 @@ from securebench.cluster.port import ObjectKind
 from securebench.controller.publish import MAX_DEFERRED_INTERVALS
 from securebench.controller.sealing import ResultsExport
 from securebench.run.observe.pods import pod_view
-from securebench.run.plan.keys import Role, pod_name
+from securebench.run.plan.model import Role, pod_name
 from securebench.stats import intervals
 from securebench.stats.intervals import MIN_BOOTSTRAP_TASKS
 from support.build import VirtualLoop, finish, question, write_pack

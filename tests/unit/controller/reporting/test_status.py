@@ -8,24 +8,29 @@ from securebench.controller.run_status import (
     succeeded,
 )
 from securebench.controller.sealing import Exported
-from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
-from securebench.run.api.outcomes import Outcome
-from securebench.run.api.status import MAX_REASONS
-from securebench.run.plan.keys import LaunchKey, Role
-from securebench.run.plan.model import RunPlan
+from securebench.run.api.field_types import Outcome
+from securebench.run.api.status import (
+    MAX_REASONS,
+    ConditionStatus,
+    ConditionType,
+    ConditionUpdate,
+    Reason,
+)
+from securebench.run.plan.model import LaunchKey, Role, RunPlan
 from securebench.run.state.attempts import Finish, Lost
 from securebench.run.state.entries import (
+    ContainerEvidence,
+    ContainerUsage,
     Finished,
     IsolationResult,
     LaunchBegun,
+    LaunchEvidence,
     LaunchLost,
     Produced,
+    ResourceNoise,
     RunEnded,
 )
-from securebench.run.state.evidence import ContainerEvidence, ContainerUsage, LaunchEvidence
-from securebench.run.state.history import RunHistory, run_history
-from securebench.run.state.resource_noise import ResourceNoise
-from securebench.run.state.tally import task_verdicts
+from securebench.run.state.history import RunHistory, run_history, task_verdicts
 from securebench.sizes import GIB
 from securebench.stats.intervals import Estimates, pass_at_each_k, pass_rate
 from support.build import NOW, many_tasks, plan_of, production

@@ -19,7 +19,7 @@ from securebench.controller.settings import (
 from securebench.controller.volume_settings import load_volume_settings
 from securebench.errors import ConfigError
 from securebench.protocol.gateway import GatewayLimits
-from securebench.run.plan.egress_plan import ClusterProvider
+from securebench.run.plan.model import ClusterProvider
 from securebench.run.pods.gateway_pod import GatewayPolicy
 from support.build import PLACE
 

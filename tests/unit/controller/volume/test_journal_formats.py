@@ -6,11 +6,18 @@ from pathlib import Path
 import pytest
 
 from securebench.controller.volume.journal import Journal, decode, encode, first_link, whole_line
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.state.attempts import Finish, Lost, Usage
-from securebench.run.state.entries import Finished, LaunchLost, Produced
-from securebench.run.state.evidence import ContainerEvidence, ContainerUsage, LaunchEvidence
-from securebench.run.state.resource_noise import ResourceNoise, entry_noise
+from securebench.run.state.entries import (
+    ContainerEvidence,
+    ContainerUsage,
+    Finished,
+    LaunchEvidence,
+    LaunchLost,
+    Produced,
+    ResourceNoise,
+    entry_noise,
+)
 from support.build import HARNESS, KEY, NOW, lost_launch
 
 BEFORE_NETWORKS = Path(__file__).parents[3] / "golden/journals/before_networks.jsonl"

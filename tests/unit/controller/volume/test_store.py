@@ -10,7 +10,7 @@ from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore, file_digest, read_json, read_texts
 from securebench.errors import DigestMismatchError, InvariantViolationError
 from securebench.files.durable import make_folder, replace_file
-from securebench.run.plan.keys import AttemptKey
+from securebench.run.plan.model import AttemptKey
 from securebench.run.records.record import RecordTexts
 from securebench.sizes import MIB
 from support.build import (

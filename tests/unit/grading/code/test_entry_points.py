@@ -3,7 +3,7 @@
 import pytest
 
 from securebench.benchmark.pack.task import compile_benchmark_row
-from securebench.benchmark.reading.manifest import BenchmarkManifest
+from securebench.benchmark.reading.rows import BenchmarkManifest
 from support.code_pair import judge
 
 MANIFEST = BenchmarkManifest(id="demo", version=1)

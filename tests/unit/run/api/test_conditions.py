@@ -4,34 +4,32 @@ import json
 
 import pytest
 
-from securebench.run.api.conditions import (
+from securebench.run.api.status import (
     END_STATES,
+    MAX_FAILED_TASKS,
+    MAX_LOSS_REASON,
+    MAX_LOSSES,
     MAX_MESSAGE,
+    MAX_REASONS,
+    MAX_TASK_ID,
+    BenchmarkRunStatus,
     Condition,
     ConditionStatus,
     ConditionType,
     ConditionUpdate,
-    Reason,
-    derived_findings,
-    end_state,
-    get_condition,
-    set_condition,
-    set_conditions,
-)
-from securebench.run.api.status import (
-    MAX_FAILED_TASKS,
-    MAX_LOSS_REASON,
-    MAX_LOSSES,
-    MAX_REASONS,
-    MAX_TASK_ID,
-    BenchmarkRunStatus,
     LaunchCount,
     PassRate,
+    Reason,
     ReasonCount,
     Resolved,
     Results,
     Score,
     TaskCounts,
+    derived_findings,
+    end_state,
+    get_condition,
+    set_condition,
+    set_conditions,
 )
 
 RUNNING = ConditionUpdate(

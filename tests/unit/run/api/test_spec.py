@@ -8,8 +8,13 @@ import pytest
 from pydantic import ValidationError
 
 from securebench.errors import SpecError
-from securebench.run.api.base import ApiModel
-from securebench.run.api.field_types import CancelMode, IsolationRequirement, PodRetention, quantity
+from securebench.run.api.field_types import (
+    ApiModel,
+    CancelMode,
+    IsolationRequirement,
+    PodRetention,
+    quantity,
+)
 from securebench.run.api.models import BenchmarkRunSpec
 
 MINIMAL = {"pack": {"volume": {"path": "smoke"}}, "harness": {"type": "command"}}

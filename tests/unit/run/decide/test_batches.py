@@ -15,11 +15,10 @@ from securebench.run.decide.attempt import (
 )
 from securebench.run.decide.controls import Controls
 from securebench.run.decide.reconcile import ObservedState, reconcile
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
-from securebench.run.state.attempt_index import AttemptIndex
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.state.attempts import Lost
 from securebench.run.state.entries import LaunchBegun, LaunchLost
-from securebench.run.state.history import RunHistory
+from securebench.run.state.history import AttemptIndex, RunHistory
 from support.build import (
     NOW,
     PROVEN_NETWORK,

@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from securebench.run.api.conditions import Reason
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
+from securebench.run.api.status import Reason
 from securebench.run.decide.controls import EndReason, Halt
 from securebench.run.decide.reconcile import RunDecision
 from securebench.run.decide.waits import WaitReason
-from securebench.run.observe.provider_waits import ObservedProvider
-from securebench.run.plan.egress_plan import EgressPlan
-from securebench.run.plan.keys import AttemptKey
-from securebench.run.plan.model import EarlierRun
+from securebench.run.observe.waiting import ObservedProvider
+from securebench.run.plan.model import AttemptKey, EarlierRun, EgressPlan
 from securebench.run.state.attempts import (
     AttemptHistory,
     CommandReport,

@@ -27,8 +27,7 @@ from securebench.run.decide.canary import (
 )
 from securebench.run.layout import numbered
 from securebench.run.observe.pods import pod_view
-from securebench.run.plan.cluster_facts import ClusterFacts, PodUserNamespaces
-from securebench.run.plan.keys import Role
+from securebench.run.plan.model import ClusterFacts, PodUserNamespaces, Role
 from securebench.run.pods.canary import canary_pod, control_pod
 from securebench.run.state.entries import IsolationResult
 from support.build import (

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from securebench.errors import InvalidInputError
-from securebench.run.api.conditions import Reason
+from securebench.run.api.status import Reason
 from securebench.run.decide.controls import EndReason, desired_state
 from securebench.run.decide.reconcile import Controls, Halt
 from support.build import NOW, run_body

@@ -24,9 +24,9 @@ from securebench.run.decide.waits import (
     launch_waits,
 )
 from securebench.run.observe.pods import PodView
-from securebench.run.observe.provider_waits import observed_provider
-from securebench.run.plan.keys import LaunchKey, Role
-from securebench.run.state.attempt_index import AttemptIndex
+from securebench.run.observe.waiting import observed_provider
+from securebench.run.plan.model import LaunchKey, Role
+from securebench.run.state.history import AttemptIndex
 from support.build import (
     HARNESS,
     NOW,

@@ -3,7 +3,7 @@
 import pytest
 
 from securebench.protocol.extraction import Extraction
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.decide.attempt import (
     Begin,
     Capture,
@@ -13,8 +13,7 @@ from securebench.run.decide.attempt import (
     launch_backoff,
 )
 from securebench.run.observe.stage import Ended
-from securebench.run.plan.keys import LaunchKey, Role
-from securebench.run.plan.model import Refusal
+from securebench.run.plan.model import LaunchKey, Refusal, Role
 from securebench.run.state.attempts import CommandReport, Finish, Lost, PodFacts
 from support.build import (
     HARNESS,

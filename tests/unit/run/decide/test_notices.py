@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.run.api.conditions import (
+from securebench.run.api.status import (
     ConditionStatus,
     ConditionType,
     ConditionUpdate,

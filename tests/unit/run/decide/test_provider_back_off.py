@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from securebench.protocol.gateway import ProviderWait
-from securebench.run.api.conditions import Reason
+from securebench.run.api.status import Reason
 from securebench.run.decide.waits import REPORT_DELAY_SECONDS
-from securebench.run.observe.provider_waits import LaunchWait, ObservedProvider
-from securebench.run.observe.waiting import WaitReason
-from securebench.run.plan.keys import LaunchKey
+from securebench.run.observe.waiting import LaunchWait, ObservedProvider, WaitReason
+from securebench.run.plan.model import LaunchKey
 from support.build import HARNESS, NOW, PROVEN_NETWORK, live, pod_status, view_of, waiting
 from unit.run.decide.test_reconcile import RUNNING, decide, harness
 from unit.run.observe.test_waiting import SANDBOX

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from securebench.run.api.conditions import Reason
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
+from securebench.run.api.status import Reason
 from securebench.run.decide.attempt import Capture
 from securebench.run.decide.capacity import CapacityUse
 from securebench.run.decide.controls import Controls, EndReason, Halt
@@ -19,10 +19,9 @@ from securebench.run.decide.reconcile import (
 from securebench.run.decide.waits import ObservedWrites
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.stage import Ended
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
-from securebench.run.plan.model import Refusal
-from securebench.run.state.attempt_index import AttemptIndex
+from securebench.run.plan.model import AttemptKey, LaunchKey, Refusal, Role
 from securebench.run.state.attempts import Finish, Lost
+from securebench.run.state.history import AttemptIndex
 from support.build import (
     HARNESS,
     KEY,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from securebench.reasons import POD_LOST
-from securebench.run.api.conditions import Reason
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
+from securebench.run.api.status import Reason
 from securebench.run.decide.controls import EndReason, Halt
 from securebench.run.decide.gateway import GatewayMemory, ObservedGateway
 from securebench.run.decide.network import NetworkState, Repair
@@ -21,7 +21,7 @@ from securebench.run.decide.waits import (
     ObservedWrites,
 )
 from securebench.run.observe.waiting import WaitReason
-from securebench.run.plan.keys import AttemptKey
+from securebench.run.plan.model import AttemptKey
 from securebench.run.state.attempts import Finish, Role
 from support.build import (
     HARNESS,

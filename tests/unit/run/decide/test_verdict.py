@@ -1,8 +1,8 @@
 """The words at the end of a run."""
 
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.decide.controls import end_reason
-from securebench.run.plan.keys import AttemptKey
+from securebench.run.plan.model import AttemptKey
 from securebench.run.state.attempts import AttemptHistory, Finish
 
 

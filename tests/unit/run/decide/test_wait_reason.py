@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 from securebench.protocol.gateway import ProviderWait
-from securebench.run.api.conditions import Reason
+from securebench.run.api.status import Reason
 from securebench.run.decide.controls import Halt
 from securebench.run.decide.gateway import GatewayMemory, ObservedGateway
 from securebench.run.decide.network import NetworkState
 from securebench.run.decide.waits import MAX_WORDS, ObservedWrites, Throttled, joined, told_waits
 from securebench.run.observe.pods import PodView
-from securebench.run.observe.provider_waits import LaunchWait, ObservedProvider
-from securebench.run.observe.waiting import WaitReason
-from securebench.run.plan.keys import AttemptKey
+from securebench.run.observe.waiting import LaunchWait, ObservedProvider, WaitReason
+from securebench.run.plan.model import AttemptKey
 from securebench.run.state.attempts import Role
 from support.build import (
     HARNESS,

@@ -1,7 +1,7 @@
 import pytest
 
-from securebench.run.observe.evidence import MESSAGE_CHARACTERS, launch_evidence
-from securebench.run.state.evidence import ContainerEvidence, ContainerUsage, LaunchEvidence
+from securebench.run.observe.termination import MESSAGE_CHARACTERS, launch_evidence
+from securebench.run.state.entries import ContainerEvidence, ContainerUsage, LaunchEvidence
 from support.build import (
     HARNESS,
     IMAGE_ID,

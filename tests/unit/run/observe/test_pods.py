@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import pytest
 
 from securebench.run.observe.pods import ContainerView, Terminated, pod_view
-from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.state.attempts import PodFacts
 from support.build import (
     DISRUPTED,

@@ -3,16 +3,17 @@
 import pytest
 
 from securebench.protocol.gateway import ProviderWait, ProviderWaits
-from securebench.run.api.conditions import Reason
-from securebench.run.observe.provider_waits import (
+from securebench.run.api.status import Reason
+from securebench.run.observe.waiting import (
     LaunchWait,
+    WaitReason,
+    deduplication_key,
     longest_wait,
     observed_provider,
     provider_waiting,
 )
-from securebench.run.observe.waiting import WaitReason, deduplication_key
-from securebench.run.plan.keys import LaunchKey, Role, harness_launch, pod_name
-from securebench.run.state.attempt_index import AttemptIndex
+from securebench.run.plan.model import LaunchKey, Role, harness_launch, pod_name
+from securebench.run.state.history import AttemptIndex
 from support.build import HARNESS, NOW, live
 
 UID = "0f1e2d3c-aaaa-bbbb-cccc-000000000000"

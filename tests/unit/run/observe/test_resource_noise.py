@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.run.observe.resource_noise import is_noisy, usage_text
+from securebench.run.observe.launches import is_noisy, usage_text
 
 MIB = 1024**2
 CASES = {

@@ -3,10 +3,10 @@
 import pytest
 
 from securebench.clock import rfc3339
-from securebench.run.api.conditions import Reason
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
+from securebench.run.api.status import Reason
 from securebench.run.observe.waiting import WaitReason, after_loss, next_try, pod_waiting
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import AttemptHistory, Finish, Lost
 from support.build import (
     HARNESS,

@@ -7,7 +7,7 @@ import pytest
 from securebench.errors import SpecError
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.build import build_plan
-from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
+from securebench.run.plan.model import EgressPlan, ProviderPlan
 from unit.run.plan.test_build import TASKS, inputs, task
 
 OVERLAYS = {
@@ -195,7 +195,7 @@ def test_an_agent_works_in_the_checkout(environment, want):
     given = replace(agent_inputs(), tasks=(patch_task(**environment),))
     planned = build_plan(given).tasks[0]
     assert (planned.workdir, planned.extraction.mode) == (want, "git_diff")
-    assert (planned.workspace, planned.verification.name) == ("/workspace", "patch")
+    assert (planned.workspace, planned.verifier.value) == ("/workspace", "check")
     assert "do not clone" in planned.command[-1]
 
 

@@ -3,13 +3,19 @@ from dataclasses import replace
 import pytest
 
 from securebench.benchmark.pack.task import compile_benchmark_row
-from securebench.benchmark.reading.manifest import parse_manifest
+from securebench.benchmark.reading.rows import parse_manifest
 from securebench.digests import json_digest
 from securebench.errors import ConfigErrors, SpecError
 from securebench.run.api.models import BenchmarkRunSpec, TaskSelector
 from securebench.run.plan.build import PlanInputs, build_plan, selected
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
-from securebench.run.plan.model import RunIdentity, TaskLimits
+from securebench.run.plan.model import (
+    AttemptKey,
+    LaunchKey,
+    Role,
+    RunIdentity,
+    TaskLimits,
+    pod_name,
+)
 from support.manifest_samples import pods, policy_of
 
 UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"

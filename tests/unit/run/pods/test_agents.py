@@ -11,10 +11,7 @@ import pytest
 from securebench.agents.agent import DUMMY_KEY
 from securebench.agents.registry import cli_agents, cli_named
 from securebench.protocol.sidecar import PROXY_NAME
-from securebench.run.plan.cluster_facts import ClusterFacts
-from securebench.run.plan.egress_plan import EgressPlan
-from securebench.run.plan.keys import LaunchKey, Role
-from securebench.run.plan.model import TaskPlan
+from securebench.run.plan.model import ClusterFacts, EgressPlan, LaunchKey, Role, TaskPlan
 from securebench.run.pods.harness import DIFF_SECONDS, harness_pod
 from support.manifest_samples import (
     FACTS,

@@ -12,9 +12,7 @@ from securebench.names import ROLE_LABEL, RUN_UID_LABEL
 from securebench.protocol.gateway import GatewayConfig, ProviderConfig
 from securebench.protocol.probe import GATEWAY_TARGET
 from securebench.run import layout
-from securebench.run.plan.egress_plan import EgressPlan
-from securebench.run.plan.keys import LaunchKey, Role, pod_name
-from securebench.run.plan.model import RunPlan
+from securebench.run.plan.model import EgressPlan, LaunchKey, Role, RunPlan, pod_name
 from securebench.run.pods.canary import canary_pod, control_pod
 from securebench.run.pods.gateway_pod import gateway_config, gateway_pod, gateway_service
 from securebench.run.pods.harness import harness_pod

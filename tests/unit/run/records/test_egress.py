@@ -13,9 +13,8 @@ from securebench.controller.volume.gateway_reports import merge_logs
 from securebench.controller.volume.store import RunStore
 from securebench.gateway.account import MODELS
 from securebench.protocol.volume import EGRESS
-from securebench.run.api.outcomes import Outcome
-from securebench.run.plan.egress_plan import EgressPlan
-from securebench.run.plan.model import AgentPlan
+from securebench.run.api.field_types import Outcome
+from securebench.run.plan.model import AgentPlan, EgressPlan
 from securebench.run.records.context import RecordContext
 from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.record import RecordTexts, candidate_record

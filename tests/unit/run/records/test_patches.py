@@ -7,7 +7,7 @@ import pytest
 
 from securebench.digests import content_digest
 from securebench.protocol.extraction import Extraction
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.plan.model import TaskLimits
 from securebench.run.records.record import RecordTexts, candidate_record
 from securebench.run.records.record_line import record_line
@@ -32,10 +32,11 @@ def record_of(text, finish, patch=PATCH, checked=None, *, task=TASK, **changes):
 
 
 def test_what_the_verdict_of_counted_tests_rests_on():
-    check = replace(TASK.verification.check, command=("python3", "-m", "pytest"))
-    task = replace(TASK, verification=replace(TASK.verification, check=check))
+    check = replace(TASK.check, command=("python3", "-m", "pytest"))
     finish = Finish(KEY, Outcome.SCORED, passed=True)
-    counted = record_of(GOOD, finish, checked=verification(command=REPORT), task=task)
+    counted = record_of(
+        GOOD, finish, checked=verification(command=REPORT), task=replace(TASK, check=check)
+    )
     assert counted["labels"]["grading"] == "tests"
 
 
@@ -70,8 +71,7 @@ def test_a_passed_patch():
     }
 
 
-ANY_PATCH = replace(TASK.verification.patch, policy={})
-DROPPING = replace(TASK, verification=replace(TASK.verification, patch=ANY_PATCH))
+DROPPING = replace(TASK, check=replace(TASK.check, patch=replace(TASK.check.patch, policy={})))
 SCRATCH = "".join(
     f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n"
     "@@ -0,0 +1 @@\n+x\n"

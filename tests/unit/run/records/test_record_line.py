@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.plan.model import TaskLimits
 from securebench.run.records.record import RecordTexts
 from securebench.run.records.record_line import cut, record_line

@@ -11,10 +11,9 @@ from securebench.benchmark.resources import REDACTED, Lane, Resource, ResourceBu
 from securebench.errors import InvariantViolationError
 from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.extraction import Extraction
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.decide.attempt import after_production
-from securebench.run.plan.keys import AttemptKey
-from securebench.run.plan.model import TaskLimits
+from securebench.run.plan.model import AttemptKey, TaskLimits, VerifierKind
 from securebench.run.records.record import (
     LABEL_CHARACTERS,
     MAX_TAGS,
@@ -345,7 +344,7 @@ class TestOther:
 
     def test_family_without_verifier(self) -> None:
         task = text_task(
-            verification=None,
+            verifier=VerifierKind.NONE,
             extraction=Extraction(mode="unsupported", kind="none", path=None),
         )
         production = replace(PRODUCTION, candidate=None)

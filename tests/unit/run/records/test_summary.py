@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from securebench.run.records.summary import RecordFacts, record_facts, run_summary
-from securebench.run.state.resource_noise import ResourceNoise
+from securebench.run.state.entries import ResourceNoise
 from support.records import history, record
 
 

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from securebench.errors import InvariantViolationError
-from securebench.run.api.outcomes import Outcome
-from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
+from securebench.run.api.field_types import Outcome
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish, Usage
 from securebench.run.state.entries import (
     Finished,

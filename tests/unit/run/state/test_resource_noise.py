@@ -2,12 +2,18 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.run.api.outcomes import Outcome
+from securebench.run.api.field_types import Outcome
 from securebench.run.state.attempts import CommandReport, Finish
-from securebench.run.state.entries import Finished, LaunchBegun, LaunchLost, Produced, Verified
-from securebench.run.state.evidence import ContainerEvidence, ContainerUsage, LaunchEvidence
-from securebench.run.state.resource_noise import (
+from securebench.run.state.entries import (
+    ContainerEvidence,
+    ContainerUsage,
+    Finished,
+    LaunchBegun,
+    LaunchEvidence,
+    LaunchLost,
+    Produced,
     ResourceNoise,
+    Verified,
     container_noise,
     entry_noise,
     noisy_part,

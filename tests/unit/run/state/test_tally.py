@@ -1,9 +1,9 @@
 import pytest
 
-from securebench.run.api.outcomes import Outcome
-from securebench.run.plan.keys import AttemptKey
+from securebench.run.api.field_types import Outcome
+from securebench.run.plan.model import AttemptKey
 from securebench.run.state.attempts import Finish
-from securebench.run.state.tally import tally
+from securebench.run.state.history import tally
 from support.build import HARNESS, history_of, live
 
 

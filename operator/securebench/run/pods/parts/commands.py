@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from securebench.protocol.supervise import SuperviseSpec
-    from securebench.run.plan.cluster_facts import ClusterFacts
-    from securebench.run.plan.model import RunPlan, TaskPlan
+    from securebench.run.plan.model import ClusterFacts, RunPlan, TaskPlan
 
 PYTHON = "python3"
 POD_SUPERVISE = "/usr/local/bin/supervise"

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from securebench.protocol.supervise import CollectSpec, SealSpec, SuperviseSpec
-    from securebench.run.plan.keys import LaunchKey
-    from securebench.run.plan.model import PodPolicy, RunPlan
+    from securebench.run.plan.model import LaunchKey, PodPolicy, RunPlan
 
 TERMINATION = {"terminationMessagePolicy": "File"}
 """Without the fallback to logs: those are untrusted text."""

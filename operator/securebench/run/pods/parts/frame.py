@@ -21,16 +21,22 @@ from securebench.names import (
     TASK_INDEX_ANNOTATION,
     label_value,
 )
-from securebench.run.api.base import API_VERSION, KIND
-from securebench.run.plan.cluster_facts import PodUserNamespaces
-from securebench.run.plan.keys import LaunchKey, Role, pod_name
-from securebench.run.plan.model import PodPolicy, RunIdentity, RunPlan
+from securebench.run.api.field_types import API_VERSION, KIND
+from securebench.run.plan.model import (
+    LaunchKey,
+    PodPolicy,
+    PodUserNamespaces,
+    Role,
+    RunIdentity,
+    RunPlan,
+    pod_name,
+)
 from securebench.run.pods.parts.security import pod_security
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from securebench.run.plan.cluster_facts import ClusterFacts
+    from securebench.run.plan.model import ClusterFacts
 
 Manifest = dict[str, object]
 

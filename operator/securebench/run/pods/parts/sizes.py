@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from securebench.protocol.extraction import ExtractionMode
 from securebench.run.api.field_types import quantity
-from securebench.run.api.pod_template import DEFAULT_MEMORY_LIMIT, DEFAULT_REQUESTS
+from securebench.run.api.models import DEFAULT_MEMORY_LIMIT, DEFAULT_REQUESTS
 from securebench.run.plan.model import PodPolicy, TaskLimits, TaskPlan
 from securebench.sizes import GIB, MIB
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from securebench.run.api.pod_template import DEFAULT_REQUESTS, Limits, Requests
+from securebench.run.api.models import DEFAULT_REQUESTS, Limits, Requests
 from securebench.run.pods.parts.sizes import CPU, DEFAULT_LIMITS, MEMORY
 
 

@@ -1,0 +1,1 @@
+"""Verifier Pods, by what decides."""
