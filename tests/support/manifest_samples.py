@@ -11,8 +11,7 @@ from typing import Any
 
 import yaml
 
-from securebench.agents.harness_config import CommandHarness, ProviderHarness
-from securebench.agents.harness_task import extraction_for, task_prompt
+from securebench.agents.harness import CommandHarness, ProviderHarness, extraction_for, task_prompt
 from securebench.agents.registry import cli_named, harness_config
 from securebench.benchmark.families.verification import CodePlan, PatchPlan
 from securebench.benchmark.pack.lane_plan import AssetMount, LaneSet

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from securebench.agents.agent import DUMMY_KEY, AgentCli, AgentEvent, EventKind, cli_agent
+from securebench.agents.harness import DUMMY_KEY, AgentCli, AgentEvent, EventKind, cli_agent
 from securebench.agents.providers.openai import OPENAI
 from securebench.json_values import object_in, text_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from securebench.agents.harness_config import ProviderHarness
+    from securebench.agents.harness import ProviderHarness
 
 _OVERLAY: Final = "/opt/securebench/codex"
 _HOME: Final = "/opt/securebench/codex-home"

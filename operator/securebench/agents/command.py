@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from securebench.agents.agent import Agent
-from securebench.agents.harness_config import (
+from securebench.agents.harness import (
     AUDIT_KEYS,
     COMMON_KEYS,
     EXTRACTIONS,
     NOP,
     ORACLE,
     PROVIDER_KEYS,
+    Agent,
     AuditHarness,
     CommandHarness,
     HarnessConfig,
@@ -20,8 +20,7 @@ from securebench.agents.harness_config import (
     config_error,
     provider_fields,
 )
-from securebench.agents.providers.apis import APIS
-from securebench.agents.providers.endpoint import provider_schema
+from securebench.agents.providers.endpoint import APIS, provider_schema
 from securebench.benchmark.pack import oracle
 from securebench.benchmark.reading.shape import Shape
 from securebench.errors import ConfigErrors

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from securebench.agents import claude_code, codex, command, mini_swe_agent, opencode
-from securebench.agents.harness_config import normal_config
+from securebench.agents.harness import normal_config
 from securebench.digests import json_digest
 from securebench.errors import ConfigError, ConfigErrors
 from securebench.json_values import text_in
@@ -15,8 +15,7 @@ from securebench.text import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from securebench.agents.agent import Agent, AgentCli
-    from securebench.agents.harness_config import HarnessConfig
+    from securebench.agents.harness import Agent, AgentCli, HarnessConfig
 
 AGENTS: Final[dict[str, Agent]] = {
     agent.name: agent

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from securebench.agents.harness_config import HarnessConfig
+from securebench.agents.harness import HarnessConfig
 from securebench.benchmark.files.load import load_tasks
 from securebench.benchmark.files.materialize import public_digest
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy

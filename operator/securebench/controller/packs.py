@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from securebench.agents.allowed_domains import is_listed
+from securebench.agents.providers.endpoint import is_listed
 from securebench.benchmark.files.bundle import BundleLimits
 from securebench.benchmark.files.load import (
     load_benchmark_manifest,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from securebench.agents.harness_config import LATEST
+from securebench.agents.harness import LATEST
 from securebench.agents.registry import provider_key
 from securebench.cluster.port import Cluster, ObjectKind, Raw
 from securebench.controller.settings import (

@@ -24,8 +24,8 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from securebench.agents.allowed_domains import domain_problem, normalize_domain
-from securebench.agents.harness_config import LATEST
+from securebench.agents.harness import LATEST
+from securebench.agents.providers.endpoint import domain_problem, normalize_domain
 from securebench.agents.registry import cli_agents
 from securebench.clock import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS, MAX_UNSCHEDULABLE
 from securebench.controller.volume_settings import (

@@ -15,13 +15,16 @@ from typing import Final, NamedTuple
 import h11
 
 from securebench.agents.providers.answers import (
+    CAUSES,
     CHARACTERS_PER_TOKEN,
     AnswerReader,
     DocumentReader,
+    Kind,
     StreamReader,
     TokenUsage,
+    Trouble,
+    trouble_of,
 )
-from securebench.agents.providers.error_codes import CAUSES, Kind, Trouble, trouble_of
 from securebench.agents.providers.provider import ProviderRules, RequestRefusal
 from securebench.gateway import account
 from securebench.gateway.decisions import Cause, CutError, RefusedError, UnreachableError

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from securebench.agents.providers.apis import provider_named
 from securebench.agents.providers.bodies import RefusedBodyError, RelayedBody, relayed_body
+from securebench.agents.providers.endpoint import provider_named
 from securebench.agents.providers.provider import RequestKind, RequestRefusal
 from securebench.errors import ConfigError
 from securebench.gateway import account

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 import certifi
 
-from securebench.agents.allowed_domains import is_listed
+from securebench.agents.providers.endpoint import is_listed
 from securebench.clock import Clock, SystemClock
 from securebench.errors import ConfigError
 from securebench.files.durable import replace_file

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
-from securebench.agents.allowed_domains import LABEL, MAX_DOMAIN_CHARACTERS, NUMBER
+from securebench.agents.providers.endpoint import LABEL, MAX_DOMAIN_CHARACTERS, NUMBER
 from securebench.gateway.decisions import Cause, RefusedError
 
 HTTP_PORT: Final = 80

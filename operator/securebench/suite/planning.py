@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from securebench.agents.harness_config import ProviderHarness
+from securebench.agents.harness import ProviderHarness
 from securebench.agents.registry import agent_named
 from securebench.digests import PREFIX, json_digest
 from securebench.errors import InvalidInputError

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.agents.allowed_domains import is_listed
+from securebench.agents.providers.endpoint import is_listed
 from securebench.benchmark.files.bundle import BundleReceipt
 from securebench.controller import packs
 from securebench.controller.context import Context

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from securebench.agents.providers.apis import provider_named
-from securebench.agents.providers.error_codes import Trouble
+from securebench.agents.providers.answers import Trouble
+from securebench.agents.providers.endpoint import provider_named
 from securebench.agents.providers.provider import ProviderRules, RequestKind
 from securebench.gateway import account, provider_call, provider_route
 from securebench.gateway.provider_messages import upstream_headers

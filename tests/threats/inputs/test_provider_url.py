@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.agents.agent import DUMMY_KEY
+from securebench.agents.harness import DUMMY_KEY
 from securebench.agents.providers import openai_chat
 from securebench.client.submit import secrets
 from securebench.client.submit.secrets import secret_values

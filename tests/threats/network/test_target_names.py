@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.agents import allowed_domains
-from securebench.agents.allowed_domains import is_listed, normalize_domains
+from securebench.agents.providers import endpoint
+from securebench.agents.providers.endpoint import is_listed, normalize_domains
 from securebench.errors import ConfigError
 from securebench.gateway import proxy, targets, tunnel
 from securebench.gateway.dial import Dialer, Endpoint
@@ -299,7 +299,7 @@ def test_a_136_attack_by_a_pattern(pattern: str) -> None:
 
 
 def test_a_136_twin_of_the_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allowed_domains, "domain_problem", lambda _: None)
+    monkeypatch.setattr(endpoint, "domain_problem", lambda _: None)
 
     assert len(normalize_domains(BAD_PATTERNS)) > len(BAD_PATTERNS) // 2
 

@@ -5,8 +5,8 @@ import tomllib
 
 import pytest
 
-from securebench.agents.agent import DUMMY_KEY, EventKind
-from securebench.agents.providers.apis import PROVIDERS
+from securebench.agents.harness import DUMMY_KEY, EventKind
+from securebench.agents.providers.endpoint import PROVIDERS
 from securebench.agents.registry import cli_agents, cli_named, harness_config
 from securebench.run.plan.build import agent_plan
 

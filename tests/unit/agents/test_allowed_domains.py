@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.agents.allowed_domains import normalize_domain, normalize_domains
+from securebench.agents.providers.endpoint import normalize_domain, normalize_domains
 from securebench.errors import ConfigError
 
 

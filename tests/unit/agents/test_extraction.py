@@ -2,8 +2,7 @@
 
 import pytest
 
-from securebench.agents.harness_config import CommandHarness
-from securebench.agents.harness_task import extraction_for
+from securebench.agents.harness import CommandHarness, extraction_for
 from securebench.agents.registry import harness_config
 
 TEXT = ["multiple_choice", "short_answer", "free_response"]

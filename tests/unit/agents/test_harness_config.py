@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from securebench.agents.harness_config import (
+from securebench.agents.harness import (
     AuditHarness,
     CommandHarness,
     ProviderHarness,

@@ -2,8 +2,7 @@
 
 import pytest
 
-from securebench.agents.harness_config import CommandHarness
-from securebench.agents.harness_task import agent_time_limit
+from securebench.agents.harness import CommandHarness, agent_time_limit
 from securebench.agents.registry import harness_config, harness_digest
 from securebench.errors import ConfigError
 

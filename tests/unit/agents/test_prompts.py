@@ -1,7 +1,6 @@
 import pytest
 
-from securebench.agents.harness_config import ProviderHarness
-from securebench.agents.harness_task import extraction_for, task_prompt
+from securebench.agents.harness import ProviderHarness, extraction_for, task_prompt
 from securebench.protocol.extraction import Extraction
 
 HAND_IN = {

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from securebench.agents.agent import AgentCli, AgentEvent, EventKind, cli_agent
+from securebench.agents.harness import AgentCli, AgentEvent, EventKind, cli_agent
 from securebench.agents.providers.answers import Meter, TokenUsage
-from securebench.agents.providers.apis import PROVIDERS
+from securebench.agents.providers.endpoint import PROVIDERS
 from securebench.agents.providers.provider import ProviderRules, RequestRefusal
 from securebench.agents.registry import AGENTS, agent_named
 from securebench.client.watch.agent_events import agent_lines, shown_agent

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from securebench.agents.harness_config import CommandHarness, ProviderHarness
+from securebench.agents.harness import CommandHarness, ProviderHarness
 from securebench.agents.registry import harness_config
 from securebench.benchmark.families.registry import text_verifier
 from securebench.benchmark.files.load import check_pack, load_tasks

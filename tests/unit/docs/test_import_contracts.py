@@ -19,7 +19,7 @@ OF_DATA = {"tzdata"}
 """Dependencies that zoneinfo reads and nobody imports."""
 LIBRARIES_OF_THE_GATEWAY = {"certifi", "h11", "jwt", "pydantic", "pydantic_core"}
 """With those of the messages that it reads."""
-PROVIDERS = ("securebench.agents.allowed_domains", "securebench.agents.providers")
+PROVIDERS = ("securebench.agents.providers",)
 FOUNDATIONS = {
     "clock",
     "digests",

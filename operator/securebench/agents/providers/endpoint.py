@@ -1,5 +1,7 @@
-"""A model provider that the tester names by its URL (``harness.config.provider``).
+"""What an agent may reach: allowed domains, the APIs of model providers, a provider's own URL.
 
+Entries of ``allowed_domains`` are normalised (contract 11.1). A tester may name a model provider by
+its URL (``harness.config.provider``) if it speaks one of the APIs.
 Source: contract 12.7; decision 0075.
 """
 
@@ -7,16 +9,109 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from securebench.agents.allowed_domains import domain_problem
-from securebench.agents.providers.apis import APIS
+from securebench.agents.providers.anthropic import ANTHROPIC
+from securebench.agents.providers.openai import OPENAI
+from securebench.agents.providers.openai_chat import OPENAI_CHAT
 from securebench.digests import content_digest
 from securebench.errors import ConfigError
 from securebench.json_values import STRING, Schema, object_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from securebench.agents.providers.provider import ProviderRules
+
+MAX_DOMAIN_CHARACTERS = 253
+"""Maximum length of a DNS name."""
+
+LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+"""A name whose last label matches is parsed as an IPv4 address by resolvers."""
+_SIGNS = {"://": "a scheme", "/": "a path", ":": "a port or an IPv6 address", "*": "a wildcard"}
+
+
+def normalize_domain(entry: str) -> str:
+    """Return an entry trimmed, lower-cased and without trailing dots.
+
+    Raises:
+        ConfigError: It is not a plain domain name.
+    """
+    problem = domain_problem(entry)
+    if problem is not None:
+        raise ConfigError(f"allowed_domains entry {entry!r} {problem}")
+    return _normal(entry)
+
+
+def normalize_domains(entries: Sequence[object]) -> tuple[str, ...]:
+    """Return all entries normalised, in order, without duplicates.
+
+    Raises:
+        ConfigError: Names the first entry that is not a plain domain name.
+    """
+    found: dict[str, None] = {}
+    for entry in entries:
+        if not isinstance(entry, str):
+            raise ConfigError("allowed_domains must be a list of strings")
+        found[normalize_domain(entry)] = None
+    return tuple(found)
+
+
+def is_listed(host: str, domains: Iterable[str]) -> bool:
+    """Return whether a canonical host is one of the domains or a subdomain of one.
+
+    Args:
+        host: From ``canonical_host``.
+        domains: Normalized entries of ``allowed_domains``.
+    """
+    return any(host == domain or host.endswith(f".{domain}") for domain in domains)
+
+
+def _normal(entry: str) -> str:
+    return entry.strip().lower().rstrip(".")
+
+
+def domain_problem(entry: str) -> str | None:
+    """Return what keeps a text from being a plain domain name, after "the name", or None."""
+    if not entry.isascii():
+        return "must be ASCII (write an international name in its xn-- form)"
+    domain = _normal(entry)
+    for sign, meaning in _SIGNS.items():
+        if sign in domain:
+            return f"must be a plain domain name without {meaning}"
+    labels = domain.split(".")
+    if len(labels) < 2 or len(domain) > MAX_DOMAIN_CHARACTERS:  # noqa: PLR2004 - at least two labels
+        return f"must have at least two labels and at most {MAX_DOMAIN_CHARACTERS} characters"
+    if labels[-1] == "localhost":
+        return "must not be the local host"
+    if NUMBER.fullmatch(labels[-1]):
+        return "must not be an IP address"
+    if not all(LABEL.fullmatch(label) for label in labels):
+        return "must have labels of 1 to 63 letters, digits and inner hyphens"
+    return None
+
+
+APIS: Final[Mapping[str, ProviderRules]] = MappingProxyType(
+    {rules.api: rules for rules in (OPENAI_CHAT, OPENAI, ANTHROPIC)}
+)
+"""By ``harness.config.provider.api``; the first is the default of command harnesses."""
+
+PROVIDERS: Final[dict[str, ProviderRules]] = {rules.name: rules for rules in APIS.values()}
+"""By the name under which the gateway serves them; those of agents' own are added here."""
+
+
+def provider_named(name: str) -> ProviderRules:
+    """Return the API of a model provider.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
+    if name not in PROVIDERS:
+        raise ConfigError(f"no agent works with a model provider {name!r}")
+    return PROVIDERS[name]
+
 
 PORTS: Final = {"https": 443, "http": 80}
 CA_CHARACTERS: Final = 65_536

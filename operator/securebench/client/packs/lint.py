@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from securebench.agents.harness_config import CommandHarness, HarnessConfig
+from securebench.agents.harness import CommandHarness, HarnessConfig
 from securebench.agents.registry import harness_config
 from securebench.benchmark.files.load import CheckedPack, check_upload, read_answers
 from securebench.benchmark.lint import LintFinding, Severity, lint_graders, lint_harness, lint_pack

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from securebench.agents.harness_config import CommandHarness, HarnessConfig
+from securebench.agents.harness import CommandHarness, HarnessConfig
 from securebench.agents.registry import harness_config
 from securebench.benchmark.files.bundle import files_receipt
 from securebench.benchmark.files.load import check_upload

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from securebench.agents.harness_config import HarnessConfig
+from securebench.agents.harness import HarnessConfig
 from securebench.benchmark.files.load import asset_source
 from securebench.benchmark.pack.lane_plan import LaneFile, lane_plan
 from securebench.benchmark.pack.task import SecureBenchTask

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from securebench.agents.harness_config import ORACLE, HarnessConfig
+from securebench.agents.harness import ORACLE, HarnessConfig
 from securebench.agents.registry import agent_named, harness_config, harness_digest
 from securebench.benchmark.files.load import check_upload, pack_digest, read_answers, root_files
 from securebench.benchmark.lint import LintFinding, LintRule, lint_graders, lint_pack

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from securebench.agents.agent import AgentCli, AgentEvent, EventKind
+from securebench.agents.harness import AgentCli, AgentEvent, EventKind
 from securebench.agents.registry import agent_named, cli_agents
 from securebench.text import printable
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from securebench.agents.agent import AgentCli
+from securebench.agents.harness import AgentCli
 from securebench.client.watch.agent_events import OutputReader, TraceLine, agent_lines, is_event
 from securebench.client.watch.progress import Event, Reporter
 from securebench.text import printable

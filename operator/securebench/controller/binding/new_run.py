@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from securebench.agents.harness_config import ORACLE
+from securebench.agents.harness import ORACLE
 from securebench.attestation.starts import RunStart
 from securebench.benchmark.scorers.result import VERIFIER_VERSION
 from securebench.clock import rfc3339

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from securebench.agents.harness_config import ORACLE
+from securebench.agents.harness import ORACLE
 from securebench.benchmark.files.load import LoadedPack, load_tasks
 from securebench.benchmark.pack.oracle import Answers, reference_answers
 from securebench.benchmark.pack.task import SecureBenchTask

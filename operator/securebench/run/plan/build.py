@@ -13,11 +13,17 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
-from securebench.agents.agent import DUMMY_KEY
-from securebench.agents.harness_config import LATEST, CommandHarness, HarnessConfig, ProviderHarness
-from securebench.agents.harness_task import agent_time_limit, extraction_for, task_prompt
-from securebench.agents.providers.apis import APIS
-from securebench.agents.providers.endpoint import ProviderEndpoint
+from securebench.agents.harness import (
+    DUMMY_KEY,
+    LATEST,
+    CommandHarness,
+    HarnessConfig,
+    ProviderHarness,
+    agent_time_limit,
+    extraction_for,
+    task_prompt,
+)
+from securebench.agents.providers.endpoint import APIS, ProviderEndpoint
 from securebench.agents.registry import agent_named, cli_named, forwarded_env
 from securebench.benchmark.families.base import Family
 from securebench.benchmark.families.counted_commands import argv_of

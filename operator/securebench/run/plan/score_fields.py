@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
-from securebench.agents.harness_config import LATEST, CommandHarness, HarnessConfig, ProviderHarness
+from securebench.agents.harness import LATEST, CommandHarness, HarnessConfig, ProviderHarness
 from securebench.agents.registry import harness_config, harness_digest
 from securebench.benchmark.scorers.result import VERIFIER_VERSION
 from securebench.digests import json_digest

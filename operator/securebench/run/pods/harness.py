@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from securebench.agents.harness_config import ORACLE
+from securebench.agents.harness import ORACLE
 from securebench.protocol.extraction import ExtractionMode
 from securebench.protocol.messages import FRAMEWORK_FOLDER
 from securebench.protocol.specs import DigestedPath

@@ -11,17 +11,18 @@ from hypothesis import strategies as st
 
 from securebench.agents.providers import answers
 from securebench.agents.providers.answers import (
+    EVENT_BYTES,
     DocumentReader,
+    EventReader,
     Meter,
     StreamReader,
     TokenUsage,
+    failure_of_status,
 )
 from securebench.agents.providers.anthropic import AnthropicMeter
-from securebench.agents.providers.error_codes import failure_of_status
 from securebench.agents.providers.openai import OpenAIMeter
 from securebench.agents.providers.openai_chat import ChatMeter
 from securebench.agents.providers.provider import RequestRefusal
-from securebench.agents.providers.sse import EVENT_BYTES, EventReader
 from securebench.gateway.account import (
     KINDS,
     MODELS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from securebench.agents.harness_config import CommandHarness
+from securebench.agents.harness import CommandHarness
 from securebench.agents.providers.endpoint import CA_CHARACTERS, ProviderEndpoint
 from securebench.agents.registry import (
     forwarded_env,

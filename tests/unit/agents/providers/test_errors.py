@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from securebench.agents.providers.error_codes import Kind, failure_of_status, trouble_of
+from securebench.agents.providers.answers import Kind, failure_of_status, trouble_of
 
 QUOTA, AUTH, DOWN = "provider_quota", "provider_auth", "provider_unavailable"
 

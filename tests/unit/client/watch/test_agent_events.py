@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from securebench.agents.agent import AgentCli
+from securebench.agents.harness import AgentCli
 from securebench.agents.registry import cli_agents, cli_named
 from securebench.client.watch.agent_events import agent_lines, shown_agent
 

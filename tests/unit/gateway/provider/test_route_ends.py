@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from securebench.agents.providers.answers import DOCUMENT_BYTES
-from securebench.agents.providers.sse import EVENT_BYTES
+from securebench.agents.providers.answers import DOCUMENT_BYTES, EVENT_BYTES
 from securebench.clock import SystemClock
 from securebench.gateway import provider_call, provider_messages
 from securebench.gateway.launches import ServedLaunch

@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.agents.allowed_domains import is_listed
+from securebench.agents.providers.endpoint import is_listed
 from securebench.gateway.decisions import Cause, RefusedError
 from securebench.gateway.targets import (
     Target,

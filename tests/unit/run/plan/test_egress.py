@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from securebench.agents.agent import DUMMY_KEY
+from securebench.agents.harness import DUMMY_KEY
 from securebench.errors import SpecError
 from securebench.protocol.gateway import ProviderConfig
 from securebench.run.api.models import BenchmarkRunSpec

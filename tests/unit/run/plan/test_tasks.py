@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.agents.harness_config import CommandHarness
+from securebench.agents.harness import CommandHarness
 from securebench.benchmark.families.verification import CodePlan
 from securebench.benchmark.pack.task import compile_benchmark_row
 from securebench.benchmark.reading.rows import parse_manifest

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from securebench.agents.agent import DUMMY_KEY
+from securebench.agents.harness import DUMMY_KEY
 from securebench.agents.registry import cli_agents, cli_named
 from securebench.protocol.sidecar import PROXY_NAME
 from securebench.run.plan.model import ClusterFacts, EgressPlan, LaunchKey, Role, TaskPlan

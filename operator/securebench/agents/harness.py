@@ -1,17 +1,30 @@
-"""Model and parse ``harness.config`` (contract 3.1, 21.7)."""
+"""A harness: ``harness.config``, the interface of an agent's CLI, and its work on one task.
+
+An agent names the keys of its configuration, builds its command line and environment, and reads its
+events; ``agents.registry`` lists all. A task gives a harness its prompt and time limit; where its
+candidate comes from depends on both.
+Source: contract 3.1, 12.2, 12.5, 13.1, 15.8 and 21.7.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from securebench.agents.allowed_domains import normalize_domains
-from securebench.agents.providers.endpoint import ProviderEndpoint, read_endpoint
-from securebench.agents.providers.model_names import model_problem
+from securebench.agents.providers.bodies import model_problem
+from securebench.agents.providers.endpoint import (
+    ProviderEndpoint,
+    normalize_domains,
+    provider_schema,
+    read_endpoint,
+)
+from securebench.agents.providers.provider import ProviderRules
 from securebench.benchmark.families.counted_commands import SHELL
+from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.pack.lane_plan import TASK_FILE
-from securebench.benchmark.pack.paths import PathError, author_path
+from securebench.benchmark.pack.paths import TIMEOUT_PROBLEM, PathError, author_path
 from securebench.benchmark.reading.shape import Shape
 from securebench.benchmark.resources import Component
 from securebench.errors import ConfigError, ConfigErrors
@@ -21,10 +34,14 @@ from securebench.json_values import (
     POSITIVE,
     STRING,
     Schema,
+    is_positive,
     nullable,
     object_of,
 )
-from securebench.protocol.extraction import ExtractionMode
+from securebench.protocol.extraction import TEXT_FILE, Extraction, ExtractionMode
+
+if TYPE_CHECKING:
+    from securebench.protocol.extraction import CandidateKind
 
 NOP: Final = "nop"
 ORACLE: Final = "oracle"
@@ -293,3 +310,238 @@ _NORMAL_FORMS: Final[Mapping[str, Callable[[Any], object]]] = {
 
 def _key(*names: str) -> tuple[str, ...]:
     return ("harness", "config", *names)
+
+
+DUMMY_KEY: Final = "securebench-holds-the-key"
+"""API key that a CLI is given. It is worthless: the gateway replaces it with the real one."""
+
+TIMEOUT_SECONDS: Final = 900.0
+"""Default time limit of an agent CLI."""
+
+_NAME: Final[Schema] = {
+    "type": "string",
+    "pattern": r"^[A-Za-z0-9._+-]+$(?!\n)",
+    "description": "a word of letters, digits, '.', '_', '+' and '-' only",
+}
+_KEYS: Final[Mapping[str, Schema]] = {
+    **COMMON_KEYS,
+    **PROVIDER_KEYS,
+    "version": _NAME,
+    "provider": provider_schema(has_choice=False),
+}
+
+
+class EventKind(StrEnum):
+    """Kinds of events that an agent reports while it works."""
+
+    SAID = "said"
+    STARTED = "started"
+    """A command or a tool."""
+    ENDED = "ended"
+    COMPLETED = "completed"
+    """Its turn."""
+    FAILED = "failed"
+    """Its turn."""
+
+
+class AgentEvent(NamedTuple):
+    """One thing that an agent reports; its values are untrusted.
+
+    Attributes:
+        text: A message, a command, or why the turn failed.
+        exit_code: Exit code of an ended command, as the agent reports it.
+    """
+
+    kind: EventKind
+    text: str = ""
+    exit_code: object = None
+
+
+class AgentEventReader(Protocol):
+    """Reads the events of one launch, in order."""
+
+    def events(self, event: Mapping[str, object]) -> Iterator[AgentEvent]:
+        """Yield the events in one JSON object of stdout; most have none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCli:
+    """The CLI of an agent that works with a model provider.
+
+    Attributes:
+        title: Prefix of lines about the agent.
+        provider: The API that it uses.
+        key: Environment variable of the provider's key, and its entry in the Secret.
+        key_aliases: Other variables from which the CLI reads a key.
+        overlay_path: Absolute path at which the overlay image is mounted.
+        home: Absolute path of its home folder.
+        search: Folders appended to the image's PATH.
+        command: Returns the argv of one turn from the harness, the prompt and the provider's base
+            URL as seen by the agent, without a path. Standard input is closed.
+        preflight: Argv that must succeed before the agent's turn (contract 12.3).
+        environment: Returns variables from the harness and that base URL; they override those of
+            the image and of the tester.
+        events: Creates a reader for the stdout of one launch.
+        invocation: Substring by which a command harness is recognised as starting this CLI; may be
+            empty.
+    """
+
+    title: str
+    provider: ProviderRules
+    key: str
+    key_aliases: tuple[str, ...] = ()
+    overlay_path: str
+    home: str
+    search: tuple[str, ...] = ()
+    command: Callable[[ProviderHarness, str, str], tuple[str, ...]]
+    preflight: tuple[str, ...]
+    environment: Callable[[ProviderHarness, str], Mapping[str, str]]
+    events: Callable[[], AgentEventReader]
+    invocation: str = ""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Variables that may hold the provider's key, the Secret's entry first."""
+        return (self.key, *self.key_aliases)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """One harness type.
+
+    Attributes:
+        name: Value of ``harness.type``; overlay versions are listed under it.
+        config: Schema of ``harness.config``.
+        read: Builds the harness from a normalised configuration; raises ConfigErrors if keys
+            contradict each other.
+        is_audit: Whether it audits a pack instead of being evaluated itself.
+        cli: Present if a provider's CLI runs in the task's image.
+    """
+
+    name: str
+    config: Shape
+    read: Callable[[Mapping[str, Any]], HarnessConfig]
+    is_audit: bool = False
+    cli: AgentCli | None = None
+
+
+def cli_agent(name: str, cli: AgentCli, default_model: str | None = None) -> Agent:
+    """Return an agent with the configuration common to all CLIs.
+
+    Args:
+        name: Harness type.
+        cli: The CLI.
+        default_model: Default of ``model``; None makes ``model`` required.
+    """
+
+    def read(config: Mapping[str, Any]) -> HarnessConfig:
+        vendor = {"provider_host": cli.provider.host}
+        return ProviderHarness(
+            type=name,
+            model=config.get("model", default_model),
+            version=config.get("version", LATEST),
+            **vendor | provider_fields(config, cli.provider.api),
+            **common_fields(config, timeout=TIMEOUT_SECONDS),
+        )
+
+    return Agent(name=name, config=_shape(default_model), read=read, cli=cli)
+
+
+def _shape(default_model: str | None) -> Shape:
+    if default_model is None:
+        return Shape(object_of(_KEYS, "model"))
+    return Shape(object_of({**_KEYS, "model": {**_KEYS["model"], "default": default_model}}))
+
+
+CODE_FILE = "candidate.py"
+
+
+def extraction_for(family: str, harness: HarnessConfig) -> Extraction:
+    """Return how the candidate of a task is extracted.
+
+    Args:
+        family: Task type; nothing is extracted for deferred families.
+        harness: A command hands in on stdout unless it names a file, works on a workspace or asks
+            for the diff of a checkout. The stdout of a provider's CLI is never a candidate.
+    """
+    known = FAMILIES.get(family)
+    if known is None:
+        return Extraction(mode=ExtractionMode.UNSUPPORTED, kind="none", path=None)
+    kind = known.candidate_kind
+    if isinstance(harness, CommandHarness):
+        return _from_command(kind, harness)
+    return _from_provider(kind)
+
+
+def _from_command(kind: CandidateKind, harness: CommandHarness) -> Extraction:
+    if harness.artifact_path is not None:
+        text_kind: CandidateKind = "text" if kind == "workspace" else kind
+        return Extraction(mode=ExtractionMode.FILE, kind=text_kind, path=harness.artifact_path)
+    if kind == "workspace":
+        return Extraction(mode=ExtractionMode.WORKSPACE, kind=kind, path=None)
+    if kind == "patch" and harness.extraction == ExtractionMode.GIT_DIFF:
+        return Extraction(mode=ExtractionMode.GIT_DIFF, kind=kind, path=None)
+    return Extraction(mode=ExtractionMode.STDOUT, kind=kind, path=None)
+
+
+def _from_provider(kind: CandidateKind) -> Extraction:
+    if kind == "workspace":
+        return Extraction(mode=ExtractionMode.WORKSPACE, kind=kind, path=None)
+    if kind == "patch":
+        return Extraction(mode=ExtractionMode.GIT_DIFF, kind=kind, path=None)
+    return Extraction(
+        mode=ExtractionMode.FILE, kind=kind, path=CODE_FILE if kind == "code" else TEXT_FILE
+    )
+
+
+_SOLVE: Final = (
+    "Read the task in the file {task_file} and solve it. Use nothing but what the workspace"
+    " {workspace} gives you: everything that you need is there."
+)
+_REPOSITORY: Final = (
+    "The current working directory is the checkout of the repository: work in it, do not clone it"
+    " anew. Edit implementation files only; leave tests, evaluation files, dependency, lock and"
+    " build files as they are unless the task requires otherwise."
+)
+_HAND_IN: Final = {
+    "text": "Write your final answer, and nothing else, to the file {path} in the workspace.",
+    "code": "Write your solution as Python source code to the file {path} in the workspace.",
+    "patch": "Leave your changes in the checkout: the difference to its present state is judged.",
+    "workspace": "What is judged is the state of the workspace when you have finished.",
+}
+
+
+def task_prompt(extraction: Extraction, workspace: str, task_file: str) -> str:
+    """Return the prompt of a task, which names files but not their content.
+
+    Args:
+        extraction: How the candidate is extracted.
+        workspace: Absolute path of the workspace.
+        task_file: Workspace-relative path of the task file.
+    """
+    parts = [_SOLVE, *([_REPOSITORY] if extraction.kind == "patch" else [])]
+    hand_in = _HAND_IN.get(extraction.kind)
+    text = "\n".join([*parts, *([hand_in] if hand_in is not None else [])])
+    return text.format(
+        task_file=f"{workspace.rstrip('/')}/{task_file}",
+        workspace=workspace,
+        path=extraction.path or "",
+    )
+
+
+def agent_time_limit(environment: Mapping[str, object], harness: HarnessConfig) -> float | None:
+    """Return the time limit of the agent's command in seconds, or None for no limit.
+
+    It is the smaller of the task's and the tester's limit, or else the harness's default.
+
+    Raises:
+        ConfigError: ``environment.timeout_seconds`` is not a positive number.
+    """
+    task_limit = environment.get("timeout_seconds")
+    tester_limit = None if harness.is_default_timeout else harness.timeout_seconds
+    if task_limit is None:
+        return harness.timeout_seconds
+    if not isinstance(task_limit, int | float) or not is_positive(task_limit):
+        raise ConfigError(TIMEOUT_PROBLEM)
+    return float(task_limit) if tester_limit is None else min(float(task_limit), tester_limit)
