@@ -19,7 +19,7 @@ import pytest
 from securebench.benchmark.patch.candidate_policy import CandidatePolicy
 from securebench.benchmark.patch.judgement import judge_patch
 from securebench.benchmark.patch.reader import SECTIONS
-from securebench.controller.capture.patches import CHANGED_BYTES
+from securebench.controller.capture import CHANGED_BYTES
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.extraction import CHANGED_FILE, TEXT_FILE
 from securebench.protocol.volume import RECORD

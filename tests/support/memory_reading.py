@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import securebench.controller.handlers  # noqa: F401 - what the operator has loaded
-from securebench.controller.capture.captured_launch import _is_blank
-from securebench.controller.capture.patches import failed_step, seal_patch
-from securebench.controller.capture.secret_scrubbing import hide_values
-from securebench.controller.capture.secret_values import SecretMatcher
+from securebench.controller.capture import (
+    SecretMatcher,
+    _is_blank,
+    failed_step,
+    hide_values,
+    seal_patch,
+)
 from securebench.controller.volume.results import _publish_records
 from securebench.controller.volume.store import RunStore, file_digest, read_texts
 from securebench.digests import PREFIX

@@ -19,9 +19,7 @@ from securebench.benchmark.files.materialize import write_answer, write_lanes
 from securebench.benchmark.pack.lane_plan import LaneSet
 from securebench.benchmark.pack.oracle import ReferenceAnswer
 from securebench.cluster.port import Raw
-from securebench.controller.capture.captured_launch import Captured, capture
-from securebench.controller.capture.reading import OutputProcessor
-from securebench.controller.capture.secret_scrubbing import ExposedValues
+from securebench.controller.capture import Captured, ExposedValues, OutputProcessor, capture
 from securebench.controller.context import Context, PreparedRun
 from securebench.controller.informers import PodInformer
 from securebench.controller.network_keeper import NetworkKeeper

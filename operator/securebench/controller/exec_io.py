@@ -41,8 +41,14 @@ from securebench.benchmark.files.bundle import (
     unpack_bundle,
     write_bundle,
 )
-from securebench.controller.volume.registers import READY, IndexEntry, RunIndex, write_audit
-from securebench.controller.volume_settings import DATA_ROOT, load_volume_settings, pack_limits
+from securebench.controller.volume.registers import (
+    READY,
+    IndexEntry,
+    RunIndex,
+    pack_limits,
+    write_audit,
+)
+from securebench.controller.volume_settings import DATA_ROOT, load_volume_settings
 from securebench.digests import DIGEST
 from securebench.errors import InvalidInputError, SecureBenchError, StorageError, TooLargeError
 from securebench.protocol.audit_result import MAX_BYTES, decode_audit
@@ -92,7 +98,7 @@ class Volume:
     pack_limits: BundleLimits
 
 
-def pack_answer(
+def _pack_answer(
     arguments: Sequence[str], volume: Volume, stdin: IO[bytes], stdout: IO[bytes]
 ) -> Answer:
     """Answer one of ``PACK_OPERATIONS``."""
@@ -306,7 +312,7 @@ def _dispatch(arguments: Sequence[str], volume: Volume, streams: Streams) -> Ans
         case [Operation.PUT_AUDIT, size]:
             return put_audit(volume.root, size, streams.stdin)
         case [operation, *_] if operation in PACK_OPERATIONS:
-            return pack_answer(arguments, volume, streams.stdin, streams.stdout)
+            return _pack_answer(arguments, volume, streams.stdin, streams.stdout)
         case _:
             raise InvalidInputError(UNKNOWN_OPERATION)
 

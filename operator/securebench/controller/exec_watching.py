@@ -91,18 +91,18 @@ def journal_entries(folder: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
             yield found["type"], found["entry"]
 
 
-def entry_attempt(entry: Mapping[str, object]) -> AttemptKey | None:
+def _entry_attempt(entry: Mapping[str, object]) -> AttemptKey | None:
     """Return the attempt that an entry is about, or None."""
     sources = (entry, object_at(entry, "lost"), object_at(entry, "finish"))
     for source in sources:
         for name in ("launch", "key"):
-            match entry_numbers(source, name):
+            match _entry_numbers(source, name):
                 case [int(task), int(attempt), *_]:
                     return AttemptKey(task, attempt)
     return None
 
 
-def entry_numbers(entry: Mapping[str, object], name: str) -> list[object]:
+def _entry_numbers(entry: Mapping[str, object], name: str) -> list[object]:
     """Return a key of an entry as the journal has it, or an empty list."""
     value = entry.get(name)
     return value if isinstance(value, list) else []
@@ -117,19 +117,19 @@ def told_waits(folder: Path) -> Mapping[str, SharedWait]:
     return {pod: wait for wait in read_launch_waits(folder) for pod in wait.pods}
 
 
-def wait_fields(wait: SharedWait | None) -> dict[str, object]:
+def _wait_fields(wait: SharedWait | None) -> dict[str, object]:
     """Return what an answer says of a launch that waits; nothing of one that does not."""
     return {} if wait is None else {"wait": wait.message, "has_begun": wait.has_begun}
 
 
-def begun_pod(entry: Mapping[str, object], uid: str) -> str:
+def _begun_pod(entry: Mapping[str, object], uid: str) -> str:
     """Return the name of the Pod of a launch that begins, which may be that of its batch.
 
     Args:
         entry: The journal's entry of the launch.
         uid: Uid of the BenchmarkRun.
     """
-    match entry_numbers(entry, "batch") or entry_numbers(entry, "launch"):
+    match _entry_numbers(entry, "batch") or _entry_numbers(entry, "launch"):
         case [int(task), int(attempt), str(role), int(launch)]:
             return pod_name(uid, LaunchKey(task, attempt, Role(role), launch))
     return ""
@@ -228,10 +228,10 @@ class _BatchEvidence:
 
     def note_sent(self, launches: Iterable[Fields]) -> None:
         """Take note that an attempt's launches were sent."""
-        self._sent |= {tuple(entry_numbers(each, "batch")) for each in launches}
+        self._sent |= {tuple(_entry_numbers(each, "batch")) for each in launches}
 
     def _lent(self, launch: Fields) -> Fields:
-        first = tuple(entry_numbers(launch, "batch"))
+        first = tuple(_entry_numbers(launch, "batch"))
         if not first:
             return launch
         return {**launch, "evidence": None if first in self._sent else self._of_first.get(first)}
@@ -248,7 +248,7 @@ def _tell_waits(folder: Path, found: Mapping[AttemptKey, list[Fields]]) -> None:
     for launch in (each for launches in found.values() for each in launches):
         wait = waits.get(str(launch.pop(_POD)))
         if launch["end"] == "running" and "read_at" not in launch:
-            launch.update(wait_fields(wait))
+            launch.update(_wait_fields(wait))
 
 
 def _attempt(folder: Path, key: AttemptKey) -> Fields:
@@ -279,7 +279,7 @@ def _dropped(record: Mapping[str, object]) -> Fields:
 def _launches(folder: Path) -> dict[AttemptKey, list[Fields]]:
     found: dict[AttemptKey, list[Fields]] = {}
     for kind, entry in journal_entries(folder):
-        key = entry_attempt(entry)
+        key = _entry_attempt(entry)
         if key is None:
             continue
         launches = found.setdefault(key, [])
@@ -313,14 +313,14 @@ def _evidence(entry: Mapping[str, object]) -> Fields:
 
 
 def _begun(entry: Mapping[str, object], uid: str) -> Fields:
-    *_, role, number = entry_numbers(entry, "launch")
+    *_, role, number = _entry_numbers(entry, "launch")
     return {
         "role": role,
         "launch": number,
         "begun_at": entry.get("at"),
         "batch": entry.get("batch"),
         "end": "running",
-        _POD: begun_pod(entry, uid),
+        _POD: _begun_pod(entry, uid),
     }
 
 
@@ -354,7 +354,7 @@ def get_active(folder: Path, now: float, sink: IO[bytes]) -> Answer:
     active = _active(folder)
     waits = told_waits(folder)
     for _, fields in sorted(active.items()):
-        wait = wait_fields(waits.get(str(fields.pop(_POD, ""))))
+        wait = _wait_fields(waits.get(str(fields.pop(_POD, ""))))
         line = json.dumps({**fields, **wait}, sort_keys=True).encode() + b"\n"
         if size + len(line) > MAX_ANSWER_BYTES:
             left_out += 1
@@ -367,7 +367,7 @@ def get_active(folder: Path, now: float, sink: IO[bytes]) -> Answer:
 def _active(folder: Path) -> dict[AttemptKey, Fields]:
     active: dict[AttemptKey, Fields] = {}
     for kind, entry in journal_entries(folder):
-        key = entry_attempt(entry)
+        key = _entry_attempt(entry)
         if key is None:
             continue
         step = _step(kind, entry, folder.name)
@@ -383,9 +383,9 @@ def _step(kind: str, entry: Mapping[str, object], uid: str) -> Fields:
     """Return what an entry says of the step; what it does not say stays as it was."""
     match kind:
         case EntryName.LAUNCH_BEGUN:
-            *_, role, launch = entry_numbers(entry, "launch")
+            *_, role, launch = _entry_numbers(entry, "launch")
             found = {"step": _RUNNING.get(str(role)), "launch": launch, "since": entry.get("at")}
-            return {**found, _POD: begun_pod(entry, uid)}
+            return {**found, _POD: _begun_pod(entry, uid)}
         case EntryName.READ_BEGUN:
             return {"step": "reading", "since": entry.get("at")}
         case EntryName.PRODUCED:
@@ -417,7 +417,7 @@ def get_live(run: Path, marks: Sequence[str], sink: IO[bytes]) -> Mapping[str, o
     left = LIVE_BYTES
     for numbers in _unfinished(run / layout.TASKS):
         offset = known.get(numbers, 0)
-        data = read_added(run, numbers, LIVE_OUTPUT, offset, left)
+        data = _read_added(run, numbers, LIVE_OUTPUT, offset, left)
         if data:
             sink.write(data)
             left -= len(data)
@@ -445,7 +445,7 @@ def numbered(folder: Path) -> list[int]:
         return []
 
 
-def read_added(run: Path, numbers: LaunchNumbers, name: str, offset: int, limit: int) -> bytes:
+def _read_added(run: Path, numbers: LaunchNumbers, name: str, offset: int, limit: int) -> bytes:
     """Return what a file of a launch's live output has from an offset on.
 
     Args:
@@ -499,7 +499,7 @@ def get_output(
     folder = root / layout.run_folder(uid)
     if not (folder / RUN).exists():
         return {**LaunchNumbers(0, 0, 0)._asdict(), "finished": False, "parts": []}
-    numbers, is_finished = _current(folder, task_index(root, uid, task))
+    numbers, is_finished = _current(folder, _task_index(root, uid, task))
     answer = {**numbers._asdict(), "finished": is_finished}
     if is_finished or not numbers.launch:
         return {**answer, "parts": []}
@@ -511,7 +511,7 @@ def _parts(
 ) -> Iterator[dict[str, object]]:
     for stream, file in LIVE_FILES.items():
         offset = known.get(_Stream(numbers.attempt, numbers.launch, stream), 0)
-        data = read_added(folder, numbers, file, offset, LIVE_BYTES)
+        data = _read_added(folder, numbers, file, offset, LIVE_BYTES)
         if data:
             sink.write(data)
             yield {"stream": stream, "offset": offset, "sent": len(data)}
@@ -540,7 +540,7 @@ def list_tasks(root: Path, uid: str, sink: IO[bytes]) -> Answer:
     return {"tasks": len(ids), "sent": len(data)}
 
 
-def task_index(root: Path, uid: str, task: str) -> int:
+def _task_index(root: Path, uid: str, task: str) -> int:
     """Return the index of a task, which ``#INDEX`` names too; that form goes first.
 
     Raises:

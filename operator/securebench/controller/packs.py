@@ -38,8 +38,8 @@ from securebench.cluster.port import Cluster, ObjectKind, Raw
 from securebench.controller.context import Context, FrozenPack
 from securebench.controller.policy_from_settings import AS_PACK, is_usable, no_secret
 from securebench.controller.settings import PackRegistries, Settings
+from securebench.controller.volume.registers import pack_limits
 from securebench.controller.volume_calls import bulk_on_volume, on_volume
-from securebench.controller.volume_settings import pack_limits
 from securebench.digests import DIGEST, PREFIX
 from securebench.errors import (
     ConfigError,
@@ -276,13 +276,13 @@ def remove_unused(root: Path, bound: Iterable[Mapping[str, object]], now: float)
     """
     used = {_content_folder(root, str(binding["pack_digest"])) for binding in bound}
     content = root / CONTENT
-    for folder in unused_folders(content, now) if content.is_dir() else ():
+    for folder in _unused_folders(content, now) if content.is_dir() else ():
         if folder not in used:
             shutil.rmtree(folder)
             logger.info("frozen pack %s: removed, no run uses it", folder.name)
 
 
-def unused_folders(parent: Path, now: float) -> list[Path]:
+def _unused_folders(parent: Path, now: float) -> list[Path]:
     """Return the folders in a cache of packs that nothing touched for ``UNUSED_SECONDS``. Blocks.
 
     Args:
@@ -385,7 +385,7 @@ async def fetch_pack(context: Context, pack: Pack) -> PackSource:
     if pack.volume is not None:
         return FolderSource(root, pack.volume.path, limits)
     if pack.image is not None:
-        await pull_image(context, pack.image)
+        await _pull_image(context, pack.image)
         return ImageSource(root, pack.image, limits)
     return KeyedSource(await keyed_files(context.cluster, pack))
 
@@ -485,7 +485,7 @@ _ADVICE = RegistryAdvice(
 )
 
 
-async def pull_image(context: Context, image: str) -> None:
+async def _pull_image(context: Context, image: str) -> None:
     """Let the pack of an image be on the volume, whole.
 
     Args:
@@ -603,7 +603,7 @@ async def _scratch(parent: Path) -> AsyncIterator[Path]:
 def _evict_unused(root: Path) -> None:
     """Remove what no run used lately: a bound run reads its frozen copy."""
     make_folder(root / IMAGES)
-    for folder in unused_folders(root / IMAGES, time.time()):
+    for folder in _unused_folders(root / IMAGES, time.time()):
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -194,7 +194,7 @@ class RunLedger:
             finished_at=at,
             run_ordinal=self._prepared.index.run_ordinal,
             resume_generation=self._prepared.index.resume_generation,
-            platform=platform_name(),
+            platform=_platform_name(),
         )
         record = candidate_record(plan, plan.tasks[finish.key.task], known, texts, context)
         record |= {} if is_read else {"record_truncated": True}
@@ -202,7 +202,7 @@ class RunLedger:
         return sha256, text_at(object_at(record, "labels"), "grading")
 
 
-def platform_name() -> str:
+def _platform_name() -> str:
     """Return ``<os>-<arch>`` of this machine; the nodes of a cluster have one architecture."""
     machine = platform.machine()
     return f"linux-{ARCHITECTURES.get(machine, machine)}"

@@ -13,7 +13,6 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
-from securebench.benchmark.files.bundle import BundleLimits
 from securebench.errors import ConfigError
 from securebench.protocol.bounds import RECORD_BYTES, CandidateBounds
 from securebench.sizes import GIB
@@ -105,11 +104,6 @@ def load_volume_settings(path: Path = SETTINGS_PATH) -> VolumeSettings:
         ConfigError: The file is missing or wrong.
     """
     return VolumeSettings.from_text(settings_text(path), {})
-
-
-def pack_limits(settings: VolumeSettings) -> BundleLimits:
-    """Return the bounds of a pack that is pushed, pulled or copied."""
-    return BundleLimits(settings.bounds.pack_files, settings.bounds.pack_bytes)
 
 
 def settings_text(path: Path) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from securebench.benchmark.families.verification import PatchPlan
-from securebench.controller.capture.patches import seal_patch
+from securebench.controller.capture import seal_patch
 from securebench.run.state.attempts import SealedPatch
 from support.release import Raw
 from threats.kit.program import Ended, run_supervise

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from securebench.controller.capture.batch import BatchLostError, batch_verdict
+from securebench.controller.capture import BatchLostError, batch_verdict
 from securebench.controller.volume.store import RunStore
 from securebench.digests import content_digest
 from securebench.files.tree_digest import tree_digest

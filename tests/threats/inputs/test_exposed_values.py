@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.controller.capture.secret_scrubbing import hide_values
-from securebench.controller.capture.secret_values import SecretMatcher
+from securebench.controller.capture import SecretMatcher, hide_values
 from securebench.controller.volume.store import RunStore
 from securebench.run.plan.model import LaunchKey
 from support.build import HARNESS, VERIFIER

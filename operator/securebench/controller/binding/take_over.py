@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from securebench.controller.binding.earlier_attempts import EarlierAttempt, earlier_attempts
-from securebench.controller.capture.patches import seal_patch
+from securebench.controller.capture import seal_patch
 from securebench.controller.context import FrozenPack
 from securebench.controller.earlier_run import check_regrade
 from securebench.controller.volume.journal import read_journal

@@ -4,7 +4,7 @@
 ``starts.jsonl`` is the list of started runs that statements cite, and nothing is removed from it.
 ``audits/<hex of the pack digest>/<verifier version>.json`` is the newest result of an audit. A
 tester hands it in, and it is believed as packs are: whoever may upload packs may write it
-(contract 21.22, decision 0026).
+(contract 21.22, decision 0026). Packs have bounds, whichever way they come to the volume.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from typing import NamedTuple
 from pydantic import TypeAdapter
 
 from securebench.attestation.starts import RunStart, StartedRun, StartList, appended, read_starts
+from securebench.benchmark.files.bundle import BundleLimits
+from securebench.controller.volume_settings import VolumeSettings
 from securebench.digests import PREFIX
 from securebench.errors import InvalidInputError, StorageError
 from securebench.files.durable import make_folder, replace_file
@@ -281,3 +283,8 @@ def pack_audit(root: Path, pack_digest: str, verifier_version: str) -> PackAudit
 
 def _path(root: Path, pack_digest: str, verifier_version: str) -> Path:
     return root / layout.AUDITS / pack_digest.removeprefix(PREFIX) / f"{verifier_version}.json"
+
+
+def pack_limits(settings: VolumeSettings) -> BundleLimits:
+    """Return the bounds of a pack that is pushed, pulled or copied."""
+    return BundleLimits(settings.bounds.pack_files, settings.bounds.pack_bytes)

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.controller.capture.captured_launch import capture
-from securebench.controller.capture.secret_values import SecretMatcher
+from securebench.controller.capture import SecretMatcher, capture
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.gateway import encode
 from securebench.run.decide.attempt import Capture

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from securebench.controller.capture.patches import CHANGED_BYTES, failed_step, seal_patch
+from securebench.controller.capture import CHANGED_BYTES, failed_step, seal_patch
 from securebench.errors import DigestMismatchError
 from securebench.protocol.exit_codes import PHASES, Code
 from securebench.run.observe.termination import PatchStep

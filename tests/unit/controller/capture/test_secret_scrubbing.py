@@ -4,8 +4,7 @@ from dataclasses import replace
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.capture.captured_launch import capture
-from securebench.controller.capture.secret_scrubbing import ExposedValues, hide_values
+from securebench.controller.capture import ExposedValues, capture, hide_values
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.extraction import STREAMS
 from securebench.run.decide.attempt import Capture

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from securebench.controller.capture.secret_values import SecretMatcher
+from securebench.controller.capture import SecretMatcher
 from securebench.text import FILLER, MINIMUM_BYTES
 
 VALUE = b'sk-canary/7f3d+"0123456789'

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from securebench.controller import attempt_keeper, run_ledger
+from securebench.controller import attempt_keeper, capture, run_ledger
 from securebench.controller.capacity import ReadingBudget
-from securebench.controller.capture import reading
 from securebench.controller.volume.journal import Journal, read_journal
 from securebench.controller.volume_calls import on_volume
 from securebench.run.state.entries import Closed, Entry, ReadBegun
@@ -226,7 +225,7 @@ def test_stopping_in_order_says_nothing_against_what_is_read(
             await asyncio.sleep(1000)
         return work(*given)
 
-    monkeypatch.setattr(reading, "on_volume", slowly)
+    monkeypatch.setattr(capture, "on_volume", slowly)
     uid = world.apply(parallelism=2)
     for _ in range(4):
         world.work(uid, rounds=1)
@@ -236,7 +235,7 @@ def test_stopping_in_order_says_nothing_against_what_is_read(
     assert sum(isinstance(each, Closed) for each in written) >= 2
     assert not any(each.is_alone for each in written if isinstance(each, ReadBegun))
 
-    monkeypatch.setattr(reading, "on_volume", on_volume)
+    monkeypatch.setattr(capture, "on_volume", on_volume)
     world.restart()
     world.observe(None)
     records = until_the_end(world, uid)

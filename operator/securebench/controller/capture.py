@@ -1,0 +1,678 @@
+"""What launches left is read, within bounds, and becomes entries of the journal.
+
+``OutputProcessor`` reads the output of attempts within a memory budget; each read is journalled
+first. What was being read when the operator ended abnormally is read alone the next time: nothing
+else is read by any run meanwhile. What ends the operator then too is the candidate's (decision
+0031). ``capture`` reads an ended launch, on the volume and in its containers' messages. Candidate
+patches are judged here or handed to the check (contract 14.5.1). A member's verdict is taken from
+what the verifier of its batch left: whatever does not hold together makes the whole batch lost, its
+members are judged alone, and nobody is blamed (decision 0061).
+
+Secret values that a tester forwards to an agent are masked in what is kept of its launches. They
+are in memory only. A value is found as it is and in the encodings that programs print by
+themselves. What an agent splits, encrypts or spells otherwise stays: such a run's records say
+``credentials: exposed`` (A-182, threats 5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final, Generic, NamedTuple, TypeVar
+from urllib.parse import quote
+
+from securebench.benchmark.families.verification import PatchPlan
+from securebench.benchmark.patch.judgement import PatchJudgement, judge_changes, listed
+from securebench.clock import Clock
+from securebench.cluster.port import Cluster, ObjectKind
+from securebench.controller.capacity import MEMORY_FACTOR, ReadingBudget
+from securebench.controller.run_ledger import RunLedger
+from securebench.controller.volume.gateway_reports import (
+    GatewayReplacedError,
+    ReportMissingError,
+    launch_report,
+    lost_usage,
+    require_same_gateway,
+)
+from securebench.controller.volume.store import RunStore, last_words
+from securebench.controller.volume_calls import on_volume
+from securebench.digests import content_digest
+from securebench.errors import DigestMismatchError
+from securebench.files.durable import replace_file
+from securebench.files.untrusted import UnreadableError, open_regular, open_root
+from securebench.json_values import object_at
+from securebench.protocol.batch import MEMBER_BYTES, VERDICTS_FILE, decode_verdicts
+from securebench.protocol.exit_codes import Code
+from securebench.protocol.extraction import CHANGED_FILE, STREAMS, TEXT_FILE
+from securebench.reasons import (
+    EGRESS_REPORT_MISSING,
+    EGRESS_SETUP_FAILED,
+    EVALUATOR_TAMPERED,
+    EXTRACTION_FAILED,
+    VERIFIER_CONFIGURATION,
+    VERIFIER_ERROR,
+    FailurePhase,
+)
+from securebench.run.api.field_types import Outcome
+from securebench.run.decide.attempt import MAX_BATCH_MEMBERS, Capture
+from securebench.run.layout import (
+    CANDIDATE_NAME,
+    CONTROL_CHECK,
+    COURIER,
+    HARNESS,
+    PRODUCER_NAME,
+    VERIFICATION_NAME,
+    VERIFIER,
+)
+from securebench.run.observe.pods import PodView
+from securebench.run.observe.stage import MAIN, memory_kills
+from securebench.run.observe.termination import (
+    STEP_OF_CODE,
+    BadMessageError,
+    PatchStep,
+    collected_streams,
+    command_report,
+    kernel_release,
+    launch_evidence,
+    sealed_candidate,
+    text_verdict,
+    verdicts_digest,
+)
+from securebench.run.plan.model import (
+    AttemptKey,
+    HarnessPlan,
+    LaunchKey,
+    Role,
+    RunPlan,
+    TaskPlan,
+    VerifierKind,
+    member_name,
+)
+from securebench.run.pods.verify.repository_check import APPLIED, DECLARED
+from securebench.run.state.attempts import (
+    CommandReport,
+    CrashSuspicion,
+    Finish,
+    HarnessResult,
+    Lost,
+    PodFacts,
+    SealedCandidate,
+    SealedPatch,
+    StreamInfo,
+    Usage,
+    VerifierResult,
+)
+from securebench.run.state.entries import (
+    EvidenceByAttempt,
+    LaunchLost,
+    Produced,
+    ReadBegun,
+    Verified,
+)
+from securebench.sizes import KIB, MIB
+from securebench.text import MINIMUM_BYTES, any_of, base64_forms, filled
+
+CAPTURE_BYTES: Final = 8 << 20
+"""Memory for one capture without a patch: four times a text or a stream of 1 MiB, and the rest."""
+
+RECORD_READ_BYTES: Final = 32 << 20
+"""Memory for one record without a patch: four times four streams and a text of 1 MiB each."""
+
+Job = TypeVar("Job", Capture, Finish)
+
+
+class _Group(NamedTuple, Generic[Job]):
+    """What is read under one hold of memory."""
+
+    jobs: Sequence[Job]
+    need_bytes: int
+    is_alone: bool = False
+
+
+class OutputProcessor:
+    """Reads and journals the output of one run's launches.
+
+    Args:
+        budget: Budget of the whole operator.
+        plan: The run.
+        ledger: Its journal and records.
+        clock: The wall clock.
+    """
+
+    def __init__(
+        self, budget: ReadingBudget, plan: RunPlan, ledger: RunLedger, clock: Clock
+    ) -> None:
+        self._budget = budget
+        self._plan = plan
+        self._ledger = ledger
+        self._clock = clock
+
+    async def capture(self, jobs: Sequence[Capture], take: Callable[[Capture], Captured]) -> None:
+        """Journal what ended launches left.
+
+        Args:
+            jobs: The launches.
+            take: Reads one of them; blocks.
+        """
+        at_once = self._budget.total_bytes // CAPTURE_BYTES
+        for group in self._groups(jobs, CAPTURE_BYTES, at_once, patches_at_once=1):
+            await self._budget.run_within(group.need_bytes, partial(self._capture, group, take))
+
+    async def finish(self, jobs: Sequence[Finish], evidence: EvidenceByAttempt) -> None:
+        """Write the records of attempts, those of one group one after the other.
+
+        Args:
+            jobs: How the attempts end.
+            evidence: Pods of the launches that this ends.
+        """
+        attempts = self._ledger.history.attempts
+        texts = [job for job in jobs if attempts[job.key].has_texts]
+        await self._ledger.finish([job for job in jobs if job not in texts], evidence)
+        per_job = RECORD_READ_BYTES // max(len(texts), 1)
+        for group in self._groups(texts, per_job, len(texts), patches_at_once=len(texts)):
+            await self._budget.run_within(group.need_bytes, partial(self._finish, group, evidence))
+
+    async def _capture(self, group: _Group[Capture], take: Callable[[Capture], Captured]) -> None:
+        await self._begin(group)
+        found = await asyncio.gather(*(on_volume(take, job) for job in group.jobs))
+        await self._ledger.write(found)
+
+    async def _finish(self, group: _Group[Finish], evidence: EvidenceByAttempt) -> None:
+        await self._begin(group)
+        await self._ledger.finish(group.jobs, evidence)
+
+    async def _begin(self, group: _Group[Job]) -> None:
+        """Write ahead what is read now."""
+        now, alone = self._clock.now(), group.is_alone
+        await self._ledger.write([ReadBegun(*_place(job), now, alone) for job in group.jobs])
+
+    def _groups(
+        self, jobs: Sequence[Job], bytes_each: int, at_once: int, *, patches_at_once: int
+    ) -> Iterator[_Group[Job]]:
+        """Yield what is read together: what is in doubt alone, patches one after the other."""
+        judgement = max(
+            self._budget.total_bytes // 2 + 1, MEMORY_FACTOR * self._plan.limits.patch_bytes
+        )  # more than half: no two runs judge at once
+        suspects, patches, others = self._sorted(jobs)
+        for job in suspects:
+            yield _Group([job], self._budget.total_bytes, is_alone=True)
+        for some in _batches(patches, patches_at_once):
+            yield _Group(some, judgement)
+        for some in _batches(others, at_once):
+            yield _Group(some, bytes_each * len(some))
+
+    def _sorted(self, jobs: Sequence[Job]) -> tuple[list[Job], list[Job], list[Job]]:
+        suspects: list[Job] = []
+        patches: list[Job] = []
+        others: list[Job] = []
+        for job in jobs:
+            key, _ = _place(job)
+            check = self._plan.tasks[key.task].check
+            if self._ledger.history.attempts[key].crash_suspicion is not CrashSuspicion.NONE:
+                suspects.append(job)
+            elif check is not None and check.patch is not None:
+                patches.append(job)
+            else:
+                others.append(job)
+        return suspects, patches, others
+
+
+def _place(job: Capture | Finish) -> tuple[AttemptKey, LaunchKey | None]:
+    if isinstance(job, Capture):
+        return job.launch.attempt_key, job.launch
+    return job.key, None
+
+
+def _batches(jobs: list[Job], size: int) -> Iterator[list[Job]]:
+    for at in range(0, len(jobs), max(size, 1)):
+        yield jobs[at : at + size]
+
+
+PIECE_BYTES = MIB
+
+Captured = Produced | Verified | LaunchLost
+
+
+def capture(
+    store: RunStore,
+    task: TaskPlan,
+    job: Capture,
+    now: float,
+    *,
+    gateway_since: float | None = None,
+    exposed: SecretMatcher,
+) -> Captured:
+    """Turn an ended launch into its journal entry. Blocks: it hashes the candidate again.
+
+    Args:
+        store: The run's folder.
+        task: The launch's task.
+        job: What to capture.
+        now: Seconds since the epoch.
+        gateway_since: When the run's gateway Pod was created, in seconds since the epoch; then its
+            last word on the launch is needed. None: the run's harnesses have no egress.
+        exposed: What is filled up in the launch's streams and in what git said of its diff.
+
+    Returns:
+        The result, or the loss of the launch when what it left does not hold together.
+    """
+    entry = _captured(store, task, job, now, gateway_since, exposed)
+    has_evidence_elsewhere = job.batch not in {None, job.launch}
+    return replace(entry, evidence=None if has_evidence_elsewhere else launch_evidence(job.view))
+
+
+def _captured(
+    store: RunStore,
+    task: TaskPlan,
+    job: Capture,
+    now: float,
+    gateway_since: float | None,
+    exposed: SecretMatcher,
+) -> Captured:
+    hide_values(store, job.launch, exposed)
+    try:
+        if job.launch.role is Role.HARNESS:
+            production = _production(store, task, job)
+            command = without_values(production.command, exposed)
+            production = replace(production, command=command)
+            if gateway_since is not None:
+                require_same_gateway(job.view, gateway_since)
+                report = launch_report(store, job.view, job.ended.problem)
+                production = replace(production, egress=report)
+            return Produced(job.launch.attempt_key, production, now)
+        return Verified(job.launch.attempt_key, _verification(store, task, job), now)
+    except BatchLostError as error:
+        return LaunchLost(Lost(job.launch, EXTRACTION_FAILED, str(error), now, is_shared=True))
+    except GatewayReplacedError as error:
+        lost = Lost(job.launch, EGRESS_SETUP_FAILED, str(error), now)
+    except ReportMissingError as error:
+        lost = Lost(job.launch, EGRESS_REPORT_MISSING, str(error), now)
+    except (BadMessageError, DigestMismatchError, FileNotFoundError) as error:
+        lost = Lost(job.launch, EXTRACTION_FAILED, str(error), now)
+    usage = lost_usage(store, job.view.name) if gateway_since is not None else Usage()
+    return LaunchLost(replace(lost, usage=usage))
+
+
+def _production(store: RunStore, task: TaskPlan, job: Capture) -> HarnessResult:
+    candidate, stdout, stderr = _sealed(store, task, job)
+    return HarnessResult(
+        launch=job.launch.launch,
+        command=_report(job.view, HARNESS, job.ended.code),
+        candidate=candidate,
+        facts=_facts(job.view),
+        stdout=stdout,
+        stderr=stderr,
+        problem=job.ended.problem,
+        last_words=last_words(store, job.launch),
+    )
+
+
+def _sealed(
+    store: RunStore, task: TaskPlan, job: Capture
+) -> tuple[SealedCandidate | None, StreamInfo, StreamInfo]:
+    message = _message(job.view, COURIER)
+    if job.ended.problem and not message:
+        return None, StreamInfo(), StreamInfo()
+    candidate, stdout, stderr = sealed_candidate(message, job.launch.launch)
+    if candidate.file is not None:
+        path = store.launch_folder(job.launch) / CANDIDATE_NAME / candidate.file
+        store.check_file(path, candidate.digest)
+        if candidate.file == TEXT_FILE:
+            candidate = replace(candidate, is_blank=_is_blank(path))
+            if task.check is not None and task.check.patch is not None:
+                patch = seal_patch(task.check.patch, path.parent)
+                candidate = replace(candidate, patch=patch)
+    return candidate, stdout, stderr
+
+
+def _is_blank(path: Path) -> bool:
+    with path.open("rb") as file:
+        return not any(piece.strip() for piece in iter(partial(file.read, PIECE_BYTES), b""))
+
+
+def _verification(store: RunStore, task: TaskPlan, job: Capture) -> VerifierResult:
+    base = VerifierResult(
+        launch=job.launch.launch,
+        passed=False,
+        metadata={},
+        command=CommandReport(),
+        facts=_facts(job.view),
+        problem=job.ended.problem,
+        message=job.ended.message,
+    )
+    if job.ended.problem:
+        return base
+    if task.verifier is VerifierKind.TEXT:
+        return _text_verification(store, base, job)
+    return _check_verification(store, task, base, job)
+
+
+def _text_verification(store: RunStore, base: VerifierResult, job: Capture) -> VerifierResult:
+    message = _message(job.view, VERIFIER)
+    if job.batch is not None:
+        passed, metadata = batch_verdict(store, job.batch, job.launch, message)
+        return replace(base, passed=passed, metadata=metadata)
+    try:
+        passed, metadata = text_verdict(message)
+    except BadMessageError as error:
+        message = f"the text verifier ended well and its verdict was lost: {error}"
+        raise BadMessageError(message) from error
+    return replace(base, passed=passed, metadata=metadata)
+
+
+def _check_verification(
+    store: RunStore, task: TaskPlan, base: VerifierResult, job: Capture
+) -> VerifierResult:
+    report = _report(job.view, _checking(job.view, task.verifier), job.ended.code)
+    stdout, stderr = collected_streams(_message(job.view, COURIER))
+    known = replace(base, command=report, stdout=stdout, stderr=stderr)
+    if job.ended.code in {Code.DONE, Code.FAILED, Code.TIMED_OUT}:
+        return replace(known, passed=job.ended.code == Code.DONE)
+    if job.ended.code == Code.UNFIT:
+        reason = f"{report.phase}: {report.error or f'exit code {report.exit_code}'}"
+        return replace(known, problem=VERIFIER_CONFIGURATION, message=reason)
+    if task.check is not None and task.check.patch is not None:
+        folder = store.launch_folder(job.launch) / VERIFICATION_NAME
+        return failed_step(task.check.patch, known, job.ended.code, folder)
+    reason = f"the check's preparation failed: {report.error or report.phase}"
+    return replace(known, problem=VERIFIER_ERROR, message=reason)
+
+
+def _checking(view: PodView, kind: VerifierKind) -> str:
+    """Return which container ended a check: the one with the control, when it failed."""
+    control = view.containers.get(CONTROL_CHECK)
+    ended = control.terminated if control is not None else None
+    return CONTROL_CHECK if ended is not None and ended.exit_code else MAIN[kind]
+
+
+def _report(view: PodView, container: str, code: int) -> CommandReport:
+    seen = view.containers.get(container)
+    kills = memory_kills(seen.terminated) if seen is not None and seen.terminated is not None else 0
+    report = command_report(_message(view, container))
+    return replace(report, timed_out=code == Code.TIMED_OUT, memory_kills=kills)
+
+
+def _facts(view: PodView) -> PodFacts:
+    return replace(view.facts, kernel=kernel_release(_message(view, COURIER)))
+
+
+def _message(view: PodView, container: str) -> str:
+    seen = view.containers.get(container)
+    return seen.terminated.message if seen is not None and seen.terminated is not None else ""
+
+
+TAMPERED_MESSAGE = "the checks succeeded although a test was added that must fail"
+
+CHANGED_BYTES = 256 * KIB
+"""What is read of a list of changed paths; beyond it the patch counts as one that does not do what
+it declares, without a list."""
+
+
+def seal_patch(plan: PatchPlan, folder: Path) -> SealedPatch:
+    """Judge a sealed patch by its text and write what the check applies. Blocks.
+
+    Args:
+        plan: How patches of the task are judged.
+        folder: The candidate's folder; writing there again writes the same.
+    """
+    judgement = plan.judged((folder / TEXT_FILE).read_bytes())
+    if judgement.problem is not None:
+        problem = judgement.problem
+        return SealedPatch(problem.value, problem.phase, judgement.message)
+    applied, declared = judgement.text, _declared(judgement)
+    replace_file(folder / APPLIED, applied)
+    replace_file(folder / DECLARED, declared)
+    return SealedPatch(
+        applied_digest=content_digest(applied), declared_digest=content_digest(declared)
+    )
+
+
+def _declared(judgement: PatchJudgement) -> bytes:
+    links = dict(sorted(judgement.links.items()))
+    declared = {"version": 1, "changed": sorted(judgement.changed), "links": links}
+    return json.dumps(declared, separators=(",", ":")).encode()
+
+
+def failed_step(plan: PatchPlan, base: VerifierResult, code: int, folder: Path) -> VerifierResult:
+    """Say how a check ended that gave no verdict of its own.
+
+    Args:
+        plan: How patches of the task are judged.
+        base: What is known of the launch.
+        code: Exit code of supervise.
+        folder: What the courier collected.
+    """
+    if code == Code.TAMPERED:
+        return replace(
+            base,
+            problem=EVALUATOR_TAMPERED,
+            outcome=Outcome.SCORED.value,
+            phase=FailurePhase.CHECKS,
+            message=TAMPERED_MESSAGE,
+        )
+    step = STEP_OF_CODE.get(code)
+    if step is None:
+        reason = f"the repository could not be prepared: {base.command.error}"
+        return replace(base, problem=VERIFIER_ERROR, message=reason)
+    suffix = f": {base.command.error}" if base.command.error else ""
+    known = replace(
+        base,
+        problem=step.reason,
+        outcome=step.outcome.value,
+        phase=step.phase,
+        message=step.message + suffix,
+    )
+    return _denied(plan, known, folder) if step is PatchStep.PATHS else known
+
+
+def _denied(plan: PatchPlan, known: VerifierResult, folder: Path) -> VerifierResult:
+    """Tell a policy violation from a patch that changes other paths than it declares."""
+    changed = _changed(folder / CHANGED_FILE)
+    if changed is None:
+        return known
+    judgement = judge_changes(changed, plan.candidate_policy)
+    metadata = listed("actual_candidate_patch_paths", sorted(changed))
+    if judgement.denied:
+        metadata |= listed("denied_candidate_patch_paths", sorted(judgement.denied))
+    reason = judgement.problem.value if judgement.problem is not None else known.problem
+    return replace(known, problem=reason, message=judgement.message, metadata=metadata)
+
+
+def _changed(path: Path) -> Mapping[str, str | None] | None:
+    """Read the list that supervise wrote before any candidate code ran; None for a long one."""
+    try:
+        if path.stat().st_size > CHANGED_BYTES:
+            return None
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise DigestMismatchError(f"the list of changed paths is damaged: {error}") from error
+    if not isinstance(value, dict):
+        raise DigestMismatchError("the list of changed paths is damaged")
+    return {str(name): None if target is None else str(target) for name, target in value.items()}
+
+
+MOST_BYTES = MAX_BATCH_MEMBERS * MEMBER_BYTES
+
+
+class BatchLostError(Exception):
+    """A batch has no verdict for a member; the message is one plain sentence."""
+
+
+def batch_verdict(
+    store: RunStore, first: LaunchKey, launch: LaunchKey, message: str
+) -> tuple[bool, Mapping[str, object]]:
+    """Return a member's verdict and its metadata.
+
+    Args:
+        store: The run's folder.
+        first: The first launch of the batch.
+        launch: The member.
+        message: The verifier's termination message.
+
+    Raises:
+        BatchLostError: The verdicts cannot be read or are not those that the message names, or the
+            member is none of theirs or has an error.
+        OSError: The disk failed.
+    """
+    try:
+        verdicts = decode_verdicts(_content(store, first, verdicts_digest(message)))
+        return text_verdict(verdicts.get(member_name(launch), ""))
+    except (DigestMismatchError, FileNotFoundError, UnreadableError, ValueError) as error:
+        raise BatchLostError(f"the batch gave no verdict: {error}") from error
+
+
+def _content(store: RunStore, first: LaunchKey, digest: str) -> bytes:
+    with (
+        open_root(store.launch_folder(first)) as root,
+        open_regular(root, f"{VERIFICATION_NAME}/{VERDICTS_FILE}") as file,
+    ):
+        content = file.read(MOST_BYTES + 1)
+    found = content_digest(content)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"{VERDICTS_FILE} is longer than {MOST_BYTES} bytes")
+    if found != digest:
+        raise DigestMismatchError(
+            f"{VERDICTS_FILE} has digest {found}, the verifier named {digest}",
+            found=found,
+            sealed=digest,
+        )
+    return content
+
+
+FOLDERS = {Role.HARNESS: PRODUCER_NAME, Role.VERIFIER: VERIFICATION_NAME}
+
+
+class ExposedValues:
+    """The values that enter a run's harness Pods, as far as this process has seen them.
+
+    A Pod resolves them when it starts, so they are read before a harness Pod is created and before
+    its output is kept: a value that was replaced in between stays masked, and so does the new one.
+
+    Args:
+        cluster: The run's namespace.
+        harness: Names the Secret and its keys; without them nothing is read.
+    """
+
+    def __init__(self, cluster: Cluster, harness: HarnessPlan) -> None:
+        self._cluster = cluster
+        self._secret = harness.secret
+        self._names = harness.env
+        self._seen: set[bytes] = set()
+        self.matcher = SecretMatcher()
+
+    async def refresh(self) -> None:
+        """Read the Secret again.
+
+        Where it is gone and none of its values was seen, as after a restart, everything is masked:
+        a Pod that still runs may print them.
+
+        Raises:
+            ClusterError: The API server did not answer.
+        """
+        if not self._names or not self._secret:
+            return
+        secret = await self._cluster.get(ObjectKind.SECRET, self._secret)
+        data = object_at(secret, "data") if secret is not None else {}
+        values = {base64.b64decode(str(data[name])) for name in self._names if name in data}
+        if secret is not None and values <= self._seen:
+            return
+        self._seen |= values
+        is_unknown = secret is None and not self._seen
+        self.matcher = SecretMatcher(self._seen, hides_all=is_unknown)
+
+
+def hide_values(store: RunStore, launch: LaunchKey, values: SecretMatcher) -> None:
+    """Mask the values in the captured streams of a launch. Blocks.
+
+    The candidate stays as it is: what is graded is what the agent handed in.
+
+    Args:
+        store: The run's folder.
+        launch: Its courier has ended.
+        values: What to look for.
+
+    Raises:
+        OSError: The volume did not do what was asked.
+    """
+    if not values:
+        return
+    folder = store.launch_folder(launch) / FOLDERS[launch.role]
+    for name in STREAMS:
+        with contextlib.suppress(FileNotFoundError):
+            content = (folder / name).read_bytes()
+            hidden = values.without(content)
+            if hidden != content:
+                replace_file(folder / name, hidden)
+
+
+def without_values(report: CommandReport, values: SecretMatcher) -> CommandReport:
+    """Fill the values up in what supervise and git said in a harness Pod.
+
+    Args:
+        report: As its supervise wrote it.
+        values: What to look for.
+    """
+    report = replace(report, error=values.without_text(report.error))
+    if report.diff is None:
+        return report
+    diff = replace(report.diff, stderr=values.without_text(report.diff.stderr))
+    return replace(report, diff=diff)
+
+
+class SecretMatcher:
+    """The values of ``harness.env`` that entered a run's harness Pods.
+
+    Args:
+        values: As the Secret has them; blank space around them does not count.
+        hides_all: Whether every byte is masked, because the values are not known.
+    """
+
+    def __init__(self, values: Iterable[bytes] = (), *, hides_all: bool = False) -> None:
+        known = {value.strip() for value in values}
+        forms = {form for value in known if len(value) >= MINIMUM_BYTES for form in _forms(value)}
+        self._pattern = re.compile(rb"(?s).+") if hides_all else any_of(forms)
+        self._is_empty = not forms and not hides_all
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to look for."""
+        return not self._is_empty
+
+    def __repr__(self) -> str:
+        """Return a text without any value."""
+        return f"{type(self).__name__}(...)"
+
+    def without(self, data: bytes) -> bytes:
+        """Return data of the same length in which the values are filled up.
+
+        Args:
+            data: A whole text: what lies across the border of two pieces is not found.
+        """
+        result = bytearray(data)  # ``sub`` keeps an object per match until it joins them
+        for match in self._pattern.finditer(data):
+            result[match.start() : match.end()] = filled(match)
+        return bytes(result)
+
+    def without_text(self, text: str) -> str:
+        """Return a text in which the values are filled up, as ``without`` does."""
+        return self.without(text.encode()).decode("utf-8", "replace")
+
+
+def _forms(value: bytes) -> Iterator[bytes]:
+    yield value
+    yield value[::-1]
+    yield value.hex().encode()
+    yield value.hex().upper().encode()
+    yield quote(value, safe="").encode()
+    yield json.dumps(value.decode("utf-8", "replace")).encode()[1:-1]
+    yield base64.b64encode(value)
+    yield base64.urlsafe_b64encode(value)
+    yield from base64_forms(value)

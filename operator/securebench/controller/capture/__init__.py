@@ -1,1 +1,0 @@
-"""What launches left is read, within bounds, into the record."""
