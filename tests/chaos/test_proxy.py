@@ -15,8 +15,7 @@ from chaos.kit.real import Played, play
 from chaos.kit.scene import END
 from chaos.kit.table import ROWS
 from chaos.kit.verdict import Course, Verdict, judge
-from securebench.cluster.client import ApiCluster
-from securebench.cluster.kubeconfig import load_configuration
+from securebench.cluster.client import ApiCluster, load_configuration
 from support.release import CHART, call, images, namespace
 
 pytestmark = pytest.mark.cluster

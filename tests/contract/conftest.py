@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.cluster.client import connect
+from securebench.cluster.client import classify, connect
 from securebench.cluster.port import ObjectKind
-from securebench.cluster.wire import classify
 from support.fake_cluster import FakeCluster
 from support.waiting import COMMAND_SECONDS, KUBECTL_TIMEOUT
 

@@ -15,9 +15,9 @@ import pytest
 from securebench.analysis.comparison import compare_in_looks
 from securebench.analysis.results import Entry
 from securebench.run.api.field_types import Outcome
+from securebench.stats.intervals import TaskVerdicts
 from securebench.stats.paired import LEVEL, mcnemar_exact
 from securebench.stats.sequential import DoneTask, course
-from securebench.stats.verdicts import TaskVerdicts
 from support.result_sets import attempt, result_set
 
 TASKS, LOOKS, COMPARISONS = 100, 4, 10_000

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from securebench.run.records.comparable import DecisiveDigests
 from securebench.run.records.looks import AttemptVerdicts, compare_in_looks
+from securebench.stats.intervals import TaskVerdicts
 from securebench.stats.paired import LEVEL
-from securebench.stats.verdicts import TaskVerdicts
 from securebench.suite.api.models import NotWorse
 from securebench.suite.gates.not_worse import look_state, not_worse
 from securebench.suite.gates.results import CellResults, JudgedCell

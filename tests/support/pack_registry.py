@@ -24,7 +24,7 @@ from securebench.oci.artifact import (
     PackArtifact,
     encode_artifact,
 )
-from securebench.oci.build import PackLanes, build_pack
+from securebench.oci.pack_image import PackLanes, build_pack
 from support.build import question, write_pack
 
 REPOSITORY = "team/smoke"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import copy_context
 
-from securebench.files.progress import tell_progress_to
+from securebench.files import tell_progress_to
 
 
 def told_progress(work: Callable[[], object]) -> int:

@@ -19,10 +19,9 @@ from securebench.run.observe.launches import launch_notes, launch_stages, launch
 from securebench.run.records.comparable import incomparable
 from securebench.run.records.looks import AttemptVerdicts, look_evidence
 from securebench.run.records.looks import compare_in_looks as looks_at
-from securebench.stats.intervals import Interval, pass_rate
+from securebench.stats.intervals import Interval, TaskVerdicts, pass_rate
 from securebench.stats.paired import LEVEL, Difference, Pair, holm, paired_difference
 from securebench.stats.sequential import Course
-from securebench.stats.verdicts import TaskVerdicts
 
 _IMAGES = {
     "harness": "agents worked in different images",

@@ -30,8 +30,15 @@ from securebench.run.records.reading import Record, RecordFlaws, parse_record, r
 from securebench.run.records.record_line import SIDES
 from securebench.run.records.record_use import record_use
 from securebench.stats.cost import Cost, Tokens, Use, cost
-from securebench.stats.intervals import Interval, PassAtK, pass_at_each_k, pass_rate
-from securebench.stats.verdicts import TaskVerdicts, VerdictCounts, verdict_counts
+from securebench.stats.intervals import (
+    Interval,
+    PassAtK,
+    TaskVerdicts,
+    VerdictCounts,
+    pass_at_each_k,
+    pass_rate,
+    verdict_counts,
+)
 from securebench.text import LINES, without_unsafe
 
 

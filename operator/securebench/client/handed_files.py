@@ -14,7 +14,7 @@ from typing import Final
 from securebench.client.output import print_note
 from securebench.client.terminal_text import shown_path
 from securebench.errors import InvalidInputError
-from securebench.files.untrusted import UnreadableError, open_regular, open_root
+from securebench.files import UnreadableError, open_regular, open_root
 from securebench.sizes import MIB
 
 LINE_BYTES: Final = 64 * MIB

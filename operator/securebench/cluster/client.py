@@ -1,5 +1,8 @@
 """``Cluster`` on top of the official client, for its configuration, credentials and connections.
 
+This is the only module that knows status codes and texts of the API server. Which cluster is meant
+comes from inside a Pod, or from the kubeconfig. Failed connections become errors that are retried.
+
 Requests use ``ApiClient.call_api`` directly. The generated methods only wrap it; they would add a
 table of methods by kind, and validation of every argument.
 """
@@ -7,20 +10,29 @@ table of methods by kind, and validation of every argument.
 from __future__ import annotations
 
 import copy
+import json
+import os
 from collections import Counter
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import aiohttp
 from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config import (
+    ConfigException,
+    list_kube_config_contexts,
+    load_incluster_config,
+    load_kube_config,
+)
 
-from securebench.cluster.connection_errors import connection_errors_as_transient
-from securebench.cluster.kubeconfig import load_configuration
 from securebench.cluster.port import (
     WATCH_CLIENT_SECONDS,
     WATCH_SERVER_SECONDS,
     AlreadyExists,
+    Forbidden,
     Listing,
     ObjectKind,
     QuotaExceeded,
@@ -29,18 +41,264 @@ from securebench.cluster.port import (
     WatchExpired,
     metadata,
 )
-from securebench.cluster.wire import (
-    CORE,
-    classify,
-    collection_path,
-    decode,
-    is_uid_conflict,
-    split_lines,
-    watch_event,
+from securebench.errors import (
+    ClusterError,
+    ConfigError,
+    PermanentClusterError,
+    TransientClusterError,
 )
+from securebench.http_errors import describe_connection_error
+from securebench.json_values import text_at
+from securebench.run.api.field_types import API_VERSION, PLURAL
+from securebench.sizes import MIB
+from securebench.suite.api.models import PLURAL as SUITES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+
+_KUBECONFIG = "KUBECONFIG"
+
+
+def context_name(context: str | None = None) -> str:
+    """Return the name of the context in use; empty inside a Pod."""
+    if context is not None:
+        return context
+    try:
+        _, active = list_kube_config_contexts(_kubeconfig())  # type: ignore[no-untyped-call]
+    except (ConfigException, ConfigError):
+        return ""
+    return str(active["name"])
+
+
+def default_namespace(context: str | None = None) -> str:
+    """Return the namespace of a context of the kubeconfig, or ``default``.
+
+    Raises:
+        ConfigError: There is no such context.
+    """
+    try:
+        contexts, active = list_kube_config_contexts(_kubeconfig())  # type: ignore[no-untyped-call]
+    except ConfigException as error:
+        raise ConfigError(f"the kubeconfig cannot be used: {error}") from error
+    for entry in [active] if context is None else contexts:
+        if context in (None, entry["name"]):
+            return str(entry["context"].get("namespace") or "default")
+    raise ConfigError(f"the kubeconfig has no context {context!r}")
+
+
+async def load_configuration(context: str | None) -> Configuration:
+    """Return how the API server is reached and with which credentials.
+
+    Args:
+        context: Context of the kubeconfig; None takes the service account inside a Pod (unless
+            KUBECONFIG is set), else the current context.
+
+    Raises:
+        ConfigError: There is no usable configuration.
+    """
+    configuration = Configuration()
+    if context is None and _KUBECONFIG not in os.environ:
+        try:
+            load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+        except ConfigException:
+            pass
+        else:
+            return configuration
+    try:
+        await load_kube_config(  # type: ignore[no-untyped-call]
+            _kubeconfig(),
+            context=context,
+            client_configuration=configuration,
+            persist_config=False,
+        )
+    except ConfigException as error:
+        raise ConfigError(f"the kubeconfig cannot be used: {error}") from error
+    return configuration
+
+
+def _kubeconfig() -> str:
+    """Return the kubeconfig paths, joined as in KUBECONFIG; at least one of them exists."""
+    paths = os.environ.get(_KUBECONFIG) or "~/.kube/config"
+    if not any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path):
+        raise ConfigError(f"no cluster: not inside a Pod, and there is no kubeconfig at {paths}")
+    return paths
+
+
+@contextmanager
+def connection_errors_as_transient(what: str) -> Iterator[None]:
+    """Turn what can happen to a connection into TransientClusterError.
+
+    Args:
+        what: Method and path of the request.
+    """
+    try:
+        yield
+    except TimeoutError as error:
+        raise TransientClusterError(f"no answer in time: {what}") from error
+    except (aiohttp.ClientError, OSError) as error:
+        problem = describe_connection_error(error)
+        raise TransientClusterError(
+            f"no connection: {what}: {problem.message}", tls=problem.is_tls
+        ) from error
+
+
+CORE = "/api/v1"
+
+_COLLECTIONS: Mapping[ObjectKind, tuple[str, str]] = {
+    ObjectKind.POD: (CORE, "pods"),
+    ObjectKind.SERVICE: (CORE, "services"),
+    ObjectKind.NETWORK_POLICY: ("/apis/networking.k8s.io/v1", "networkpolicies"),
+    ObjectKind.CONFIG_MAP: (CORE, "configmaps"),
+    ObjectKind.SECRET: (CORE, "secrets"),
+    ObjectKind.BENCHMARK_RUN: (f"/apis/{API_VERSION}", PLURAL),
+    ObjectKind.BENCHMARK_SUITE: (f"/apis/{API_VERSION}", SUITES),
+    ObjectKind.EVENT: ("/apis/events.k8s.io/v1", "events"),
+    ObjectKind.LEASE: ("/apis/coordination.k8s.io/v1", "leases"),
+}
+
+_TRANSIENT_STATUSES = frozenset(
+    {
+        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.REQUEST_TIMEOUT,
+        HTTPStatus.CONFLICT,
+        HTTPStatus.TOO_EARLY,
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        HTTPStatus.BAD_GATEWAY,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        HTTPStatus.GATEWAY_TIMEOUT,
+    }
+)
+"""401 is transient because tokens rotate and authenticators time out; 409 is a write conflict."""
+
+_QUOTA_WORDINGS = ("exceeded quota: ", "status unknown for quota: ")
+"""From ResourceQuota admission; "failed quota: …: must specify …" does not mean it is exhausted."""
+
+_DENIAL_WORDING = " denied the request"
+"""Of an admission webhook, whose code is 400 where it names none."""
+
+_MAX_EVENT_BYTES = 8 * MIB
+"""Maximum watch line; etcd limits objects to 1.5 MiB, but JSON escapes may multiply that."""
+
+_MESSAGE_LIMIT = 2048
+"""Characters kept of the server's message; admission webhooks can return any amount."""
+
+
+def collection_path(kind: ObjectKind, namespace: str) -> str:
+    """Return the URL path of the objects of a kind."""
+    group, plural = _COLLECTIONS[kind]
+    return f"{group}/namespaces/{namespace}/{plural}"
+
+
+def classify(status: int, body: bytes | str | Raw, retry_after: str | None = None) -> ClusterError:
+    """Return the error for a failed request.
+
+    Args:
+        status: HTTP status, or the code of a Status object in a watch; at least 400.
+        body: Response body; usually a Status object, but proxies may return anything.
+        retry_after: Value of the header Retry-After.
+
+    Returns:
+        AlreadyExists, WatchExpired, QuotaExceeded, another TransientClusterError, Forbidden or
+        another PermanentClusterError. Quota wordings count only in a 403, where admission puts
+        them. A 401 is transient: it speaks of the operator, never of what was asked.
+    """
+    answer = _status_object(body)
+    reason, message = text_at(answer, "reason"), text_at(answer, "message")[:_MESSAGE_LIMIT]
+    details = answer.get("details")
+    details = details if isinstance(details, Mapping) else {}
+    description = f"API server answered {status}" + (f" {reason}" if reason else "")
+    description += f": {message}" if message else ""
+    if status == HTTPStatus.GONE:
+        return WatchExpired(description)
+    if status == HTTPStatus.CONFLICT and reason == "AlreadyExists":
+        return AlreadyExists(text_at(details, "name"))
+    if status == HTTPStatus.FORBIDDEN and any(wording in message for wording in _QUOTA_WORDINGS):
+        return QuotaExceeded(description)
+    if status in _TRANSIENT_STATUSES:
+        seconds = _seconds(retry_after) or _seconds(details.get("retryAfterSeconds"))
+        return TransientClusterError(description, retry_after_seconds=seconds, status=status)
+    is_forbidden = status == HTTPStatus.FORBIDDEN or _DENIAL_WORDING in message
+    kind = Forbidden if is_forbidden else PermanentClusterError
+    return kind(description, status=status, server_reason=reason)
+
+
+def is_uid_conflict(status: int, body: bytes | str | Raw) -> bool:
+    """Return whether a request failed because the object of that name has another uid."""
+    message = text_at(_status_object(body), "message").lower()
+    if status == HTTPStatus.UNPROCESSABLE_ENTITY:
+        return "metadata.uid: invalid value" in message and "field is immutable" in message
+    return status == HTTPStatus.CONFLICT and "uid in " in message and "precondition" in message
+
+
+async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the lines of a stream without line ends; an unfinished last line is dropped.
+
+    Raises:
+        TransientClusterError: A line is longer than any API object can be.
+    """
+    rest = bytearray()
+    async for chunk in chunks:
+        rest += chunk
+        if b"\n" in chunk:
+            *lines, last = bytes(rest).split(b"\n")
+            rest = bytearray(last)
+            for line in lines:
+                if line:
+                    yield line
+        if len(rest) > _MAX_EVENT_BYTES:
+            raise TransientClusterError("a watch event is too long", bytes=len(rest))
+
+
+def watch_event(line: bytes) -> WatchEvent:
+    """Parse one line of a watch.
+
+    Raises:
+        WatchExpired: Or another ClusterError, if the line is an ERROR event.
+        TransientClusterError: The line is not JSON.
+    """
+    event = decode(line)
+    item = cast("Raw", event.get("object", {}))
+    if event.get("type") == "ERROR":
+        code = item.get("code")
+        raise classify(code if isinstance(code, int) else HTTPStatus.INTERNAL_SERVER_ERROR, item)
+    return WatchEvent(str(event.get("type")), item)
+
+
+def decode(body: bytes) -> Raw:
+    """Parse a response body.
+
+    Raises:
+        TransientClusterError: It is not a JSON object, for instance from a proxy or truncated.
+    """
+    try:
+        decoded = json.loads(body)
+    except ValueError as error:
+        raise TransientClusterError("the API server's response is not JSON") from error
+    if not isinstance(decoded, dict):
+        raise TransientClusterError("the API server's response is not a JSON object")
+    return cast("Raw", decoded)
+
+
+def _status_object(body: bytes | str | Raw) -> Raw:
+    """Return the Status object, or an empty one for anything else, such as a proxy's error page."""
+    if isinstance(body, Mapping):
+        return body
+    try:
+        decoded = json.loads(body)
+    except ValueError:
+        return {}
+    return cast("Raw", decoded) if isinstance(decoded, dict) else {}
+
+
+def _seconds(value: object) -> float | None:
+    """Parse a positive number of seconds; Retry-After with a date is rare and ignored."""
+    try:
+        seconds = float(cast("str", value))
+    except (TypeError, ValueError):
+        return None
+    return seconds if 0 < seconds < float("inf") else None
+
 
 _PAGE_ITEMS = 500
 _REQUEST_TIMEOUT_SECONDS = 30.0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import aiohttp
 
-from securebench.cluster.wire import classify, decode
+from securebench.cluster.client import classify, decode
 from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.sizes import KIB
 

@@ -29,7 +29,7 @@ from securebench.controller.volume.gateway_reports import with_usage
 from securebench.controller.volume.store import RunStore
 from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.errors import TransientClusterError
-from securebench.files.durable import replace_file
+from securebench.files import replace_file
 from securebench.run.decide.attempt import Capture
 from securebench.run.decide.reconcile import RunDecision
 from securebench.run.observe.termination import launch_evidence

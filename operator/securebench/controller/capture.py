@@ -45,8 +45,7 @@ from securebench.controller.volume.store import RunStore, last_words
 from securebench.controller.volume_calls import on_volume
 from securebench.digests import content_digest
 from securebench.errors import DigestMismatchError
-from securebench.files.durable import replace_file
-from securebench.files.untrusted import UnreadableError, open_regular, open_root
+from securebench.files import UnreadableError, open_regular, open_root, replace_file
 from securebench.json_values import object_at
 from securebench.protocol.batch import MEMBER_BYTES, VERDICTS_FILE, decode_verdicts
 from securebench.protocol.exit_codes import Code

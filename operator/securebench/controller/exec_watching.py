@@ -21,7 +21,7 @@ from securebench.controller.packs import frozen
 from securebench.controller.volume.journal import journal_lines
 from securebench.controller.volume.store import RunStore, read_launch_waits
 from securebench.errors import InvalidInputError
-from securebench.files.untrusted import UnreadableError, open_regular, open_root
+from securebench.files import UnreadableError, open_regular, open_root
 from securebench.json_values import object_at, object_in, text_at
 from securebench.protocol import exec_calls
 from securebench.protocol.exec_calls import (

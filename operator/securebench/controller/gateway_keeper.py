@@ -22,7 +22,7 @@ from securebench.controller.volume.gateway_reports import read_gateway_state
 from securebench.controller.volume.store import RunStore
 from securebench.controller.volume_calls import on_volume
 from securebench.errors import ClusterError, PermanentClusterError, TransientClusterError
-from securebench.files.durable import make_folder, replace_file
+from securebench.files import make_folder, replace_file
 from securebench.names import RUN_UID_LABEL
 from securebench.protocol.gateway import CONFIG_FILE, KEYS_FILE, LAUNCHES, GatewayLimits, encode
 from securebench.run.decide.gateway import (

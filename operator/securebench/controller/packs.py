@@ -51,8 +51,7 @@ from securebench.errors import (
     SpecError,
     StorageError,
 )
-from securebench.files.durable import make_folder, replace_file
-from securebench.files.tree_digest import tree_digest
+from securebench.files import make_folder, replace_file, tree_digest
 from securebench.json_values import object_at, text_at
 from securebench.names import PACK_PATHS_ANNOTATION, ImageReference, image_reference
 from securebench.oci.access import (
@@ -62,7 +61,7 @@ from securebench.oci.access import (
     docker_credentials,
     listed_access,
 )
-from securebench.oci.pull import pull_pack
+from securebench.oci.pack_image import pull_pack
 from securebench.oci.registry import Registry, registry_session
 from securebench.protocol.messages import decode_object
 from securebench.run.api.field_types import HIDDEN_NAME

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from securebench.run.state.attempts import AttemptHistory
-    from securebench.stats.verdicts import VerdictCounts
+    from securebench.stats.intervals import VerdictCounts
 
 _COUNTS = {
     Outcome.SCORED: "scored",

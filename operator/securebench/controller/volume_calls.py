@@ -13,7 +13,7 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
-from securebench.files.progress import tell_progress_to
+from securebench.files import tell_progress_to
 
 THREADS: Final = 16
 """Calls of the whole operator that can be under way at once. Further ones wait for a thread, and
@@ -155,7 +155,7 @@ async def on_volume_within(
 
     Args:
         limit_seconds: After which the call is late, counted from its last progress
-            (``securebench.files.progress``).
+            (``securebench.files``).
         work: Blocks.
         *args: For ``work``.
         **kwargs: For ``work``.

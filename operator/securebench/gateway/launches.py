@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 from securebench.clock import Clock, TokenBucket
 from securebench.errors import StorageError
-from securebench.files.durable import FILE_MODE, make_folder, replace_file, write_all
+from securebench.files import FILE_MODE, make_folder, replace_file, write_all
 from securebench.gateway.decisions import Cause, CutError, Decision, RefusedError, Verdict, line_of
 from securebench.protocol.gateway import (
     MAX_LISTED_WAITS,

@@ -25,7 +25,7 @@ import certifi
 from securebench.agents.providers.endpoint import is_listed
 from securebench.clock import Clock, SystemClock
 from securebench.errors import ConfigError
-from securebench.files.durable import replace_file
+from securebench.files import replace_file
 from securebench.gateway.decisions import Cause, UnreachableError
 from securebench.gateway.dial import Dialer, is_inside, is_public
 from securebench.gateway.launches import Launches, ServedLaunch

@@ -3,13 +3,25 @@
 ``python3 -I -m securebench.grading.verify_text --spec JSON`` exits with 0 whenever it reached a
 verdict, which its termination message holds. The verdicts of a batch are in a file, whose digest
 the message holds; a member without a verdict is an error in that file.
+
+The members of a batch are judged one after the other, each in a process with bounds of its own.
+What one member does to its process ends there: memory, time and state are gone before the next one
+begins. The process inherits no other member's data and leaves nothing but one message.
+
+The message also has what the container took, from the files of its own cgroup. That is evidence
+only: where the kernel does not report it (gVisor, an old kernel), the fields are missing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import resource
+import select
+import signal
 import sys
+import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,18 +30,19 @@ from typing import TYPE_CHECKING
 from securebench.benchmark.families.registry import text_verifier
 from securebench.digests import content_digest
 from securebench.errors import DigestMismatchError, SecureBenchError, SpecError
-from securebench.files.durable import replace_file
-from securebench.files.termination_log import TERMINATION_LOG, write_message
-from securebench.files.tree_digest import tree_digest
-from securebench.grading.container_usage import CGROUP, measure_usage, with_usage
-from securebench.grading.isolated import error_message, judge_isolated
+from securebench.files import TERMINATION_LOG, replace_file, tree_digest, write_message
 from securebench.protocol.batch import (
     MEMBER_SECONDS,
     VERDICTS_FILE,
     VERDICTS_FOLDER,
     encode_verdicts,
 )
-from securebench.protocol.messages import MAX_MESSAGE_BYTES
+from securebench.protocol.messages import (
+    CPU_PERIODS,
+    CPU_THROTTLED,
+    MAX_MESSAGE_BYTES,
+    MEMORY_PEAK_BYTES,
+)
 from securebench.protocol.specs import (
     decode_object,
     encode_message,
@@ -40,7 +53,119 @@ from securebench.protocol.specs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+CGROUP = Path("/sys/fs/cgroup")
+MEMORY_PEAKS = ("memory.peak", "memory/memory.max_usage_in_bytes")
+"""The most memory at once since the container's start, file cache included: cgroup v2, v1."""
+CPU_STATS = ("cpu.stat", "cpu/cpu.stat")
+"""The periods of the CPU limit: cgroup v2, v1."""
+
+
+def measure_usage(cgroup: Path = CGROUP) -> Callable[[], Mapping[str, int]]:
+    """Begin to measure and return what gives the known fields of the usage.
+
+    Args:
+        cgroup: Where the container sees its own cgroup.
+    """
+    before = _numbers(cgroup, CPU_STATS)
+
+    def used() -> Mapping[str, int]:
+        after = _numbers(cgroup, CPU_STATS)
+        found = {
+            MEMORY_PEAK_BYTES: _numbers(cgroup, MEMORY_PEAKS).get("", 0),
+            CPU_PERIODS: after.get("nr_periods", 0) - before.get("nr_periods", 0),
+            CPU_THROTTLED: after.get("nr_throttled", 0) - before.get("nr_throttled", 0),
+        }
+        return {name: count for name, count in found.items() if count > 0}
+
+    return used
+
+
+def with_usage(message: bytes, usage: Mapping[str, int]) -> bytes:
+    """Return a termination message with the usage, or as it is where that has no room."""
+    fields = json.dumps(usage, separators=(",", ":")).encode()
+    longer = message[:-1] + b"," + fields[1:]
+    return longer if usage and len(longer) <= MAX_MESSAGE_BYTES else message
+
+
+def _numbers(cgroup: Path, names: Sequence[str]) -> dict[str, int]:
+    """Return the numbers of the first file that can be read; a number alone has the key ``""``."""
+    for name in names:
+        try:
+            lines = (cgroup / name).read_text(encoding="ascii").splitlines()
+        except (OSError, ValueError):
+            continue
+        pairs = (line.rpartition(" ") for line in lines)
+        return {key: int(value) for key, _, value in pairs if value.isdecimal()}
+    return {}
+
+
+MEMORY_BYTES = 128 << 20
+"""What a member may map beyond what the verifier has mapped; both fit the container's limit."""
+
+
+def judge_isolated(judge: Callable[[], bytes], seconds: float) -> bytes:
+    """Return a member's termination message, or one that names the error.
+
+    Args:
+        judge: Judges one member and returns its message; runs in a process of its own.
+        seconds: Time for it.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _run(judge, writer)
+    os.close(writer)
+    try:
+        message = _received(reader, time.monotonic() + seconds)
+    finally:
+        os.close(reader)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return message
+
+
+def error_message(error: BaseException) -> bytes:
+    """Return the message of a member without a verdict.
+
+    It names the class alone: the text of an error may quote a hidden value.
+    """
+    return encode_message({"error": type(error).__name__})
+
+
+def _run(judge: Callable[[], bytes], writer: int) -> None:
+    """Judge in this process and end it."""
+    try:
+        os.write(writer, _judged(judge))
+    finally:
+        os._exit(0)
+
+
+def _judged(judge: Callable[[], bytes]) -> bytes:
+    try:
+        mapped = _mapped_bytes() + MEMORY_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (mapped, mapped))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+        return judge()
+    except BaseException as error:  # noqa: BLE001 - the process ends here, whatever it was
+        return error_message(error)
+
+
+def _mapped_bytes() -> int:
+    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
+    return int(pages) * resource.getpagesize()
+
+
+def _received(reader: int, until: float) -> bytes:
+    """Return what a process says before it ends; it writes at most once and never blocks."""
+    wait = select.poll()
+    wait.register(reader, select.POLLIN)
+    if not wait.poll(max(0.0, until - time.monotonic()) * 1000):
+        return error_message(TimeoutError())
+    return os.read(reader, MAX_MESSAGE_BYTES) or error_message(ChildProcessError())
+
 
 NO_VERDICT = 90
 """Exit code when nothing could be judged; the pack or the launch is to blame, not the candidate."""

@@ -1,27 +1,149 @@
-"""A registry of packs by the OCI distribution API: bounded, verified, to listed hosts alone."""
+"""A registry of packs by the OCI distribution API: bounded, verified, to listed hosts alone.
+
+A registry may ask for a token of its token service, redirect to other hosts, and refuse; each
+failed request becomes an error with what to do about it. Credentials go to the registry only.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
+from urllib.request import parse_http_list, parse_keqv_list
 
 import aiohttp
 import certifi
 from yarl import URL
 
 from securebench.digests import PREFIX, content_digest
-from securebench.errors import PackError, RegistryUnavailableError
+from securebench.errors import (
+    PackError,
+    PackImageMissingError,
+    RegistryUnavailableError,
+    SecureBenchError,
+)
+from securebench.http_errors import CertificateFault, ConnectionProblem, describe_connection_error
+from securebench.json_values import object_in, text_at
 from securebench.oci.access import RegistryAccess, RegistryLogin
-from securebench.oci.answers import connection_problem, refusal
 from securebench.oci.artifact import MANIFEST_TYPE, MAX_MANIFEST_BYTES, Descriptor
-from securebench.oci.tokens import BEARER, token_from, token_url
 from securebench.sizes import MIB
+
+BEARER = "bearer "
+"""Beginning of a challenge for a token, in lower case."""
+
+
+def token_url(challenge: str) -> URL:
+    """Return the URL of the token service named in a challenge.
+
+    Args:
+        challenge: Value of the header WWW-Authenticate, which begins with Bearer.
+
+    Raises:
+        PackError: It names no place.
+    """
+    try:
+        wanted = parse_keqv_list(parse_http_list(challenge[len(BEARER) :]))
+        url = URL(wanted.get("realm", ""))
+    except ValueError:
+        url, wanted = URL(), {}
+    if not url.absolute:
+        raise PackError("the registry asks for a token and does not name its token service")
+    return url.update_query({key: wanted[key] for key in ("service", "scope") if key in wanted})
+
+
+def token_from(content: bytes) -> str:
+    """Return the token of an answer.
+
+    Raises:
+        PackError: It has none.
+    """
+    try:
+        answer = object_in(json.loads(content))
+    except (ValueError, RecursionError):
+        answer = {}
+    token = text_at(answer, "token") or text_at(answer, "access_token")
+    if not token or not token.isascii() or not token.isprintable():
+        raise PackError("the registry's token service answered without a token")
+    return token
+
+
+_REFUSED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+_REPEATED = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+
+
+def refusal(status: int, what: str, access: RegistryAccess) -> SecureBenchError:
+    """Return the error of an answer.
+
+    Args:
+        status: HTTP status, none of success.
+        what: Names registry and repository.
+        access: How the registry was asked.
+    """
+    if status in _REFUSED:
+        return PackError(f"{what}: the registry answers {status}; {access.advice.login}")
+    if status == HTTPStatus.NOT_FOUND:
+        return PackImageMissingError(
+            f"{what}: the registry has no such content (404)",
+            "push it with 'securebench pack push --image', then create a new run",
+        )
+    if status in _REPEATED or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return RegistryUnavailableError(f"{what}: the registry answers {status}")
+    how = " without TLS" if access.plain_http else ""
+    return PackError(
+        f"{what}: the registry answers {status}, which is no answer to this request{how}"
+    )
+
+
+@contextmanager
+def connection_problem(access: RegistryAccess) -> Iterator[None]:
+    """Turn what can happen to a connection into RegistryUnavailableError."""
+    what = f"registry {access.host}"
+    try:
+        yield
+    except TimeoutError as error:
+        raise RegistryUnavailableError(f"{what}: no answer in time") from error
+    except (aiohttp.ClientError, ConnectionError) as error:
+        message = _explanation(describe_connection_error(error), access)
+        where = f"{what}{_other_host(error, access)}"
+        raise RegistryUnavailableError(f"{where}: {message}") from error
+
+
+def _other_host(error: Exception, access: RegistryAccess) -> str:
+    """Name the host that the registry sent us to, if it is that one which cannot be reached."""
+    if not isinstance(error, aiohttp.ClientConnectorError):
+        return ""
+    place = f"{error.host}:{error.port}"
+    return "" if access.host in {place, error.host} else f", which leads to {place}"
+
+
+def _explanation(problem: ConnectionProblem, access: RegistryAccess) -> str:
+    """Say why there is no connection and, where somebody has to act, what to do."""
+    match problem.certificate:
+        case CertificateFault.AUTHORITY:
+            return (
+                f"its certificate is from an authority that is not trusted ({problem.message});"
+                f" {access.advice.authority}"
+            )
+        case CertificateFault.NAME:
+            return (
+                f"its certificate is for another name ({problem.message}); name the registry as its"
+                " certificate does, or give it a certificate with this name"
+            )
+        case CertificateFault.EXPIRED:
+            return "its certificate has expired; renew it on the registry"
+        case CertificateFault.EARLY:
+            return "its certificate is not valid yet; compare the clocks of both machines"
+        case None if problem.is_tls:
+            return f"TLS fails: {problem.message}; {access.advice.plain_http}"
+        case None:
+            return f"no connection: {problem.message}"
+
 
 CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 60.0

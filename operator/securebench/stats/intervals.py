@@ -2,21 +2,160 @@
 
 Attempts of one task are not independent: an interval over attempts would be too narrow. Where
 tasks have several verdicts, tasks are resampled, each with all its attempts (cluster bootstrap).
+The seed is constant, so that the same verdicts have the same interval.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from math import comb, sqrt
+from random import Random
 from statistics import median_high
-from typing import TYPE_CHECKING, NamedTuple
-
-from securebench.stats.resampling import percentile_interval, resamples
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from securebench.stats.verdicts import VerdictCounts
+
+class TaskVerdicts(NamedTuple):
+    """Attempts of one task that have a verdict.
+
+    Args:
+        verified: Attempts with a verdict, at least 0.
+        passed: Those that passed.
+    """
+
+    verified: int
+    passed: int
+
+    @property
+    def rate(self) -> float:
+        """Share of the verdicts that passed, from 0 to 1; the task has at least one verdict."""
+        return self.passed / self.verified
+
+
+class AttemptVerdict(NamedTuple):
+    """The verdict on one attempt.
+
+    Args:
+        task: Tells tasks apart.
+        passed: Whether the attempt passed.
+    """
+
+    task: str | int
+    passed: bool
+
+
+VerdictCounts = Counter[TaskVerdicts]
+"""Number of tasks by their verdicts; tasks of the same kind are interchangeable in a resample."""
+
+
+def verdicts_by_task(verdicts: Iterable[AttemptVerdict]) -> dict[str | int, TaskVerdicts]:
+    """Count the verdicts of each task, in the order of their first ones."""
+    verified, passed = Counter[str | int](), Counter[str | int]()
+    for verdict in verdicts:
+        verified[verdict.task] += 1
+        passed[verdict.task] += verdict.passed
+    return {task: TaskVerdicts(count, passed[task]) for task, count in verified.items()}
+
+
+def verdict_counts(tasks: Iterable[TaskVerdicts]) -> VerdictCounts:
+    """Count tasks by their verdicts; those without any are left out."""
+    return Counter(task for task in tasks if task.verified)
+
+
+SEED = 1
+"""Of everything drawn here: the same verdicts have the same interval, wherever it is computed."""
+
+RESAMPLES = 1_000
+"""Enough for the second decimal of an interval's ends."""
+
+FLIPS = 10_000
+"""Random signs of a sign-flip test; a p-value of 5 % is right to about 0.4 %."""
+
+_TAIL = 0.025
+
+Item = TypeVar("Item")
+
+
+class Quantiles(NamedTuple):
+    """The 2.5 % and 97.5 % quantiles of an estimate."""
+
+    low: float
+    high: float
+
+
+def resamples(counts: Mapping[Item, int]) -> Iterator[Counter[Item]]:
+    """Yield ``RESAMPLES`` samples of as many items as there are, each counted by item.
+
+    Items of one item are drawn together: the numbers of a sample by item are multinomial, drawn as
+    one binomial after the other. The cost grows with the number of distinct items, not of all
+    items.
+
+    Args:
+        counts: Multiplicity of each distinct item; at least one item. Order does not matter.
+    """
+    random = Random(SEED)  # noqa: S311 - statistics, no secret
+    ordered = [(item, counts[item]) for item in sorted(counts) if counts[item]]  # type: ignore[type-var]
+    for _ in range(RESAMPLES):
+        yield _resample(random, ordered)
+
+
+def binomial(random: Random, draws: int, part: int, whole: int) -> int:
+    """Return how many of ``draws`` succeed, each with the chance ``part / whole``; exact.
+
+    Each draw is a random binary fraction, compared with the chance bit by bit; all that are not
+    decided yet get their next bit at once.
+    """
+    if part == whole:
+        return draws
+    succeeded = 0
+    while draws and part:
+        ones = random.getrandbits(draws).bit_count()
+        part *= 2
+        if part >= whole:
+            part -= whole
+            succeeded += draws - ones
+            draws = ones
+        else:
+            draws -= ones
+    return succeeded
+
+
+def flipped_sums(sizes: Mapping[int, int]) -> Iterator[int]:
+    """Yield ``FLIPS`` sums of sizes, each size with a random sign.
+
+    Args:
+        sizes: How often each size occurs. Their order does not matter.
+    """
+    random = Random(SEED)  # noqa: S311 - statistics, no secret
+    ordered = sorted(sizes.items())
+    for _ in range(FLIPS):
+        yield sum(
+            size * (2 * random.getrandbits(count).bit_count() - count) for size, count in ordered
+        )
+
+
+def percentile_interval(estimates: Iterable[float]) -> Quantiles:
+    """Return the 2.5 % and 97.5 % quantiles of the estimates.
+
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), 13.3.
+    """
+    ordered = sorted(estimates)
+    cut = round(_TAIL * len(ordered))
+    return Quantiles(ordered[cut], ordered[-1 - cut])
+
+
+def _resample(random: Random, ordered: Iterable[tuple[Item, int]]) -> Counter[Item]:
+    sample = Counter[Item]()
+    draws = items = sum(count for _, count in ordered)
+    for item, count in ordered:
+        drawn = binomial(random, draws, count, items)
+        if drawn:
+            sample[item] = drawn
+        draws, items = draws - drawn, items - count
+    return sample
+
 
 Z_95 = 1.959963984540054
 """Quantile of the standard normal distribution for a 95 % interval."""

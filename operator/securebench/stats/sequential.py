@@ -18,8 +18,8 @@ from math import ceil, erfc, sqrt
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
+from securebench.stats.intervals import TaskVerdicts
 from securebench.stats.paired import LEVEL, Pair, paired_test
-from securebench.stats.verdicts import TaskVerdicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

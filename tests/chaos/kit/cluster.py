@@ -11,8 +11,8 @@ from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
 from property.machine_world import Fate, MortalCluster
+from securebench.cluster.client import classify
 from securebench.cluster.port import ObjectKind, Raw, WatchEvent
-from securebench.cluster.wire import classify
 from securebench.errors import ClusterError, TransientClusterError
 from support.build import FakeClock
 

@@ -13,7 +13,7 @@ import pytest
 from securebench.controller.capture import BatchLostError, batch_verdict
 from securebench.controller.volume.store import RunStore
 from securebench.digests import content_digest
-from securebench.files.tree_digest import tree_digest
+from securebench.files import tree_digest
 from securebench.grading import verify_text
 from securebench.protocol.batch import decode_verdicts
 from securebench.run.decide.attempt import attempt_step

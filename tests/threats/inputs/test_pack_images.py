@@ -18,7 +18,7 @@ from securebench.controller import packs
 from securebench.controller.context import Context
 from securebench.controller.packs import IMAGES, fetch_pack, freeze, refuse_registry_domains
 from securebench.errors import PackError, RegistryUnavailableError, SpecError
-from securebench.oci import pull, registry
+from securebench.oci import pack_image, registry
 from securebench.oci.access import RegistryAccess
 from securebench.oci.artifact import Descriptor
 from securebench.oci.registry import Registry
@@ -302,7 +302,7 @@ async def test_a_402_twin(
             archive.extractall(folder, filter="fully_trusted")  # noqa: S202 - the twin
         return BundleReceipt("", 0, 0)
 
-    monkeypatch.setattr(pull, "unpack_bundle", naive)
+    monkeypatch.setattr(pack_image, "unpack_bundle", naive)
     reference = server.put(image_with(image, TRICKS["upwards"]))
 
     await pulled_tasks(operator(root, server), reference)

@@ -5,7 +5,7 @@ import pytest
 
 from securebench.analysis.results import Tokens, read_results
 from securebench.errors import InvalidInputError
-from securebench.stats.verdicts import TaskVerdicts
+from securebench.stats.intervals import TaskVerdicts
 from support.result_folders import result_folder, result_line
 
 USAGE = {"requests": 2, "input_tokens": 30, "cached_tokens": 10, "output_tokens": 5}

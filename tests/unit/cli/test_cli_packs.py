@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from securebench.files.tree_digest import tree_digest
+from securebench.files import tree_digest
 from support.cli_shell import Shell
 from support.fake_operator import write_pack
 

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import aiohttp
 import pytest
 
-from securebench.cluster.client import ApiCluster, connect
-from securebench.cluster.kubeconfig import default_namespace
+from securebench.cluster.client import ApiCluster, connect, default_namespace
 from securebench.cluster.port import AlreadyExists, ObjectKind, QuotaExceeded, WatchExpired
 from securebench.errors import ConfigError, PermanentClusterError, TransientClusterError
 
@@ -485,7 +484,7 @@ async def test_a_service_account_unless_a_kubeconfig_is_named(
     def load(configuration):
         configuration.host = "https://10.0.0.1:443"
 
-    monkeypatch.setattr("securebench.cluster.kubeconfig.load_incluster_config", load)
+    monkeypatch.setattr("securebench.cluster.client.load_incluster_config", load)
     if not environment:
         monkeypatch.delenv("KUBECONFIG")
     assert kubeconfig.is_file()

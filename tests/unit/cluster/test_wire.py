@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from securebench.cluster.port import AlreadyExists, Forbidden, QuotaExceeded, WatchExpired
-from securebench.cluster.wire import (
+from securebench.cluster.client import (
     classify,
     decode,
     is_uid_conflict,
     split_lines,
     watch_event,
 )
+from securebench.cluster.port import AlreadyExists, Forbidden, QuotaExceeded, WatchExpired
 from securebench.errors import ClusterError, PermanentClusterError, TransientClusterError
 
 ANSWERS = json.loads((Path(__file__).parents[2] / "support" / "kube_answers.json").read_text())

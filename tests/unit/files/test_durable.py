@@ -3,7 +3,7 @@ import stat
 
 import pytest
 
-from securebench.files.durable import fsync_folder, make_folder
+from securebench.files import fsync_folder, make_folder
 
 
 @pytest.fixture

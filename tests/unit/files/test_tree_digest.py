@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from securebench.errors import StorageError
-from securebench.files.tree_digest import tree_digest
+from securebench.files import tree_digest
 from securebench.sizes import MIB
 from support.progress import told_progress
 

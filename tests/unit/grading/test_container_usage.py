@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.grading.container_usage import (
+from securebench.grading.verify_text import (
     CGROUP,
     CPU_STATS,
     MEMORY_PEAKS,

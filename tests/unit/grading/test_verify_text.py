@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from securebench.digests import content_digest
-from securebench.files.tree_digest import tree_digest
+from securebench.files import tree_digest
 from securebench.grading import verify_text
 from securebench.protocol.batch import decode_verdicts
 

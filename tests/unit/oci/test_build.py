@@ -6,7 +6,7 @@ import pytest
 
 from securebench.benchmark.files.bundle import BundleLimits
 from securebench.errors import TooLargeError
-from securebench.oci.build import PackLanes, build_pack, write_layout
+from securebench.oci.pack_image import PackLanes, build_pack, write_layout
 
 FILES = {"manifest.yaml": b"id: a\n", "assets/b": b"b", "assets/a": b"a"}
 ROWS = {"tasks.jsonl": b"{}\n", "hidden/key": b"42"}

@@ -1,7 +1,7 @@
 import pytest
 
 from securebench.errors import PackError
-from securebench.oci.tokens import token_from, token_url
+from securebench.oci.registry import token_from, token_url
 
 CHALLENGES = {
     'Bearer realm="https://a.example/t",service="packs",scope="repository:a/b:pull,push"': (

@@ -7,12 +7,13 @@ from securebench.stats.intervals import (
     MAX_CONSECUTIVE_K,
     MIN_BOOTSTRAP_TASKS,
     Interval,
+    TaskVerdicts,
     pass_at_each_k,
     pass_at_k,
     pass_rate,
+    verdict_counts,
     wilson,
 )
-from securebench.stats.verdicts import TaskVerdicts, verdict_counts
 
 
 def rounded(interval):

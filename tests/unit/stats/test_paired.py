@@ -3,6 +3,7 @@ from random import Random
 
 import pytest
 
+from securebench.stats.intervals import TaskVerdicts
 from securebench.stats.paired import (
     Pair,
     PairedTest,
@@ -13,9 +14,8 @@ from securebench.stats.paired import (
     mcnemar_exact,
     newcombe,
     paired_difference,
+    sign_flip,
 )
-from securebench.stats.sign_flip import sign_flip
-from securebench.stats.verdicts import TaskVerdicts
 
 MCNEMAR = {
     # R: binom.test(gained, gained + lost)$p.value

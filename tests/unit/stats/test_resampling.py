@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from securebench.stats.resampling import RESAMPLES, binomial, resamples
+from securebench.stats.intervals import RESAMPLES, binomial, resamples
 
 
 @pytest.mark.parametrize(("draws", "part", "whole"), [(4, 1, 3), (5, 3, 4), (3, 1, 2)])

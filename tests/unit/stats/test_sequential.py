@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from securebench.stats.intervals import TaskVerdicts
 from securebench.stats.paired import LEVEL, Pair, paired_test
 from securebench.stats.sequential import DoneTask, course, look_levels, look_tasks
-from securebench.stats.verdicts import TaskVerdicts
 
 WON, LOST, SAME = (
     DoneTask(TaskVerdicts(1, old), TaskVerdicts(1, new)) for old, new in ((0, 1), (1, 0), (1, 1))

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securebench.stats import sign_flip as sign_flips
-from securebench.stats.paired import mcnemar_exact
-from securebench.stats.sign_flip import sign_flip
+from securebench.stats import paired as sign_flips
+from securebench.stats.paired import mcnemar_exact, sign_flip
 
 LARGE = 10**12
 """Changes of this size have no sum twice."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from securebench.run.records.comparable import DecisiveDigests
-from securebench.stats.verdicts import TaskVerdicts
+from securebench.stats.intervals import TaskVerdicts
 from securebench.suite.api.models import NotWorse
 from securebench.suite.gates.not_worse import not_worse
 from securebench.suite.gates.results import CellResults, JudgedCell

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from securebench.digests import content_digest
-from securebench.files.tree_digest import tree_digest
+from securebench.files import tree_digest
 from securebench.protocol.bounds import CandidateBounds
 from securebench.protocol.extraction import Extraction
 from support.courier import Sealed, SealingPlaces, seal

@@ -27,8 +27,7 @@ from securebench.errors import (
     StorageError,
     TooLargeError,
 )
-from securebench.files.content import content_sha256
-from securebench.files.durable import FILE_MODE
+from securebench.files import FILE_MODE, content_sha256
 from securebench.sizes import GIB, KIB, MIB
 
 CHUNK_BYTES = MIB
@@ -76,7 +75,7 @@ class BundleReceipt(NamedTuple):
     """What passed.
 
     Args:
-        digest: ``sha256:…`` as ``files.tree_digest.tree_digest`` gives it for the files.
+        digest: ``sha256:…`` as ``files.tree_digest`` gives it for the files.
     """
 
     digest: str

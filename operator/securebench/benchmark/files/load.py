@@ -39,8 +39,7 @@ from securebench.benchmark.reading.rows import (
 from securebench.benchmark.resources import Component
 from securebench.digests import listing_digest
 from securebench.errors import ConfigErrors, InvalidInputError, PackError, StorageError
-from securebench.files.content import file_sha256
-from securebench.files.tree_digest import tree_entries
+from securebench.files import file_sha256, tree_entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -13,10 +13,14 @@ from securebench.benchmark.pack.lane_plan import TASK_FILE, LaneFile, LaneSet, l
 from securebench.benchmark.resources import ORACLE, Lane
 from securebench.digests import json_digest
 from securebench.errors import InvariantViolationError, StorageError
-from securebench.files.content import file_sha256
-from securebench.files.durable import FILE_MODE, fsync_folder, make_folder
-from securebench.files.progress import note_progress
-from securebench.files.tree_digest import tree_digest
+from securebench.files import (
+    FILE_MODE,
+    file_sha256,
+    fsync_folder,
+    make_folder,
+    note_progress,
+    tree_digest,
+)
 from securebench.sizes import MIB
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from securebench.client.volume.link import LOCAL_LIMITS
 from securebench.errors import InvalidInputError
 from securebench.names import ImageReference, image_reference
 from securebench.oci.access import RegistryAccess, RegistryAdvice, RegistryLogin, docker_credentials
-from securebench.oci.build import PackLanes, build_pack, push_pack, write_layout
-from securebench.oci.pull import pull_pack
+from securebench.oci.pack_image import PackLanes, build_pack, pull_pack, push_pack, write_layout
 from securebench.oci.registry import Registry, registry_session
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 

@@ -14,8 +14,7 @@ from typing import IO, NamedTuple
 from yaml import YAMLError
 
 from securebench.client.volume.link import VIEWER_COMMAND, ExecResult, OperatorLink
-from securebench.cluster.client import ApiCluster, connect
-from securebench.cluster.kubeconfig import context_name, default_namespace
+from securebench.cluster.client import ApiCluster, connect, context_name, default_namespace
 from securebench.cluster.podexec import run_exec
 from securebench.cluster.port import Cluster, ObjectKind, Raw
 from securebench.errors import (

@@ -15,7 +15,7 @@ from securebench.controller.context import RunObject
 from securebench.controller.volume.registers import IndexEntry
 from securebench.controller.volume.store import RunStore
 from securebench.digests import json_digest
-from securebench.files.durable import make_folder, replace_file
+from securebench.files import make_folder, replace_file
 from securebench.protocol.audit_result import PackAudit
 from securebench.run.plan.model import EarlierRun, RunPlan, TaskLimits
 from securebench.version import VERSION

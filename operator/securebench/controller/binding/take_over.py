@@ -23,9 +23,15 @@ from securebench.controller.volume.journal import read_journal
 from securebench.controller.volume.registers import IndexEntry
 from securebench.controller.volume.store import RunStore
 from securebench.errors import DigestMismatchError, InvariantViolationError, SpecError
-from securebench.files.content import pieces
-from securebench.files.durable import make_folder, replace_file, replacing
-from securebench.files.untrusted import UnreadableError, open_regular, open_root
+from securebench.files import (
+    UnreadableError,
+    make_folder,
+    open_regular,
+    open_root,
+    pieces,
+    replace_file,
+    replacing,
+)
 from securebench.json_values import object_in
 from securebench.protocol.extraction import STREAMS, TEXT_FILE
 from securebench.protocol.volume import RECORD

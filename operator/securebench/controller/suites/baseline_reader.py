@@ -20,7 +20,7 @@ from securebench.controller.volume.results import read_baseline, read_run, seale
 from securebench.controller.volume.suite_store import SuiteStore
 from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.errors import StorageError
-from securebench.files.untrusted import UnreadableError
+from securebench.files import UnreadableError
 from securebench.json_values import object_at, text_at
 from securebench.run.api.status import Reason
 from securebench.suite.api.models import Baseline, BenchmarkSuiteSpec

@@ -22,7 +22,7 @@ from securebench.controller.volume.results import (
     sealed_digest,
 )
 from securebench.controller.volume_calls import bulk_on_volume
-from securebench.files.untrusted import UnreadableError
+from securebench.files import UnreadableError
 from securebench.run.api.status import ConditionStatus
 from securebench.suite.api.models import Baseline, BenchmarkSuiteSpec, Gates
 from securebench.suite.api.status import CellState

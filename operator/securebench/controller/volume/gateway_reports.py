@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from securebench.controller.volume.store import RunStore
-from securebench.files.durable import replacing
+from securebench.files import replacing
 from securebench.protocol.gateway import (
     LAUNCHES,
     MAX_CAUSE_CHARACTERS,

@@ -26,7 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from securebench.controller.volume.lead import VolumeLead
 from securebench.errors import JournalCorruptError, StorageError
-from securebench.files.durable import fsync_folder, write_all
+from securebench.files import fsync_folder, write_all
 from securebench.protocol.journal_lines import (
     CRC_DIGITS,
     EntryName,

@@ -19,7 +19,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from securebench.errors import StorageError
-from securebench.files.durable import fsync_folder, make_folder
+from securebench.files import fsync_folder, make_folder
 from securebench.run.layout import LEADERS
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -24,7 +24,7 @@ from securebench.benchmark.files.bundle import BundleLimits
 from securebench.controller.volume_settings import VolumeSettings
 from securebench.digests import PREFIX
 from securebench.errors import InvalidInputError, StorageError
-from securebench.files.durable import make_folder, replace_file
+from securebench.files import make_folder, replace_file
 from securebench.protocol.audit_result import MAX_BYTES, AuditResult, PackAudit, decode_audit
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import STARTS

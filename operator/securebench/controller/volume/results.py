@@ -44,8 +44,15 @@ from securebench.controller.volume.registers import READY, IndexEntry, RunIndex,
 from securebench.controller.volume.store import RunStore, file_digest, read_json
 from securebench.digests import PREFIX
 from securebench.errors import StorageError
-from securebench.files.durable import make_folder, replace_file, replacing
-from securebench.files.untrusted import FOLDER, UnreadableError, open_regular, open_root
+from securebench.files import (
+    FOLDER,
+    UnreadableError,
+    make_folder,
+    open_regular,
+    open_root,
+    replace_file,
+    replacing,
+)
 from securebench.json_values import object_at, text_at
 from securebench.protocol.journal_lines import whole_line
 from securebench.protocol.volume import (

@@ -21,8 +21,7 @@ from securebench.controller.volume.journal import Journal, open_journal
 from securebench.controller.volume.lead import VolumeLead
 from securebench.digests import PREFIX
 from securebench.errors import DigestMismatchError, InvariantViolationError
-from securebench.files.content import content_sha256
-from securebench.files.durable import make_folder, replace_file, replacing
+from securebench.files import content_sha256, make_folder, replace_file, replacing
 from securebench.protocol.extraction import STREAMS, TEXT_FILE
 from securebench.protocol.launch_waits import (
     MAX_WAITS_BYTES,

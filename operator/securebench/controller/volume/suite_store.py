@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from securebench.controller.volume.lead import VolumeLead
 from securebench.errors import StorageError
-from securebench.files.durable import make_folder, replace_file
+from securebench.files import make_folder, replace_file
 from securebench.run.layout import SUITES
 from securebench.suite.rounds import SuiteState
 

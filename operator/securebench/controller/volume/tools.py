@@ -15,14 +15,14 @@ from pathlib import Path
 from uuid import uuid4
 
 from securebench.errors import StorageError
-from securebench.files.durable import (
+from securebench.files import (
     FILE_MODE,
     FOLDER_MODE,
     fsync_folder,
     make_folder,
     replace_file,
+    tree_digest,
 )
-from securebench.files.tree_digest import tree_digest
 from securebench.run.layout import INSTALLED_TOOLS, tools_folder
 
 logger = logging.getLogger(__name__)

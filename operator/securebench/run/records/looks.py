@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from itertools import takewhile
 
+from securebench.stats.intervals import TaskVerdicts
 from securebench.stats.paired import LEVEL
 from securebench.stats.sequential import Course, DoneTask, Look, course
-from securebench.stats.verdicts import TaskVerdicts
 
 AttemptVerdicts = Mapping[str, Mapping[int, bool | None]]
 """By task in the order of the records, then by attempt; None for an attempt that was lost. What was

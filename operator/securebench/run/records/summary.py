@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.json_values import object_at, text_at
 from securebench.run.records.producer_metadata import usage_fields
-from securebench.stats.intervals import Interval, PassAtK, pass_at_each_k, pass_rate
-from securebench.stats.verdicts import AttemptVerdict, verdict_counts, verdicts_by_task
+from securebench.stats.intervals import (
+    AttemptVerdict,
+    Interval,
+    PassAtK,
+    pass_at_each_k,
+    pass_rate,
+    verdict_counts,
+    verdicts_by_task,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

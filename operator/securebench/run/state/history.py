@@ -44,7 +44,7 @@ from securebench.run.state.entries import (
     attempt_of,
     entry_noise,
 )
-from securebench.stats.verdicts import (
+from securebench.stats.intervals import (
     AttemptVerdict,
     VerdictCounts,
     verdict_counts,

@@ -13,7 +13,7 @@ from securebench.run.records.looks import AttemptVerdicts
 from securebench.run.records.reading import Record, RecordFlaws, first_of_each, record_key
 from securebench.run.records.record_use import record_use
 from securebench.stats.cost import Use
-from securebench.stats.verdicts import TaskVerdicts
+from securebench.stats.intervals import TaskVerdicts
 
 _LOST = frozenset({Outcome.INFRASTRUCTURE.value, Outcome.PROVIDER.value})
 

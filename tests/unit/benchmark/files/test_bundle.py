@@ -23,7 +23,7 @@ from securebench.errors import (
     StorageError,
     TooLargeError,
 )
-from securebench.files.tree_digest import tree_digest
+from securebench.files import tree_digest
 from securebench.sizes import MIB
 from support.progress import told_progress
 

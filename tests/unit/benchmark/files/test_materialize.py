@@ -27,7 +27,7 @@ from securebench.errors import (
     PackError,
     StorageError,
 )
-from securebench.files.tree_digest import tree_digest
+from securebench.files import tree_digest
 from securebench.sizes import MIB
 
 MANIFEST = BenchmarkManifest("demo", 1, default_environment={"image": "i"})

@@ -24,7 +24,7 @@ from securebench.errors import (
     StorageError,
     TransientClusterError,
 )
-from securebench.files.tree_digest import tree_digest
+from securebench.files import tree_digest
 from support.fake_operator import OperatorRun, record
 from unit.client.bench import ENV, Bench
 

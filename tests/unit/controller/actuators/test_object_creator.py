@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from securebench.clock import TokenBucket
+from securebench.cluster.client import classify
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
-from securebench.cluster.wire import classify
 from securebench.controller.capacity import CreationRate
 from securebench.controller.informers import PodInformer
 from securebench.controller.object_writers import QUOTA_RETRY_SECONDS, RETRY_SECONDS, ObjectWriters

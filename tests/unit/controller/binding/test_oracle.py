@@ -15,7 +15,7 @@ from securebench.controller.run_ledger import RunLedger
 from securebench.controller.sealing import ResultsExport
 from securebench.controller.volume.registers import RunIndex
 from securebench.errors import ConfigErrors, PackError, SpecError
-from securebench.files.tree_digest import tree_digest
+from securebench.files import tree_digest
 from securebench.run.api.models import Pack
 from support.build import FakeClock, context_of, question, run_body, write_pack
 from support.fake_cluster import FakeCluster

@@ -20,7 +20,7 @@ from securebench.benchmark.files.bundle import (
 from securebench.controller import exec_io
 from securebench.controller.exec_io import Streams, Volume, serve
 from securebench.controller.volume.registers import IndexEntry, RunIndex, pack_audit
-from securebench.files.tree_digest import tree_digest
+from securebench.files import tree_digest
 from securebench.protocol.audit_result import AuditResult, PackAudit
 
 LIMITS = BundleLimits(files=10, size_bytes=100_000)

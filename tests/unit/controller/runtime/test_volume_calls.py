@@ -14,7 +14,7 @@ from securebench.controller.volume_calls import (
     call_volume_as,
     on_volume_within,
 )
-from securebench.files.progress import note_progress
+from securebench.files import note_progress
 from support.build import FakeClock, VirtualLoop
 
 LIMIT = 3.0

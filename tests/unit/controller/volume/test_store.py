@@ -9,7 +9,7 @@ import pytest
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore, file_digest, read_json, read_texts
 from securebench.errors import DigestMismatchError, InvariantViolationError
-from securebench.files.durable import make_folder, replace_file
+from securebench.files import make_folder, replace_file
 from securebench.run.plan.model import AttemptKey
 from securebench.run.records.record import RecordTexts
 from securebench.sizes import MIB
@@ -107,7 +107,7 @@ def test_folders_of_a_launch_are_there_before_its_pod(store):
 
 def test_folders_reach_the_disk_from_the_top(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr("securebench.files.durable.fsync_folder", synced.append)
+    monkeypatch.setattr("securebench.files.fsync_folder", synced.append)
     make_folder(tmp_path / "a" / "b")
     assert synced == [tmp_path, tmp_path / "a"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from securebench.controller.volume.tools import KEPT_SECONDS, install_tools
 from securebench.errors import StorageError
-from securebench.files.tree_digest import tree_digest
+from securebench.files import tree_digest
 
 NOW = 1_767_225_600.0
 

@@ -1,1 +1,0 @@
-"""Reading and writing files safely, for more than one process; standard library only."""
