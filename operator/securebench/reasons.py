@@ -1,6 +1,6 @@
 """Words of a record's ``failure_reason`` that several packages say (contract 15.1).
 
-Reasons that one enumeration owns stay there: ``protocol.extraction.Problem`` and
+Reasons that one enumeration owns stay there: ``protocol.candidate.Problem`` and
 ``benchmark.patch.judgement``.
 """
 

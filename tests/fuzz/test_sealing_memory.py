@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.protocol.bounds import CandidateBounds
+from securebench.protocol.candidate import CandidateBounds
 from securebench.run.api.field_types import quantity
 from securebench.run.pods.parts.sizes import COURIER_LIMITS, MEMORY
 from support.courier import started

@@ -12,8 +12,7 @@ from pathlib import Path, PurePosixPath
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from securebench.protocol.bounds import CandidateBounds, bounded_text
-from securebench.protocol.extraction import Extraction
+from securebench.protocol.candidate import CandidateBounds, Extraction, bounded_text
 from support.courier import SealingPlaces, run, seal
 
 NAMES = st.binary(min_size=1, max_size=12).filter(

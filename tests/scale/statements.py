@@ -17,8 +17,7 @@ from securebench.controller.volume.journal import encode_all
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.results import write_statement
 from securebench.controller.volume.store import RunStore
-from securebench.protocol.journal_lines import first_link
-from securebench.protocol.volume import CANDIDATES, JOURNAL
+from securebench.protocol.volume import CANDIDATES, JOURNAL, first_link
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish

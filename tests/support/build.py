@@ -20,8 +20,8 @@ from securebench.controller.capacity import CreationRate, SharedCapacity
 from securebench.controller.context import Context
 from securebench.controller.settings import Settings
 from securebench.controller.volume.lead import VolumeLead
-from securebench.protocol.batch import encode_verdicts
 from securebench.protocol.gateway import LaunchReport, RelayReport
+from securebench.protocol.grading import encode_verdicts
 from securebench.run.decide.network import NetworkState
 from securebench.run.layout import launch_folder, tools_folder
 from securebench.run.observe.pods import PodView, pod_view

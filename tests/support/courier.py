@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from securebench.protocol.bounds import CandidateBounds
-from securebench.protocol.extraction import Extraction, Problem
+from securebench.protocol.candidate import CandidateBounds, Extraction, Problem
 from support.supervise_build import VOLUMES_HERE, Edit, built
 from support.waiting import until
 

@@ -17,7 +17,7 @@ from securebench.benchmark.families.verification import CodePlan, PatchPlan
 from securebench.benchmark.pack.lane_plan import AssetMount, LaneSet
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
-from securebench.protocol.extraction import Extraction
+from securebench.protocol.candidate import Extraction
 from securebench.protocol.gateway import GatewayLimits
 from securebench.protocol.probe import ProbeTarget
 from securebench.run.api.field_types import PodRetention

@@ -27,8 +27,8 @@ from securebench.controller.capture import (
 from securebench.controller.volume.results import _publish_records
 from securebench.controller.volume.store import RunStore, file_digest, read_texts
 from securebench.digests import PREFIX
-from securebench.protocol.exit_codes import Code
-from securebench.protocol.extraction import TEXT_FILE
+from securebench.protocol.candidate import TEXT_FILE
+from securebench.protocol.messages import Code
 from securebench.protocol.volume import CANDIDATES, RECORD
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.model import LaunchKey, Role, TaskLimits

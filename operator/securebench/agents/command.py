@@ -25,7 +25,7 @@ from securebench.benchmark.pack import oracle
 from securebench.benchmark.reading.shape import Shape
 from securebench.errors import ConfigErrors
 from securebench.json_values import ANYTHING, COMMAND, Schema, object_of
-from securebench.protocol.extraction import ORACLE_FOLDER, ExtractionMode
+from securebench.protocol.candidate import ORACLE_FOLDER, ExtractionMode
 
 _ANSWER: Final = (
     f"if [ -f {ORACLE_FOLDER}/{oracle.COMMAND} ];"

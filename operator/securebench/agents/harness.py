@@ -38,10 +38,10 @@ from securebench.json_values import (
     nullable,
     object_of,
 )
-from securebench.protocol.extraction import TEXT_FILE, Extraction, ExtractionMode
+from securebench.protocol.candidate import TEXT_FILE, Extraction, ExtractionMode
 
 if TYPE_CHECKING:
-    from securebench.protocol.extraction import CandidateKind
+    from securebench.protocol.candidate import CandidateKind
 
 NOP: Final = "nop"
 ORACLE: Final = "oracle"

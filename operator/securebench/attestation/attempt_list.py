@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from securebench.json_values import number_at, object_at, object_in, objects_at, text_at
-from securebench.protocol.journal_lines import EntryName
+from securebench.protocol.volume import EntryName
 
 Raw = Mapping[str, object]
 

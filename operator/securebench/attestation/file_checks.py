@@ -20,7 +20,6 @@ from securebench.attestation.statement import (
 )
 from securebench.errors import InvalidInputError
 from securebench.json_values import object_at, text_at
-from securebench.protocol.journal_lines import first_link, whole_line
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import (
     ATTEMPT_LIST,
@@ -29,6 +28,8 @@ from securebench.protocol.volume import (
     RUN,
     STARTS,
     SUMMARY,
+    first_link,
+    whole_line,
 )
 
 Raw = Mapping[str, object]

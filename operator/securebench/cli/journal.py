@@ -18,7 +18,7 @@ from securebench.controller.volume.journal import journal_bytes, read_entries
 from securebench.controller.volume.registers import RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.errors import ConfigError, JournalCorruptError
-from securebench.protocol.journal_lines import whole_line
+from securebench.protocol.volume import whole_line
 from securebench.run.layout import RUNS
 
 HEADER = ("LINE", "TIME", "ENTRY", "ATTEMPT", "LAUNCH", "DETAILS")

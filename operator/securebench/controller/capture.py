@@ -47,9 +47,9 @@ from securebench.digests import content_digest
 from securebench.errors import DigestMismatchError
 from securebench.files import UnreadableError, open_regular, open_root, replace_file
 from securebench.json_values import object_at
-from securebench.protocol.batch import MEMBER_BYTES, VERDICTS_FILE, decode_verdicts
-from securebench.protocol.exit_codes import Code
-from securebench.protocol.extraction import CHANGED_FILE, STREAMS, TEXT_FILE
+from securebench.protocol.candidate import CHANGED_FILE, STREAMS, TEXT_FILE
+from securebench.protocol.grading import MEMBER_BYTES, VERDICTS_FILE, decode_verdicts
+from securebench.protocol.messages import Code
 from securebench.reasons import (
     EGRESS_REPORT_MISSING,
     EGRESS_SETUP_FAILED,

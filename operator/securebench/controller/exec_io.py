@@ -52,6 +52,7 @@ from securebench.controller.volume_settings import DATA_ROOT, load_volume_settin
 from securebench.digests import DIGEST
 from securebench.errors import InvalidInputError, SecureBenchError, StorageError, TooLargeError
 from securebench.protocol.audit_result import MAX_BYTES, decode_audit
+from securebench.protocol.candidate import STREAMS
 from securebench.protocol.exec_calls import (
     MAX_ANSWER_BYTES,
     PACK_OPERATIONS,
@@ -60,7 +61,6 @@ from securebench.protocol.exec_calls import (
     Operation,
     PrefixMark,
 )
-from securebench.protocol.extraction import STREAMS
 from securebench.protocol.volume import (
     ATTEMPT_LIST,
     CANDIDATES,

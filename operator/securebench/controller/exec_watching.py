@@ -32,9 +32,16 @@ from securebench.protocol.exec_calls import (
     Operation,
     OutputMark,
 )
-from securebench.protocol.journal_lines import EntryName, whole_line
-from securebench.protocol.launch_waits import SharedWait
-from securebench.protocol.volume import LIVE_BYTES, LIVE_FILES, LIVE_OUTPUT, RECORD, RUN
+from securebench.protocol.volume import (
+    LIVE_BYTES,
+    LIVE_FILES,
+    LIVE_OUTPUT,
+    RECORD,
+    RUN,
+    EntryName,
+    SharedWait,
+    whole_line,
+)
 from securebench.run import layout
 from securebench.run.layout import TASKS
 from securebench.run.observe.launches import has_met_limit

@@ -58,7 +58,7 @@ from securebench.errors import (
 )
 from securebench.json_values import number_at, object_at, text_at
 from securebench.names import AUDIT, PURPOSE_LABEL, QUEUE_LABEL, RUN_UID_LABEL
-from securebench.protocol.bounds import RECORD_BYTES
+from securebench.protocol.candidate import RECORD_BYTES
 from securebench.run.api.status import Reason, read_conditions
 from securebench.run.decide.waits import SUSPENDED_MESSAGE
 from securebench.run.layout import gateway_name

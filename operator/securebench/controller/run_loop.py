@@ -27,7 +27,7 @@ from securebench.controller.volume.gateway_reports import merge_logs
 from securebench.controller.volume.store import RunStore, read_launch_waits, write_launch_waits
 from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.names import RUN_UID_LABEL
-from securebench.protocol.launch_waits import SharedWait
+from securebench.protocol.volume import SharedWait
 from securebench.run.api.status import Reason
 from securebench.run.decide.capacity import node_group, started_images
 from securebench.run.decide.controls import Controls, EndReason, Halt

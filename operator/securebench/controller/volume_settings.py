@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
 from securebench.errors import ConfigError
-from securebench.protocol.bounds import RECORD_BYTES, CandidateBounds
+from securebench.protocol.candidate import RECORD_BYTES, CandidateBounds
 from securebench.sizes import GIB
 
 Positive = Annotated[int, Field(ge=1)]

@@ -22,15 +22,16 @@ from securebench.gateway.server import Admission, Handler, Server
 from securebench.gateway.streams import CHUNK_BYTES
 from securebench.protocol.gateway import (
     CONFIG_FILE,
+    GATEWAY_PORT,
     KEYS_FILE,
     LAUNCHES,
     READY_FILE,
     USAGE_FILE,
     WAITS_FILE,
     GatewayConfig,
+    Route,
     decode,
 )
-from securebench.protocol.sidecar import GATEWAY_PORT, Route
 
 BACKLOG = 512
 

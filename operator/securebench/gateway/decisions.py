@@ -17,7 +17,7 @@ from http import HTTPStatus
 
 from securebench.clock import rfc3339
 from securebench.errors import SecureBenchError
-from securebench.protocol.sidecar import Route
+from securebench.protocol.gateway import Route
 
 
 class Cause(StrEnum):

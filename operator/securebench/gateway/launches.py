@@ -35,10 +35,10 @@ from securebench.protocol.gateway import (
     ProviderWait,
     ProviderWaits,
     RelayReport,
+    Route,
     decode,
     encode,
 )
-from securebench.protocol.sidecar import Route
 
 logger = logging.getLogger(__name__)
 

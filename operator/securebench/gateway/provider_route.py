@@ -42,8 +42,7 @@ from securebench.gateway.provider_messages import (
 )
 from securebench.gateway.run_gateway import Reservation, RunBudgetSpentError, RunGateway
 from securebench.gateway.streams import AgentStream, linger, while_there
-from securebench.protocol.gateway import ProviderConfig
-from securebench.protocol.sidecar import Route
+from securebench.protocol.gateway import ProviderConfig, Route
 from securebench.reasons import PROVIDER_AUTH
 
 if TYPE_CHECKING:

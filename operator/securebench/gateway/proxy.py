@@ -53,7 +53,7 @@ from securebench.gateway.targets import (
     url_target,
 )
 from securebench.gateway.tunnel import serve_tunnel
-from securebench.protocol.sidecar import Route
+from securebench.protocol.gateway import Route
 
 
 class RequestEntry:

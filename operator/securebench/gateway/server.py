@@ -23,9 +23,15 @@ from securebench.gateway.launches import Identity, Launches, ServedLaunch
 from securebench.gateway.run_gateway import RunGateway
 from securebench.gateway.streams import AgentStream, SocketStream
 from securebench.names import is_dns_label
-from securebench.protocol.gateway import GatewayConfig
+from securebench.protocol.gateway import (
+    ACCEPTED,
+    MAGIC,
+    PREFACE_BYTES,
+    REFUSED,
+    GatewayConfig,
+    Route,
+)
 from securebench.protocol.messages import decode_object
-from securebench.protocol.sidecar import ACCEPTED, MAGIC, PREFACE_BYTES, REFUSED, Route
 
 ALGORITHMS = frozenset({"ES256", "RS256"})
 """Signature algorithms of API servers; each key is valid only for its own."""

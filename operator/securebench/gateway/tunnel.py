@@ -22,7 +22,7 @@ from securebench.gateway.launches import ServedLaunch
 from securebench.gateway.run_gateway import RunGateway
 from securebench.gateway.streams import AgentStream, Stream, pump
 from securebench.gateway.targets import Target, canonical_host, connect_target
-from securebench.protocol.sidecar import Route
+from securebench.protocol.gateway import Route
 from securebench.sizes import KIB
 
 MAX_HELLO_BYTES = 16 * KIB

@@ -31,7 +31,7 @@ from securebench.benchmark.families.registry import text_verifier
 from securebench.digests import content_digest
 from securebench.errors import DigestMismatchError, SecureBenchError, SpecError
 from securebench.files import TERMINATION_LOG, replace_file, tree_digest, write_message
-from securebench.protocol.batch import (
+from securebench.protocol.grading import (
     MEMBER_SECONDS,
     VERDICTS_FILE,
     VERDICTS_FOLDER,
@@ -42,9 +42,7 @@ from securebench.protocol.messages import (
     CPU_THROTTLED,
     MAX_MESSAGE_BYTES,
     MEMORY_PEAK_BYTES,
-)
-from securebench.protocol.specs import (
-    decode_object,
+    decode_spec,
     encode_message,
     require_fields,
     require_version,
@@ -223,7 +221,7 @@ def decode(spec: str) -> Sequence[VerifyJob]:
     Raises:
         SpecError: It is not exactly of this version's form.
     """
-    raw = decode_object(spec)
+    raw = decode_spec(spec)
     require_version(raw)
     require_fields(raw, ["version", "members"])
     members = raw["members"]

@@ -1,16 +1,21 @@
-"""What operator and gateway leave for each other on the volume.
+r"""What operator, gateway and sidecars exchange: files on the volume, the preface of connections.
 
 The operator writes the configuration before the gateway starts. What a gateway says of one launch
 is one file in the run's gateway folder, ``launches/<pod name>.json``, replaced atomically; beside
 it ``launches/<pod name>.jsonl`` with one line per decision. ``waits.json`` says which launches the
 model provider makes wait at the moment, ``usage.json`` what is used of the run's budget. The agent
 cannot write any of it.
+
+A connection begins with one line of the sidecar, ``SB1 <route> <token>\n``, and one of the gateway,
+``OK\n`` or ``NO <reason>\n``. After OK the bytes are the agent's own, in both directions; after the
+OK to CLOSE the launch's report is on the disk and its token is worth nothing.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -20,6 +25,34 @@ from securebench.sizes import GIB, MIB
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+
+class Route(StrEnum):
+    """What a connection is for."""
+
+    PROXY = "proxy"
+    """An HTTP proxy: CONNECT, or an absolute http URL."""
+    PROVIDER = "provider"
+    """The model provider's API."""
+    CLOSE = "close"
+    """The harness has ended; nothing may follow for this launch."""
+
+
+MAGIC: Final = "SB1"
+ACCEPTED: Final = b"OK\n"
+REFUSED: Final = b"NO "
+PREFACE_BYTES: Final = 8192
+"""Longest line of the sidecar; a service account token has about 1,200 bytes."""
+
+GATEWAY_PORT: Final = 8443
+PROXY_PORT: Final = 8080
+PROVIDER_PORT: Final = 8081
+"""Of the sidecar, on the Pod's loopback (contract 11.3, 11.4)."""
+PROXY_NAME: Final = "securebench-egress-proxy"
+"""Resolves to the loopback inside the Pod, by its hosts file."""
+NO_PROXY: Final = "localhost,127.0.0.1,::1"
+"""A proxy of the image or of the run is none for the Pod's own loopback (contract 11.3)."""
+
 
 CONFIG_FILE: Final = "config.json"
 """In the run's gateway folder; written by the operator before the gateway starts."""

@@ -1,10 +1,23 @@
-"""What the operator and the programs inside its Pods agree on (docs/reference/protocol.md)."""
+"""What the operator and the programs inside its Pods exchange (docs/reference/protocol.md).
+
+A program gets a specification on its command line and answers with an exit code and a termination
+message: strict JSON, at most 4 KiB out.
+"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import Field, dataclass, fields, is_dataclass
+from enum import IntEnum
 from math import isfinite
-from typing import NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from securebench.errors import SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from _typeshed import DataclassInstance
 
 VERSION = 1
 """Of specifications (``version``) and of termination messages (``v``)."""
@@ -77,3 +90,157 @@ def _refuse(text: str) -> NoReturn:
 def _finite(text: str) -> float:
     value = float(text)
     return value if isfinite(value) else _refuse(text)
+
+
+STORAGE_FAILED = 74
+"""Of a courier that a disk failed, not what it found (EX_IOERR); its message says how."""
+
+
+class Code(IntEnum):
+    """Exit codes that supervise alone produces."""
+
+    DONE = 0
+    FAILED = 1
+    PHASE_FAILED = 64
+    STAGING_FAILED = 90
+    TERMINATED = 91
+    OWN_FAULT = 92
+    NETWORK_OPEN = 93
+    TAMPERED = 94
+    UNFIT = 95
+    HALTED = 96
+    TIMED_OUT = 124
+
+
+VERDICTS = frozenset({Code.DONE, Code.FAILED, Code.TAMPERED, Code.UNFIT, Code.TIMED_OUT})
+PHASES = range(Code.PHASE_FAILED, Code.STAGING_FAILED)
+
+
+NAME: Final = "name"
+OPTIONAL: Final = "optional"
+"""Metadata of a specification's field: its key in JSON, and whether it may be missing there."""
+
+
+@dataclass(frozen=True, slots=True)
+class DigestedPath:
+    """A file or folder that is compared with its digest before anything reads it.
+
+    Attributes:
+        path: Absolute, in the container.
+        digest: ``sha256:…``, of a folder the tree digest.
+    """
+
+    path: str
+    digest: str
+
+
+def required(name: str) -> Mapping[str, object]:
+    """Return the metadata of a field with another key in JSON than its name."""
+    return {NAME: name}
+
+
+def optional(name: str | None = None) -> Mapping[str, object]:
+    """Return the metadata of a field that is left out where it is false, zero, empty or None.
+
+    Args:
+        name: Key in JSON where it is not the field's name.
+    """
+    return {OPTIONAL: True} if name is None else {NAME: name, OPTIONAL: True}
+
+
+def encode_spec(spec: DataclassInstance) -> str:
+    """Return a specification with its version as one line of JSON in ASCII.
+
+    No ``$`` is left in it: the kubelet would replace ``$(NAME)`` by the variable's value, which may
+    be a secret, and ``$$`` by ``$``.
+
+    Args:
+        spec: A dataclass; its keys come in the order of its fields.
+    """
+    text = json.dumps(
+        {"version": VERSION, **spec_object(spec)},
+        separators=(",", ":"),
+        allow_nan=False,
+        default=spec_object,
+    )
+    return text.replace("$", "\\u0024")
+
+
+def spec_object(value: object) -> dict[str, object]:
+    """Return a specification, or a part of one, as an object of JSON.
+
+    Args:
+        value: A dataclass; what it holds is as it was.
+
+    Raises:
+        TypeError: It is anything else.
+    """
+    if not is_dataclass(value) or isinstance(value, type):
+        raise TypeError(f"no part of a specification: {type(value).__name__}")
+    values = ((each, getattr(value, each.name)) for each in fields(value))
+    return {
+        spec_key(each): content
+        for each, content in values
+        if content or OPTIONAL not in each.metadata
+    }
+
+
+def spec_key(field: Field[object]) -> str:
+    """Return the key in JSON of a specification's field."""
+    return str(field.metadata.get(NAME, field.name))
+
+
+def decode_spec(text: str | bytes) -> dict[str, object]:
+    """Decode one JSON object; duplicate keys and non-finite numbers are errors.
+
+    Raises:
+        SpecError: It is anything else.
+    """
+    try:
+        return decode_object(text)
+    except ValueError as error:
+        raise SpecError(f"not a JSON object: {error}") from error
+
+
+def require_fields(fields: Mapping[str, object], names: Sequence[str]) -> None:
+    """Raise SpecError unless an object has exactly these fields."""
+    if set(fields) != set(names):
+        odd = ", ".join(sorted(set(fields) ^ set(names)))
+        raise SpecError(f"missing or unknown fields: {odd}")
+
+
+def section(fields: Mapping[str, object], name: str, names: Sequence[str]) -> dict[str, object]:
+    """Return an object inside an object, which must have exactly some fields.
+
+    Raises:
+        SpecError: It has not.
+    """
+    value = fields[name]
+    if not isinstance(value, dict):
+        raise SpecError(f"{name} must be an object")
+    require_fields(value, names)
+    return value
+
+
+def text(fields: Mapping[str, object], name: str) -> str:
+    """Return a field that must be a non-empty string, or raise SpecError."""
+    value = fields[name]
+    if not isinstance(value, str) or not value:
+        raise SpecError(f"{name} must be a non-empty string")
+    return value
+
+
+def require_version(fields: Mapping[str, object]) -> None:
+    """Raise SpecError unless the object is of the version that this program speaks."""
+    if fields.get("version") != VERSION or isinstance(fields.get("version"), bool):
+        raise SpecError(f"version must be {VERSION}")
+
+
+def encode_message(fields: Mapping[str, object]) -> bytes:
+    """Return a termination message.
+
+    Args:
+        fields: All of it but the version; it must fit.
+    """
+    message = json.dumps({"v": VERSION, **fields}, separators=(",", ":"), allow_nan=False)
+    return message.encode("ascii")

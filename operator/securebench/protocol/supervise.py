@@ -1,4 +1,4 @@
-"""Specifications for the program supervise: a class for each verb, encoded by ``protocol.specs``.
+"""Specifications for the program supervise: a class for each verb, encoded by ``messages``.
 
 The fields are those of the Go structs that read them (``images/supervise/internal/specs``),
 which refuse any other; a test compares both sides. Source: docs/reference/protocol.md, "supervise".
@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from securebench.protocol.specs import DigestedPath, optional, required
+from securebench.protocol.messages import DigestedPath, optional, required
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from securebench.protocol.bounds import CandidateBounds
+    from securebench.protocol.candidate import CandidateBounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class ExtractionSpec:
-    """What the courier takes (``protocol.extraction.Extraction``).
+    """What the courier takes (``protocol.candidate.Extraction``).
 
     Attributes:
         mode: Source of the candidate.
@@ -286,7 +286,7 @@ class EgressSpec:
     Attributes:
         gateway: Gateway of the run.
         token: Absolute path of the file with the launch's token.
-        listen: Port on the loopback by route (``protocol.sidecar.Route``).
+        listen: Port on the loopback by route (``protocol.gateway.Route``).
         connections: Open at once.
         start_seconds: For reaching the gateway at first.
         close_seconds: For telling it that the harness has ended.

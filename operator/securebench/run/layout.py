@@ -8,7 +8,7 @@ from __future__ import annotations
 from securebench.benchmark import resources
 from securebench.benchmark.resources import Lane
 from securebench.digests import PREFIX
-from securebench.protocol.extraction import ORACLE_FOLDER
+from securebench.protocol.candidate import ORACLE_FOLDER
 from securebench.run.plan.model import LaunchKey, Role, short_uid
 
 USER_ID = 65532

@@ -12,8 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from securebench.protocol.bounds import CandidateBounds
-from securebench.protocol.extraction import TEXT_FILE, WORKSPACE_FILE, Extraction
+from securebench.protocol.candidate import TEXT_FILE, WORKSPACE_FILE, CandidateBounds, Extraction
 from support.courier import Sealed, SealingPlaces, seal
 from support.supervise_build import Edit
 from threats.kit.program import Ended, run_supervise

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.protocol.bounds import CandidateBounds
-from securebench.protocol.extraction import Problem
+from securebench.protocol.candidate import CandidateBounds, Problem
 from support.courier import seal_spec, started
 from support.waiting import until
 from threats.capture import trap_agents as live

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.protocol.extraction import Problem
+from securebench.protocol.candidate import Problem
 from support.supervise_build import Edit
 from support.waiting import until
 from threats.capture import trap_agents as live

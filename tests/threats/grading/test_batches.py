@@ -15,7 +15,7 @@ from securebench.controller.volume.store import RunStore
 from securebench.digests import content_digest
 from securebench.files import tree_digest
 from securebench.grading import verify_text
-from securebench.protocol.batch import decode_verdicts
+from securebench.protocol.grading import decode_verdicts
 from securebench.run.decide.attempt import attempt_step
 from securebench.run.observe.termination import text_verdict
 from securebench.run.plan.model import LaunchKey, Role

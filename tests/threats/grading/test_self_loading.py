@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.protocol.exit_codes import Code
+from securebench.protocol.messages import Code
 from threats.capture.checkout_repository import Graded, git, grade, write
 from threats.honest import REPO, assert_passed
 from threats.kit.arena import Arena

@@ -11,8 +11,7 @@ from pathlib import Path
 from securebench.gateway.dial import Resolve
 from securebench.gateway.proxy import serve_proxy
 from securebench.gateway.server import Handler
-from securebench.protocol.gateway import LAUNCHES
-from securebench.protocol.sidecar import Route
+from securebench.protocol.gateway import LAUNCHES, Route
 from support.gateways import POD, Outside, Running, config, outside, serving, token
 
 LISTED = "docs.dev"

@@ -21,9 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from outside import places
-from securebench.protocol.gateway import GatewayLimits
+from securebench.protocol.gateway import GATEWAY_PORT, GatewayLimits
 from securebench.protocol.messages import CLOSED
-from securebench.protocol.sidecar import GATEWAY_PORT
 from securebench.protocol.supervise import ProbeSpec, TargetSpec
 from securebench.run.plan.model import LaunchKey, Role, RunIdentity, RunPlan
 from securebench.run.pods import network_policy

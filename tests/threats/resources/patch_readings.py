@@ -17,7 +17,7 @@ from typing import Any
 
 from securebench.benchmark.patch import judgement, reader
 from securebench.controller.volume.store import RunStore
-from securebench.protocol.extraction import TEXT_FILE
+from securebench.protocol.candidate import TEXT_FILE
 from securebench.protocol.volume import RECORD
 from securebench.run.layout import CANDIDATE_NAME
 from securebench.run.records import record_line

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.protocol.bounds import CandidateBounds
-from securebench.protocol.extraction import Extraction, Problem
+from securebench.protocol.candidate import CandidateBounds, Extraction, Problem
 from securebench.run.records.redaction import redact_verification
 from support.courier import Output, SealingPlaces, seal
 from support.supervise_build import Edit

@@ -11,7 +11,7 @@ from securebench.agents.harness import (
 )
 from securebench.agents.registry import harness_config
 from securebench.errors import ConfigErrors
-from securebench.protocol.extraction import ORACLE_FOLDER
+from securebench.protocol.candidate import ORACLE_FOLDER
 
 
 def messages(kind, config):

@@ -1,7 +1,7 @@
 import pytest
 
 from securebench.agents.harness import ProviderHarness, extraction_for, task_prompt
-from securebench.protocol.extraction import Extraction
+from securebench.protocol.candidate import Extraction
 
 HAND_IN = {
     "multiple_choice": ("candidate.txt", "Write your final answer"),

@@ -4,7 +4,7 @@ import pytest
 
 from securebench.attestation.attempt_list import JournalFacts, decode_attempt
 from securebench.controller.volume.journal import encode
-from securebench.protocol.journal_lines import first_link, whole_line
+from securebench.protocol.volume import first_link, whole_line
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish

@@ -15,7 +15,7 @@ from securebench.client.volume.connection import ClusterTarget
 from securebench.client.watch import follow
 from securebench.cluster.port import ObjectKind
 from securebench.errors import TransientClusterError
-from securebench.protocol.launch_waits import encode_waits, shared_waits
+from securebench.protocol.volume import encode_waits, shared_waits
 from securebench.run.api.field_types import Outcome
 from securebench.run.api.status import END_STATES, Reason
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, pod_name

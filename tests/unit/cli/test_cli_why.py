@@ -14,7 +14,7 @@ from securebench.clock import rfc3339
 from securebench.controller import exec_watching
 from securebench.controller.volume.journal import encode_all, first_link
 from securebench.json_values import object_at, text_at
-from securebench.protocol.launch_waits import encode_waits, shared_waits
+from securebench.protocol.volume import encode_waits, shared_waits
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.state.attempts import CommandReport, Finish, Lost, PodFacts, VerifierResult

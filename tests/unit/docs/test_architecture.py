@@ -13,8 +13,7 @@ import h11
 import pytest
 
 from securebench.gateway.provider_route import serve_provider
-from securebench.protocol.gateway import ProviderConfig
-from securebench.protocol.sidecar import Route
+from securebench.protocol.gateway import ProviderConfig, Route
 from support import gateways, relays
 from support.agent_world import RepositoryWorld
 from support.operator_world import World, opened

@@ -6,8 +6,8 @@ from typing import get_args
 
 from securebench.controller.exec_io import RUN_FILES
 from securebench.controller.volume.journal import TYPES
-from securebench.protocol.exit_codes import Code
-from securebench.protocol.journal_lines import EntryName
+from securebench.protocol.messages import Code
+from securebench.protocol.volume import EntryName
 from securebench.run.state.entries import Entry
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/protocol.md").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ import pytest
 
 from securebench import errors, reasons
 from securebench.gateway.decisions import Cause, Verdict
-from securebench.protocol.extraction import Problem
+from securebench.protocol.candidate import Problem
 from securebench.run.api.field_types import Outcome
 from securebench.run.api.status import END_STATES, ConditionType, Reason
 from securebench.run.records.failures import CHECKS_FAILED, NO_VERIFIER, WRONG_ANSWER

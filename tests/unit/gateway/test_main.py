@@ -17,8 +17,7 @@ from securebench.gateway import dial as dial_module
 from securebench.gateway.__main__ import main, make_gateway, routes
 from securebench.gateway.decisions import RefusedError
 from securebench.gateway.dial import RESOLVER_THREADS
-from securebench.protocol.gateway import CONFIG_FILE, LAUNCHES, ProviderConfig, encode
-from securebench.protocol.sidecar import Route
+from securebench.protocol.gateway import CONFIG_FILE, LAUNCHES, ProviderConfig, Route, encode
 from support.gateways import EC_KEY, POD, PROVIDER, Running, config, jwk, launch, write_keys
 from support.waiting import until
 

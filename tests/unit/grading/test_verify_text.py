@@ -12,7 +12,7 @@ import pytest
 from securebench.digests import content_digest
 from securebench.files import tree_digest
 from securebench.grading import verify_text
-from securebench.protocol.batch import decode_verdicts
+from securebench.protocol.grading import decode_verdicts
 
 
 @pytest.fixture

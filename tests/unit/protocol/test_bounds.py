@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from securebench.benchmark.scorers.result import CandidateArtifact
-from securebench.protocol.bounds import CandidateBounds, bounded_text
+from securebench.protocol.candidate import CandidateBounds, bounded_text
 
 
 def test_defaults_are_the_contract_s() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from securebench.protocol.launch_waits import (
+from securebench.protocol.volume import (
     MAX_WAIT_CHARACTERS,
     MAX_WAIT_MESSAGES,
     MAX_WAITS_BYTES,

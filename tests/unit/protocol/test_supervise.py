@@ -10,8 +10,8 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
-from securebench.protocol.bounds import CandidateBounds
-from securebench.protocol.specs import OPTIONAL, encode_spec, spec_key
+from securebench.protocol.candidate import CandidateBounds
+from securebench.protocol.messages import OPTIONAL, encode_spec, spec_key
 from securebench.protocol.supervise import (
     CollectSpec,
     CopySpec,

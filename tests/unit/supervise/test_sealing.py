@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.protocol.bounds import CandidateBounds
-from securebench.protocol.extraction import CandidateKind, Extraction, Problem
+from securebench.protocol.candidate import CandidateBounds, CandidateKind, Extraction, Problem
 from support.courier import Output, Sealed, SealingPlaces, seal
 
 FILE = Extraction("file", "text", "out/answer.txt")

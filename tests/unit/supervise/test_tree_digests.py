@@ -11,8 +11,7 @@ import pytest
 
 from securebench.digests import content_digest
 from securebench.files import tree_digest
-from securebench.protocol.bounds import CandidateBounds
-from securebench.protocol.extraction import Extraction
+from securebench.protocol.candidate import CandidateBounds, Extraction
 from support.courier import Sealed, SealingPlaces, seal
 from support.supervise_build import built
 

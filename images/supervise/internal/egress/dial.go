@@ -20,7 +20,7 @@ const (
 	replyBytes = 512
 )
 
-// The first lines of a connection (operator/securebench/protocol/sidecar.py).
+// The first lines of a connection (operator/securebench/protocol/gateway.py).
 const (
 	prefaceMagic = "SB1"
 	prefaceBytes = 8192

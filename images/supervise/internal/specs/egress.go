@@ -13,7 +13,7 @@ const (
 	maxConnections = 1 << 16
 )
 
-// Routes: what a connection is for (operator/securebench/protocol/sidecar.py).
+// Routes: what a connection is for (operator/securebench/protocol/gateway.py).
 const (
 	RouteProxy    = "proxy"
 	RouteProvider = "provider"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from securebench.benchmark.families.verification import CheckRequest, CodePlan, TextVerifier
     from securebench.benchmark.resources import Lane, ResourceBundle
     from securebench.json_values import Schema
-    from securebench.protocol.extraction import CandidateKind
+    from securebench.protocol.candidate import CandidateKind
 
 
 class TaskView(Protocol):

@@ -17,7 +17,7 @@ from securebench.client.packs.watch import each_version
 from securebench.client.submit.prepare import absent_files
 from securebench.client.submit.tester_config import TesterConfig
 from securebench.errors import ConfigErrors, InvalidInputError, PlacedError
-from securebench.protocol.extraction import ExtractionMode
+from securebench.protocol.candidate import ExtractionMode
 
 
 def lint(files: PackFiles, *, strict: bool, as_json: bool) -> int:

@@ -33,7 +33,7 @@ from securebench.files import (
     replacing,
 )
 from securebench.json_values import object_in
-from securebench.protocol.extraction import STREAMS, TEXT_FILE
+from securebench.protocol.candidate import STREAMS, TEXT_FILE
 from securebench.protocol.volume import RECORD
 from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, attempt_folder, run_folder
 from securebench.run.plan.model import AttemptKey, EarlierRun, LaunchKey, Role, RunPlan, TaskPlan

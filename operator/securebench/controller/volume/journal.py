@@ -1,6 +1,6 @@
 """The write-ahead journal of a run: append-only, fsynced, a chain of checksums, one writer.
 
-``protocol.journal_lines`` has the form of a line. A last line that is cut or whose checksum does
+``protocol.volume`` has the form of a line. A last line that is cut or whose checksum does
 not match was never acknowledged and is removed. Any other bad line is corruption, also where a lost
 newline makes it one with the last, and so is a whole line that does not follow the line before it.
 
@@ -27,14 +27,14 @@ from pydantic import TypeAdapter, ValidationError
 from securebench.controller.volume.lead import VolumeLead
 from securebench.errors import JournalCorruptError, StorageError
 from securebench.files import fsync_folder, write_all
-from securebench.protocol.journal_lines import (
+from securebench.protocol.volume import (
     CRC_DIGITS,
+    JOURNAL,
     EntryName,
     checksum,
     first_link,
     whole_line,
 )
-from securebench.protocol.volume import JOURNAL
 from securebench.run.state.entries import (
     CandidateKept,
     Closed,

@@ -54,7 +54,6 @@ from securebench.files import (
     replacing,
 )
 from securebench.json_values import object_at, text_at
-from securebench.protocol.journal_lines import whole_line
 from securebench.protocol.volume import (
     ATTEMPT_LIST,
     CANDIDATES,
@@ -64,6 +63,7 @@ from securebench.protocol.volume import (
     RUN,
     STATEMENT,
     SUMMARY,
+    whole_line,
 )
 from securebench.reasons import PHASES_BEFORE_CHECKS
 from securebench.run.layout import BASELINES, PUBLISHED, RUNS, run_folder

@@ -22,22 +22,20 @@ from securebench.controller.volume.lead import VolumeLead
 from securebench.digests import PREFIX
 from securebench.errors import DigestMismatchError, InvariantViolationError
 from securebench.files import content_sha256, make_folder, replace_file, replacing
-from securebench.protocol.extraction import STREAMS, TEXT_FILE
-from securebench.protocol.launch_waits import (
-    MAX_WAITS_BYTES,
-    SharedWait,
-    decode_waits,
-    encode_waits,
-)
+from securebench.protocol.candidate import STREAMS, TEXT_FILE
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import (
     CANDIDATES,
     FINAL_STATUS,
     LAUNCH_WAITS,
+    MAX_WAITS_BYTES,
     PARKED,
     RECORD,
     RUN,
     SUMMARY,
+    SharedWait,
+    decode_waits,
+    encode_waits,
 )
 from securebench.run import layout
 from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME

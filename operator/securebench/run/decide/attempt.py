@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from securebench.benchmark.patch.judgement import PatchProblem
 from securebench.clock import backoff
-from securebench.protocol.extraction import ExtractionMode, Problem
+from securebench.protocol.candidate import ExtractionMode, Problem
 from securebench.protocol.gateway import RelayReport
 from securebench.reasons import (
     BUDGET_EXHAUSTED,

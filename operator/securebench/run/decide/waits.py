@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from securebench.clock import Instant
-from securebench.protocol.launch_waits import SharedWait, shared_waits
+from securebench.protocol.volume import SharedWait, shared_waits
 from securebench.run.api.status import Reason
 from securebench.run.decide.canary import canary_waiting
 from securebench.run.decide.decision_cache import LaunchesUnderWay, LaunchPods

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from securebench.protocol.exit_codes import PHASES, STORAGE_FAILED, VERDICTS, Code
+from securebench.protocol.messages import PHASES, STORAGE_FAILED, VERDICTS, Code
 from securebench.reasons import (
     DISK_LIMIT_EXCEEDED,
     EGRESS_SETUP_FAILED,

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from securebench.protocol.exit_codes import Code
-from securebench.protocol.extraction import TEXT_FILE, WORKSPACE_FILE, Problem
+from securebench.protocol.candidate import TEXT_FILE, WORKSPACE_FILE, Problem
 from securebench.protocol.messages import (
     CPU_PERIODS,
     CPU_THROTTLED,
     MEMORY_PEAK_BYTES,
     USAGE_FIELDS,
     VERSION,
+    Code,
     decode_object,
 )
 from securebench.run.api.field_types import Outcome

@@ -16,9 +16,8 @@ from securebench.benchmark.families.counted_commands import counted_calls
 from securebench.benchmark.families.verification import PYTEST, CodePlan, PatchPlan
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.protocol.audit_result import PackAudit
-from securebench.protocol.bounds import RECORD_BYTES, CandidateBounds
-from securebench.protocol.extraction import Extraction
-from securebench.protocol.sidecar import PROVIDER_PORT
+from securebench.protocol.candidate import RECORD_BYTES, CandidateBounds, Extraction
+from securebench.protocol.gateway import PROVIDER_PORT
 from securebench.run.api.field_types import PodRetention
 
 _HARNESS_POD = re.compile(r"sb-([0-9a-f]+)-([0-9]{1,9})-([0-9]{1,9})h([0-9]{1,9})")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from securebench.protocol.gateway import GATEWAY_PORT
 from securebench.protocol.messages import CLOSED, OPEN
 from securebench.protocol.probe import (
     GATEWAY_SECONDS,
@@ -20,7 +21,6 @@ from securebench.protocol.probe import (
     TIMEOUT_SECONDS,
     ProbeTarget,
 )
-from securebench.protocol.sidecar import GATEWAY_PORT
 from securebench.protocol.supervise import ProbeSpec, TargetSpec
 from securebench.run import layout
 from securebench.run.plan.model import PodUserNamespaces, Role, RunPlan

@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.errors import InvariantViolationError
 from securebench.names import ROLE_LABEL, RUN_UID_LABEL
-from securebench.protocol.gateway import READY_FILE, GatewayConfig, GatewayLimits, ProviderConfig
-from securebench.protocol.sidecar import GATEWAY_PORT
+from securebench.protocol.gateway import (
+    GATEWAY_PORT,
+    READY_FILE,
+    GatewayConfig,
+    GatewayLimits,
+    ProviderConfig,
+)
 from securebench.run import layout
 from securebench.run.plan.model import PodUserNamespaces, Role, RunPlan, short_uid
 from securebench.run.pods.parts import sizes, volumes

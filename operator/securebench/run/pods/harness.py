@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from securebench.agents.harness import ORACLE
-from securebench.protocol.extraction import ExtractionMode
-from securebench.protocol.messages import FRAMEWORK_FOLDER
-from securebench.protocol.specs import DigestedPath
+from securebench.protocol.candidate import ExtractionMode
+from securebench.protocol.messages import FRAMEWORK_FOLDER, DigestedPath
 from securebench.protocol.supervise import CopySpec, DiffSpec, RunSpec, Transfer
 from securebench.run import layout
 from securebench.run.pods.overlay import (

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from securebench.names import ROLE_LABEL, RUN_UID_LABEL
-from securebench.protocol.sidecar import GATEWAY_PORT
+from securebench.protocol.gateway import GATEWAY_PORT
 from securebench.run import layout
 from securebench.run.plan.model import Role, RunPlan
 from securebench.run.pods.parts.frame import Manifest, owner, run_labels

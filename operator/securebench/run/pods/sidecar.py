@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import InvariantViolationError
-from securebench.protocol.sidecar import (
+from securebench.protocol.gateway import (
     GATEWAY_PORT,
     NO_PROXY,
     PROVIDER_PORT,

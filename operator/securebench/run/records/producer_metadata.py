@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from securebench.names import logical_name
-from securebench.protocol.extraction import STREAMS, ExtractionMode
+from securebench.protocol.candidate import STREAMS, ExtractionMode
 from securebench.reasons import FailurePhase
 from securebench.run.records.labels import credentials, network
 

@@ -14,7 +14,7 @@ from securebench.benchmark.resources import REDACTED
 from securebench.clock import rfc3339
 from securebench.errors import InvariantViolationError
 from securebench.names import logical_name
-from securebench.protocol.extraction import ExtractionMode
+from securebench.protocol.candidate import ExtractionMode
 from securebench.reasons import PRODUCER_TIMEOUT, VERIFIER_TIMEOUT
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.build import VERIFIER_STDERR

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from securebench.benchmark.patch.reader import utf8
 from securebench.json_values import object_at, object_in
-from securebench.protocol.bounds import bounded_text
-from securebench.protocol.extraction import STREAMS
+from securebench.protocol.candidate import STREAMS, bounded_text
 from securebench.sizes import KIB
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 
 from securebench.controller.capture import CHANGED_BYTES, failed_step, seal_patch
 from securebench.errors import DigestMismatchError
-from securebench.protocol.exit_codes import PHASES, Code
+from securebench.protocol.messages import PHASES, Code
 from securebench.run.observe.termination import PatchStep
 from securebench.run.state.attempts import CommandReport
 from support.build import verification

@@ -6,7 +6,7 @@ import pytest
 from securebench.cluster.port import ObjectKind
 from securebench.controller.capture import ExposedValues, capture, hide_values
 from securebench.controller.volume.store import RunStore
-from securebench.protocol.extraction import STREAMS
+from securebench.protocol.candidate import STREAMS
 from securebench.run.decide.attempt import Capture
 from securebench.run.observe.stage import Ended
 from securebench.run.state.attempts import DiffReport

@@ -10,7 +10,7 @@ import pytest
 from securebench.client.inspection.launch_details import attempt_lines, dropped_lines
 from securebench.controller.volume.journal import encode_all, first_link
 from securebench.controller.volume.store import RunStore
-from securebench.protocol.launch_waits import MAX_WAITS_BYTES
+from securebench.protocol.volume import MAX_WAITS_BYTES
 from securebench.run.api.field_types import Outcome
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, pod_name

@@ -13,7 +13,7 @@ from securebench.controller import run_loop
 from securebench.controller.exec_watching import get_active
 from securebench.controller.run_loop import WAITS_SECONDS
 from securebench.errors import TransientClusterError
-from securebench.protocol.launch_waits import SharedWait, decode_waits
+from securebench.protocol.volume import SharedWait, decode_waits
 from securebench.run.observe.pods import pod_view
 from support.build import UNSCHEDULABLE, pod_status, question, running, waiting, write_pack
 from support.operator_world import opened

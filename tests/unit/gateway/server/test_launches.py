@@ -19,8 +19,7 @@ from securebench.gateway.decisions import (
     line_of,
 )
 from securebench.gateway.launches import Identity, Launches, read_launches, write_launch
-from securebench.protocol.gateway import LaunchReport, RelayReport
-from securebench.protocol.sidecar import Route
+from securebench.protocol.gateway import LaunchReport, RelayReport, Route
 from support.gateways import POD, POD_UID, FixedClock, config, launch
 
 ALLOWED = Decision(Route.PROXY, "GET", "docs.dev", 80, Verdict.ALLOWED)

@@ -6,8 +6,14 @@ import json
 import pytest
 
 from securebench.gateway import server as server_module
-from securebench.protocol.gateway import LAUNCHES, LaunchReport, RelayReport, decode
-from securebench.protocol.sidecar import PREFACE_BYTES, Route
+from securebench.protocol.gateway import (
+    LAUNCHES,
+    PREFACE_BYTES,
+    LaunchReport,
+    RelayReport,
+    Route,
+    decode,
+)
 from support.gateways import (
     POD,
     POD_UID,

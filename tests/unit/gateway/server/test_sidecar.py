@@ -10,9 +10,8 @@ from dataclasses import replace
 import pytest
 
 from securebench.gateway.proxy import serve_proxy
-from securebench.protocol.gateway import LAUNCHES, LaunchReport, decode
+from securebench.protocol.gateway import LAUNCHES, PREFACE_BYTES, LaunchReport, Route, decode
 from securebench.protocol.messages import VERSION
-from securebench.protocol.sidecar import PREFACE_BYTES, Route
 from securebench.run.pods.sidecar import egress_sidecar
 from support.gateways import POD, client_hello, outside, serving, token
 from support.manifest_samples import PROVIDER, run_plan, text_task

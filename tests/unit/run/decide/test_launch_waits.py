@@ -9,7 +9,7 @@ import pytest
 
 from securebench.clock import rfc3339
 from securebench.protocol.gateway import ProviderWait, ProviderWaits
-from securebench.protocol.launch_waits import SharedWait
+from securebench.protocol.volume import SharedWait
 from securebench.run.decide.decision_cache import LaunchPods
 from securebench.run.decide.gateway import GatewayMemory, ObservedGateway
 from securebench.run.decide.network import NetworkState, Repair

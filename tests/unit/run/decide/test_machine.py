@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.protocol.extraction import Extraction
+from securebench.protocol.candidate import Extraction
 from securebench.run.api.field_types import Outcome
 from securebench.run.decide.attempt import (
     Begin,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.protocol.exit_codes import Code
+from securebench.protocol.messages import Code
 from securebench.run.api.field_types import Outcome
 from securebench.run.decide.attempt import after_production, after_verification
 from securebench.run.observe.stage import Ended, Interrupted, launch_stage

@@ -6,7 +6,7 @@ from securebench.benchmark.pack.task import compile_benchmark_row
 from securebench.benchmark.reading.rows import parse_manifest
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.errors import PackError
-from securebench.protocol.extraction import Extraction
+from securebench.protocol.candidate import Extraction
 from securebench.run.plan.build import task_plan
 from securebench.run.plan.model import CheckPlan, SourcePlan, VerifierKind
 

@@ -10,7 +10,7 @@ import pytest
 
 from securebench.agents.harness import DUMMY_KEY
 from securebench.agents.registry import cli_agents, cli_named
-from securebench.protocol.sidecar import PROXY_NAME
+from securebench.protocol.gateway import PROXY_NAME
 from securebench.run.plan.model import ClusterFacts, EgressPlan, LaunchKey, Role, TaskPlan
 from securebench.run.pods.harness import DIFF_SECONDS, harness_pod
 from support.manifest_samples import (

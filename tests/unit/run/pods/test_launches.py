@@ -9,7 +9,7 @@ import pytest
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.errors import InvariantViolationError
-from securebench.protocol.extraction import Extraction
+from securebench.protocol.candidate import Extraction
 from securebench.run import layout
 from securebench.run.plan.model import LaunchKey, Role, VerifierKind
 from securebench.run.pods.canary import canary_pod, control_pod

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from securebench.digests import content_digest
-from securebench.protocol.extraction import Extraction
+from securebench.protocol.candidate import Extraction
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.model import TaskLimits
 from securebench.run.records.record import RecordTexts, candidate_record

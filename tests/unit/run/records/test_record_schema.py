@@ -14,7 +14,7 @@ from securebench.benchmark.families.registry import FAMILIES, text_verifier
 from securebench.benchmark.patch.judgement import PatchProblem
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers import dangerous_commands
-from securebench.protocol.extraction import CandidateKind, ExtractionMode, Problem
+from securebench.protocol.candidate import CandidateKind, ExtractionMode, Problem
 from securebench.run.api.field_types import Outcome
 from securebench.run.observe.termination import PatchStep
 from securebench.run.plan.model import TaskLimits

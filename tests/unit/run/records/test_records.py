@@ -10,7 +10,7 @@ from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import REDACTED, Lane, Resource, ResourceBundle
 from securebench.errors import InvariantViolationError
 from securebench.protocol.audit_result import PackAudit
-from securebench.protocol.extraction import Extraction
+from securebench.protocol.candidate import Extraction
 from securebench.run.api.field_types import Outcome
 from securebench.run.decide.attempt import after_production
 from securebench.run.plan.model import AttemptKey, TaskLimits, VerifierKind

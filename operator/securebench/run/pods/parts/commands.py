@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from securebench.protocol.bounds import CandidateBounds
-from securebench.protocol.specs import encode_spec
+from securebench.protocol.candidate import CandidateBounds
+from securebench.protocol.messages import encode_spec
 from securebench.protocol.supervise import (
     CollectSpec,
     ExtractionSpec,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.protocol.extraction import ExtractionMode
+from securebench.protocol.candidate import ExtractionMode
 from securebench.run.api.field_types import quantity
 from securebench.run.api.models import DEFAULT_MEMORY_LIMIT, DEFAULT_REQUESTS
 from securebench.run.plan.model import PodPolicy, TaskLimits, TaskPlan

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.protocol.specs import DigestedPath
+from securebench.protocol.messages import DigestedPath
 from securebench.run import layout
 from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.pods.parts.sizes import SHARED_MEMORY_BYTES, mebibytes, workspace_bytes

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from securebench.benchmark.pack.lane_plan import checker_reference
 from securebench.benchmark.pack.paths import EVALUATION_ROOT
-from securebench.protocol.messages import FRAMEWORK_FOLDER
-from securebench.protocol.specs import DigestedPath
+from securebench.protocol.messages import FRAMEWORK_FOLDER, DigestedPath
 from securebench.protocol.supervise import CandidateSpec, RunSpec, Transfer
 from securebench.run import layout
 from securebench.run.pods.parts import sizes, volumes

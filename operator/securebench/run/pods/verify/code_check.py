@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from securebench.digests import PREFIX, listing_digest
-from securebench.protocol.extraction import TEXT_FILE
+from securebench.protocol.candidate import TEXT_FILE
 from securebench.protocol.grading import TESTS_INCOMPLETE
-from securebench.protocol.specs import DigestedPath
+from securebench.protocol.messages import DigestedPath
 from securebench.protocol.supervise import Phase, RunSpec, StreamsSpec
 from securebench.reasons import FailurePhase
 from securebench.run import layout

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from securebench.errors import InvariantViolationError
-from securebench.protocol.specs import DigestedPath
+from securebench.protocol.messages import DigestedPath
 from securebench.protocol.supervise import PatchField, RepositorySpec, RunSpec
 from securebench.run import layout
 from securebench.run.pods.parts import sizes, volumes

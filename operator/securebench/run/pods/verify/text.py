@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from securebench.names import MEMBERS_ANNOTATION
-from securebench.protocol.batch import MEMBER_SECONDS, VERDICTS_FOLDER, MemberSpec, TextSpec
-from securebench.protocol.specs import DigestedPath
+from securebench.protocol.grading import MEMBER_SECONDS, VERDICTS_FOLDER, MemberSpec, TextSpec
+from securebench.protocol.messages import DigestedPath
 from securebench.run import layout
 from securebench.run.plan.model import member_name
 from securebench.run.pods.parts import sizes, volumes

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
-from securebench.protocol.specs import spec_object
+from securebench.protocol.messages import spec_object
 from securebench.run import layout
 from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.pods.verify.checkers import TESTS, checker_phases
