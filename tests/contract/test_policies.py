@@ -8,7 +8,7 @@ from securebench.cluster.port import ObjectKind
 from securebench.names import RUN_UID_LABEL
 from securebench.run.decide.network import ObservedPolicies, Repair
 from securebench.run.observe.pods import object_view
-from securebench.run.pods.network_policy import run_policies
+from securebench.run.pods.isolation import run_policies
 from support.build import DOMAINS, plan_of
 
 NAMESERVERS = ["10.96.0.10", "fd00::a"]

@@ -18,7 +18,7 @@ import pytest
 
 from securebench.protocol.candidate import CandidateBounds
 from securebench.run.api.field_types import quantity
-from securebench.run.pods.parts.sizes import COURIER_LIMITS, MEMORY
+from securebench.run.pods.volumes import COURIER_LIMITS, MEMORY
 from support.courier import started
 
 LIMIT = int(quantity(COURIER_LIMITS[MEMORY]))

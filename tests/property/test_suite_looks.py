@@ -9,8 +9,7 @@ import sys
 from random import Random
 from typing import NamedTuple
 
-from securebench.run.records.comparable import DecisiveDigests
-from securebench.run.records.looks import AttemptVerdicts, compare_in_looks
+from securebench.run.records.reading import AttemptVerdicts, DecisiveDigests, compare_in_looks
 from securebench.stats.intervals import TaskVerdicts
 from securebench.stats.paired import LEVEL
 from securebench.suite.api.models import NotWorse

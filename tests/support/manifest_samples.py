@@ -13,7 +13,7 @@ import yaml
 
 from securebench.agents.harness import CommandHarness, ProviderHarness, extraction_for, task_prompt
 from securebench.agents.registry import cli_named, harness_config
-from securebench.benchmark.families.verification import CodePlan, PatchPlan
+from securebench.benchmark.families.base import CodePlan, PatchPlan
 from securebench.benchmark.pack.lane_plan import AssetMount, LaneSet
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
@@ -40,10 +40,15 @@ from securebench.run.plan.model import (
     TaskPlan,
     VerifierKind,
 )
-from securebench.run.pods.canary import canary_pod, control_pod
-from securebench.run.pods.gateway_pod import GatewayPolicy, gateway_pod, gateway_service
+from securebench.run.pods.gateway import GatewayPolicy, gateway_pod, gateway_service
 from securebench.run.pods.harness import harness_pod
-from securebench.run.pods.network_policy import deny_policy, egress_policy, gateway_policy
+from securebench.run.pods.isolation import (
+    canary_pod,
+    control_pod,
+    deny_policy,
+    egress_policy,
+    gateway_policy,
+)
 from securebench.run.pods.verify.member import Member
 from securebench.run.pods.verify.text import text_pod
 from securebench.run.pods.verify.verifier import verifier_pod

@@ -12,9 +12,9 @@ from jsonschema import Draft202012Validator
 import securebench.schemas as schemas_folder
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.model import AttemptKey, TaskLimits
-from securebench.run.records.context import RecordContext
 from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.record import (
+    RecordContext,
     RecordTexts,
     candidate_record,
 )

@@ -16,9 +16,8 @@ from securebench.analysis.results import Entry, Fields, ResultSet
 from securebench.json_values import object_at, text_at
 from securebench.run.api.field_types import Outcome
 from securebench.run.observe.launches import launch_notes, launch_stages, launches_of
-from securebench.run.records.comparable import incomparable
-from securebench.run.records.looks import AttemptVerdicts, look_evidence
-from securebench.run.records.looks import compare_in_looks as looks_at
+from securebench.run.records.reading import AttemptVerdicts, incomparable, look_evidence
+from securebench.run.records.reading import compare_in_looks as looks_at
 from securebench.stats.intervals import Interval, TaskVerdicts, pass_rate
 from securebench.stats.paired import LEVEL, Difference, Pair, holm, paired_difference
 from securebench.stats.sequential import Course
@@ -128,7 +127,7 @@ def compare_in_looks(baseline: ResultSet, candidate: ResultSet, looks: int) -> C
         candidate: Perhaps under way.
         looks: How many looks are planned.
 
-    Source: ``run.records.looks``.
+    Source: ``run.records.reading``.
     """
     old, new = _attempts(baseline), _attempts(candidate)
     return looks_at(old, new, _differing(baseline, candidate, old, lambda entry: entry.row), looks)

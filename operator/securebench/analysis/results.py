@@ -23,12 +23,18 @@ from securebench.errors import InvalidInputError
 from securebench.json_values import as_number, object_at, object_in, text_at
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import CANDIDATES, SUMMARY
-from securebench.run.records.comparable import DecisiveDigests, decisive_digests
-from securebench.run.records.failures import failure
 from securebench.run.records.labels import Grading, IsolationLabel, Network
-from securebench.run.records.reading import Record, RecordFlaws, parse_record, record_key
+from securebench.run.records.reading import (
+    DecisiveDigests,
+    Record,
+    RecordFlaws,
+    decisive_digests,
+    failure,
+    parse_record,
+    record_key,
+    record_use,
+)
 from securebench.run.records.record_line import SIDES
-from securebench.run.records.record_use import record_use
 from securebench.stats.cost import Cost, Tokens, Use, cost
 from securebench.stats.intervals import (
     Interval,

@@ -55,7 +55,7 @@ from securebench.audit.subject import (
     write_pack,
     write_trial_pack,
 )
-from securebench.benchmark.families.audit_rules import TrialRule
+from securebench.benchmark.families.base import TrialRule
 from securebench.benchmark.files.load import pack_digest
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.client.output import print_error, print_note

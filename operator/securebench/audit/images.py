@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal, NamedTuple, TypeVar
 
-from securebench.benchmark.families.audit_rules import TaskRepository
+from securebench.benchmark.families.base import TaskRepository
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.patch.candidate_policy import is_hard_denied
 from securebench.benchmark.patch.reader import (

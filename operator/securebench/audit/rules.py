@@ -54,7 +54,7 @@ from securebench.audit.subject import (
     summary,
     task_name,
 )
-from securebench.benchmark.families.audit_rules import (
+from securebench.benchmark.families.base import (
     ORACLE,
     AnswerRule,
     AuditProblem,
@@ -62,6 +62,7 @@ from securebench.benchmark.families.audit_rules import (
     TaskRepository,
     TaskRule,
     TrialRule,
+    passes,
 )
 from securebench.benchmark.families.registry import (
     FAMILIES,
@@ -69,7 +70,6 @@ from securebench.benchmark.families.registry import (
     text_verifier,
     verifier_for_task_type,
 )
-from securebench.benchmark.families.verification import passes
 from securebench.benchmark.files.load import asset_source
 from securebench.benchmark.lint import LintFinding, LintRule, Severity, lint_graders, lint_pack
 from securebench.benchmark.pack.lane_plan import asset_root, materialization_plan

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from securebench.benchmark.families.audit_rules import AuditRules, TaskRepository, TrialRule
+from securebench.benchmark.families.base import AuditRules, TaskRepository, TrialRule
 from securebench.benchmark.families.registry import audit_rules_for
 from securebench.benchmark.files.load import CheckedPack, check_upload, read_answers
 from securebench.benchmark.lint import LintFinding

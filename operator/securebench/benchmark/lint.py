@@ -22,8 +22,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from securebench.benchmark.families.base import PYTEST
 from securebench.benchmark.families.registry import EVAL_VISIBILITY, FAMILIES
-from securebench.benchmark.families.verification import PYTEST
 from securebench.benchmark.files.load import asset_source
 from securebench.benchmark.pack.lane_plan import (
     FileReference,

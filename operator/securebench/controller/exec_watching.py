@@ -46,7 +46,7 @@ from securebench.run import layout
 from securebench.run.layout import TASKS
 from securebench.run.observe.launches import has_met_limit
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, pod_name
-from securebench.run.records.failures import failure
+from securebench.run.records.reading import failure
 from securebench.text import did_you_mean
 
 

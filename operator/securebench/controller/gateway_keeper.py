@@ -39,7 +39,7 @@ from securebench.run.layout import gateway_name, gateway_pod_name, numbered
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.waiting import ObservedProvider, observed_provider
 from securebench.run.plan.model import Role, RunPlan
-from securebench.run.pods.gateway_pod import (
+from securebench.run.pods.gateway import (
     GatewayPolicy,
     gateway_config,
     gateway_pod,

@@ -33,8 +33,7 @@ from securebench.run.layout import probe_name
 from securebench.run.observe.pods import object_view
 from securebench.run.observe.waiting import ObservedProvider
 from securebench.run.plan.model import ClusterFacts, Role, RunPlan
-from securebench.run.pods.canary import canary_pod, control_pod
-from securebench.run.pods.network_policy import run_policies
+from securebench.run.pods.isolation import canary_pod, control_pod, run_policies
 from securebench.run.state.entries import IsolationResult
 
 logger = logging.getLogger(__name__)

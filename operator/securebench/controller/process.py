@@ -41,7 +41,7 @@ from securebench.errors import StorageError
 from securebench.names import lease_holder
 from securebench.protocol.probe import KUBELET_TARGET, ProbeTarget
 from securebench.run.layout import TOOLS
-from securebench.run.pods.network_policy import DNS_PORT
+from securebench.run.pods.isolation import DNS_PORT
 
 logger = logging.getLogger(__name__)
 

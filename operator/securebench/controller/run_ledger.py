@@ -23,8 +23,7 @@ from securebench.controller.volume_calls import (
 from securebench.errors import InvariantViolationError, LeaseOverdueError
 from securebench.json_values import object_at, text_at
 from securebench.run.plan.model import AttemptKey, pod_name
-from securebench.run.records.context import record_context
-from securebench.run.records.record import RecordTexts, candidate_record
+from securebench.run.records.record import RecordTexts, candidate_record, record_context
 from securebench.run.records.record_line import record_line
 from securebench.run.state.attempts import AttemptHistory, CrashSuspicion, Finish, Usage
 from securebench.run.state.entries import (

@@ -17,8 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple, cast
 
 from securebench.agents.registry import AGENTS, harness_config
-from securebench.benchmark.families.base import Family
-from securebench.benchmark.families.fields import FieldSection
+from securebench.benchmark.families.base import Family, FieldSection
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.files.load import load_tasks
 from securebench.benchmark.reading.rows import ASSET, MANIFEST, ROW
@@ -27,7 +26,7 @@ from securebench.client.packs.starter import COMMAND, agents, starter_files
 from securebench.client.packs.visibility import TaskVisibility, task_visibility
 from securebench.client.submit.tester_config import TESTER, load_tester_config
 from securebench.json_values import NO_DEFAULT, Schema, described, object_at, object_in, text_at
-from securebench.run.pods.parts.sizes import DEFAULT_LIMITS
+from securebench.run.pods.volumes import DEFAULT_LIMITS
 
 NOTHING: Final = "-"
 

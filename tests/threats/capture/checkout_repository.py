@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from securebench.benchmark.families.verification import PatchPlan
+from securebench.benchmark.families.base import PatchPlan
 from securebench.controller.capture import seal_patch
 from securebench.run.state.attempts import SealedPatch
 from support.release import Raw

@@ -19,10 +19,9 @@ from securebench.run.api.field_types import Outcome
 from securebench.run.decide import attempt
 from securebench.run.decide.attempt import after_verification
 from securebench.run.plan.model import RunPlan
-from securebench.run.records.context import RecordContext
 from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.reading import Record, record_key
-from securebench.run.records.record import RecordTexts, candidate_record
+from securebench.run.records.record import RecordContext, RecordTexts, candidate_record
 from securebench.run.state.attempts import Finish, PodFacts
 from support.build import (
     IMAGE_ID,

@@ -25,11 +25,11 @@ from securebench.protocol.gateway import GATEWAY_PORT, GatewayLimits
 from securebench.protocol.messages import CLOSED
 from securebench.protocol.supervise import ProbeSpec, TargetSpec
 from securebench.run.plan.model import LaunchKey, Role, RunIdentity, RunPlan
-from securebench.run.pods import network_policy
-from securebench.run.pods.canary import canary_pod, control_pod
-from securebench.run.pods.gateway_pod import GatewayPolicy, gateway_pod, gateway_service
+from securebench.run.pods import isolation
+from securebench.run.pods.containers import POD_SUPERVISE, supervise_argv
+from securebench.run.pods.gateway import GatewayPolicy, gateway_pod, gateway_service
 from securebench.run.pods.harness import harness_pod
-from securebench.run.pods.parts.commands import POD_SUPERVISE, supervise_argv
+from securebench.run.pods.isolation import canary_pod, control_pod
 from securebench.run.pods.verify.member import Member
 from securebench.run.pods.verify.verifier import verifier_pod
 from support.build import DOMAINS
@@ -97,12 +97,12 @@ def run_of(space: str, *, has_gateway: bool) -> Run:
         pods=pods(image=os.environ["SECUREBENCH_POD_IMAGE"], service_account="default"),
     )
     if not has_gateway:
-        return Run(plan, (network_policy.deny_policy(plan),))
+        return Run(plan, (isolation.deny_policy(plan),))
     plan = replace(plan, egress=DOMAINS)
     policies = (
-        network_policy.deny_policy(plan),
-        network_policy.egress_policy(plan),
-        network_policy.gateway_policy(plan, [places.RESOLVER]),
+        isolation.deny_policy(plan),
+        isolation.egress_policy(plan),
+        isolation.gateway_policy(plan, [places.RESOLVER]),
     )
     return Run(plan, policies)
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from securebench.benchmark.families.base import TextVerifier
 from securebench.benchmark.families.registry import text_verifier
-from securebench.benchmark.families.verification import TextVerifier
 from support.release import Raw
 from threats.honest import BENCHMARKS
 from threats.kit.batch import Batch, Trial

@@ -4,17 +4,18 @@ import pytest
 
 from securebench.audit.command import AuditResources, Report, audit, every_rule
 from securebench.audit.subject import Finding, FindingOutcome, Rule
-from securebench.benchmark.families.audit_rules import (
+from securebench.benchmark.families.base import (
     AnswerRule,
     AuditProblem,
     AuditRules,
+    Family,
+    Field,
+    FieldSection,
     TaskRule,
+    TextVerifier,
     TrialRule,
 )
-from securebench.benchmark.families.base import Family
-from securebench.benchmark.families.fields import Field, FieldSection
 from securebench.benchmark.families.registry import FAMILIES
-from securebench.benchmark.families.verification import TextVerifier
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.result import VerificationResult
 from securebench.json_values import TEXT

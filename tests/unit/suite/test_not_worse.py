@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from securebench.run.records.comparable import DecisiveDigests
+from securebench.run.records.reading import DecisiveDigests
 from securebench.stats.intervals import TaskVerdicts
 from securebench.suite.api.models import NotWorse
 from securebench.suite.gates.not_worse import not_worse

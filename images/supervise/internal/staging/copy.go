@@ -68,7 +68,7 @@ func copyFolder(target *place, source *os.File, prefix string, depth int) error 
 }
 
 func copyEntry(target *place, source *os.File, place string, status unix.Stat_t, depth int) error {
-	name, state := path.Base(place), entryState{status.Mode & fileModes, status.Mtim}
+	name := path.Base(place)
 	switch untrusted.KindOf(status) {
 	case unix.S_IFDIR:
 		child, err := untrusted.OpenFolderAt(source, name)
@@ -76,8 +76,7 @@ func copyEntry(target *place, source *os.File, place string, status unix.Stat_t,
 			return err
 		}
 		defer child.Close()
-		state.mode = status.Mode & folderModes
-		if err := target.putFolder(place, state); err != nil {
+		if err := target.putFolder(place, status.Mode&folderModes); err != nil {
 			return err
 		}
 		return copyFolder(target, child, place, depth+1)
@@ -87,13 +86,14 @@ func copyEntry(target *place, source *os.File, place string, status unix.Stat_t,
 			return err
 		}
 		defer file.Close()
-		return target.putFile(place, state, func(made *os.File) error { return target.copyTo(made, file) })
+		times := []unix.Timespec{status.Mtim, status.Mtim}
+		return target.putFile(place, status.Mode&fileModes, file, times)
 	case unix.S_IFLNK:
 		link, err := untrusted.ReadLinkAt(source, name)
 		if err != nil {
 			return err
 		}
-		return target.putLink(place, link, state)
+		return target.putLink(place, link)
 	default:
 		return nil
 	}

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"securebench.dev/supervise/internal/specs"
 	"securebench.dev/supervise/internal/untrusted"
 )
 
@@ -23,23 +22,13 @@ type place struct {
 	protected []string
 	at        string // the folder that was used last, kept open
 	folder    *os.File
-	folders   []madeFolder
-	links     []string // that were made
+	modes     []folderMode
 	buffer    []byte
 }
 
-// entryState is what an entry has beside its content.
-type entryState struct {
-	mode     uint32
-	modified unix.Timespec
-}
-
-func (s entryState) times() []unix.Timespec { return []unix.Timespec{s.modified, s.modified} }
-
-// madeFolder gets its state when nothing is put into it any more.
-type madeFolder struct {
+type folderMode struct {
 	path string
-	entryState
+	mode uint32
 }
 
 func openPlace(name string, protected []string) (*place, error) {
@@ -50,24 +39,24 @@ func openPlace(name string, protected []string) (*place, error) {
 	return &place{root: root, path: name, protected: protected, folder: root}, nil
 }
 
-// close applies modes and times of the folders, the deepest first, and releases the descriptors.
+// close applies the modes of the folders, the deepest first, and releases the descriptors.
 func (p *place) close() error {
 	defer p.root.Close()
 	var result error
-	for index := len(p.folders) - 1; index >= 0 && result == nil; index-- {
-		wanted := p.folders[index]
+	for index := len(p.modes) - 1; index >= 0 && result == nil; index-- {
+		wanted := p.modes[index]
 		var folder *os.File
 		if folder, result = p.enter(wanted.path); result == nil {
-			result = setState(folder, wanted.entryState)
+			result = setMode(folder, wanted.mode)
 		}
 	}
 	p.leave()
 	return result
 }
 
-// setState leaves a folder alone that belongs to somebody else: without capabilities its mode cannot be
+// setMode leaves a folder alone that belongs to somebody else: without capabilities its mode cannot be
 // changed, and it was made for everybody (the folders above read-only assets).
-func setState(folder *os.File, state entryState) error {
+func setMode(folder *os.File, mode uint32) error {
 	var status unix.Stat_t
 	if err := unix.Fstat(int(folder.Fd()), &status); err != nil {
 		return err
@@ -75,11 +64,7 @@ func setState(folder *os.File, state entryState) error {
 	if int(status.Uid) != os.Geteuid() {
 		return nil
 	}
-	// The times first: a closed folder cannot be searched.
-	if err := unix.UtimesNanoAt(int(folder.Fd()), ".", state.times(), 0); err != nil {
-		return &os.PathError{Op: "utimensat", Path: folder.Name(), Err: err}
-	}
-	return unix.Fchmod(int(folder.Fd()), state.mode)
+	return unix.Fchmod(int(folder.Fd()), mode)
 }
 
 func (p *place) leave() {
@@ -169,14 +154,8 @@ func (p *place) clear(name string) (*os.File, string, error) {
 	return parent, base, untrusted.RemoveAt(parent, base, 0)
 }
 
-// putRoot keeps the state of the place itself. Its commands enter it, whatever its mode.
-func (p *place) putRoot(state entryState) {
-	state.mode |= untrusted.OwnerAll
-	p.folders = append(p.folders, madeFolder{untrusted.RootPath, state})
-}
-
-// putFolder makes a folder; its state is applied when the place is closed.
-func (p *place) putFolder(name string, state entryState) error {
+// putFolder makes a folder; its mode is applied when the place is closed.
+func (p *place) putFolder(name string, mode uint32) error {
 	if p.isProtected(name, true) {
 		return nil
 	}
@@ -184,13 +163,13 @@ func (p *place) putFolder(name string, state entryState) error {
 		return err
 	}
 	if !p.hasProtected(name) {
-		p.folders = append(p.folders, madeFolder{name, state})
+		p.modes = append(p.modes, folderMode{name, mode})
 	}
 	return nil
 }
 
-// putFile makes a regular file, which fill writes.
-func (p *place) putFile(name string, state entryState, fill func(*os.File) error) error {
+// putFile makes a regular file; times may be nil.
+func (p *place) putFile(name string, mode uint32, content io.Reader, times []unix.Timespec) error {
 	if p.isProtected(name, false) {
 		return nil
 	}
@@ -202,67 +181,22 @@ func (p *place) putFile(name string, state entryState, fill func(*os.File) error
 	if err != nil {
 		return err
 	}
-	err = errors.Join(fill(file), unix.Fchmod(int(file.Fd()), state.mode), file.Close())
-	if err == nil {
-		err = unix.UtimesNanoAt(int(parent.Fd()), base, state.times(), unix.AT_SYMLINK_NOFOLLOW)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return nil
-}
-
-func (p *place) copyTo(file *os.File, content io.Reader) error {
 	if p.buffer == nil {
 		p.buffer = make([]byte, 1<<20)
 	}
-	_, err := io.CopyBuffer(file, content, p.buffer)
-	return err
-}
-
-// putHardLink gives a file that was put here another name.
-func (p *place) putHardLink(name, first string) error {
-	if p.isProtected(name, false) {
-		return nil
+	_, err = io.CopyBuffer(file, content, p.buffer)
+	err = errors.Join(err, unix.Fchmod(int(file.Fd()), mode), file.Close())
+	if err == nil && times != nil {
+		err = unix.UtimesNanoAt(int(parent.Fd()), base, times, unix.AT_SYMLINK_NOFOLLOW)
 	}
-	if p.isProtected(first, false) || !specs.IsCleanRelative(first) {
-		return fmt.Errorf("%s: %q is no file of the candidate", name, first)
-	}
-	source, err := openParent(p.root, first)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
-	}
-	defer source.Close()
-	if status, err := untrusted.StatAt(source, path.Base(first)); err != nil || untrusted.KindOf(status) != unix.S_IFREG {
-		return errors.Join(err, fmt.Errorf("%s: %q is no file of the candidate", name, first))
-	}
-	parent, base, err := p.clear(name)
-	if err != nil {
-		return err
-	}
-	if err := unix.Linkat(int(source.Fd()), path.Base(first), int(parent.Fd()), base, 0); err != nil {
-		return &os.PathError{Op: "link", Path: name, Err: err}
 	}
 	return nil
 }
 
-// openParent opens the folder that holds an entry, without making or following anything.
-func openParent(root *os.File, name string) (*os.File, error) {
-	folder, err := untrusted.OpenFolderAt(root, ".")
-	parts := strings.Split(name, "/")
-	for _, part := range parts[:len(parts)-1] {
-		if err != nil {
-			return nil, err
-		}
-		parent := folder
-		folder, err = untrusted.OpenFolderAt(parent, part)
-		_ = parent.Close()
-	}
-	return folder, err
-}
-
 // putLink makes a symlink; nobody follows it here.
-func (p *place) putLink(name, target string, state entryState) error {
+func (p *place) putLink(name, target string) error {
 	if p.isProtected(name, false) {
 		return nil
 	}
@@ -273,6 +207,5 @@ func (p *place) putLink(name, target string, state entryState) error {
 	if err := unix.Symlinkat(target, int(parent.Fd()), base); err != nil {
 		return &os.PathError{Op: "symlink", Path: name, Err: err}
 	}
-	p.links = append(p.links, name)
-	return unix.UtimesNanoAt(int(parent.Fd()), base, state.times(), unix.AT_SYMLINK_NOFOLLOW)
+	return nil
 }

@@ -1,20 +1,179 @@
-"""What a family is: row schema, lanes, candidate, verification and what it adds to a record."""
+"""What a family is: row schema, lanes, candidate, verification and what it adds to a record.
+
+Fields are the keys of ``input`` and ``eval`` with their schemas and lanes. A candidate is verified
+by an algorithm that scores, by a command that checks, or by tests that call it. ``AuditRules`` is
+what a family brings to the audit of a pack: an audit reads packs and images and runs trials, and
+families define what it looks for.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from securebench.benchmark.families.audit_rules import AuditRules
+from securebench.benchmark.patch.candidate_policy import CandidatePolicy
+from securebench.benchmark.patch.judgement import PatchJudgement, judge_patch
+from securebench.benchmark.resources import Lane
+from securebench.benchmark.scorers.result import VerifierConfigurationError
+from securebench.json_values import PATTERNS, Schema, described, object_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
-    from securebench.benchmark.families.fields import FieldSection
-    from securebench.benchmark.families.verification import CheckRequest, CodePlan, TextVerifier
-    from securebench.benchmark.resources import Lane, ResourceBundle
-    from securebench.json_values import Schema
+    from securebench.benchmark.resources import ResourceBundle
+    from securebench.benchmark.scorers.result import VerificationResult
     from securebench.protocol.candidate import CandidateKind
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One key of ``input`` or ``eval``."""
+
+    name: str
+    schema: Schema
+    required: bool = False
+    lane: Lane = Lane.PUBLIC
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSection:
+    """``input`` or ``eval`` of a family; other keys are refused.
+
+    Args:
+        name: As messages show it.
+        fields: In the order of the contract.
+    """
+
+    name: str
+    fields: Sequence[Field] = field(default=())
+
+    @property
+    def schema(self) -> Schema:
+        """The section as JSON Schema."""
+        properties = {known.name: known.schema for known in self.fields}
+        return object_of(properties, *(known.name for known in self.fields if known.required))
+
+
+PYTEST, SCRIPT = CHECKER_SOURCES = ("pytest", "script")
+"""Kinds of a file of the pack that checks a candidate."""
+
+
+SEPARATE, SHARED = ISOLATIONS = ("separate", "shared")
+"""Values of ``tests.isolation``: candidate and tests in containers of their own, or in one."""
+
+
+SKIPS = described(
+    PATTERNS,
+    "Tests that may be skipped or fail as expected, by their pytest ids, with or without"
+    " parameters; `*` stands for anything.",
+    ["tests/test_x.py::test_on_windows"],
+    [],
+)
+
+
+def texts_in(fields: Mapping[str, object], name: str) -> tuple[str, ...]:
+    """Return the texts of a list in a row that holds; without it none."""
+    value = fields.get(name)
+    return tuple(map(str, value)) if isinstance(value, Sequence) else ()
+
+
+class TextVerifier(NamedTuple):
+    """A scoring algorithm that runs no code of anybody.
+
+    Attributes:
+        verify: Judges a candidate, None counts as empty, by the public and the hidden values;
+            raises VerifierConfigurationError for an unusable row.
+        configuration_problem: Says of the same values why no candidate can be judged, or None.
+    """
+
+    verify: Callable[[str | None, Mapping[str, object], Mapping[str, object]], VerificationResult]
+    configuration_problem: Callable[[Mapping[str, object], Mapping[str, object]], str | None]
+
+
+def passes(scorer: TextVerifier, resources: ResourceBundle, text: str) -> bool:
+    """Tell whether an answer passes; with a row that cannot be judged none does."""
+    try:
+        verdict = scorer.verify(text, resources.agent_payload(), resources.hidden_payload())
+    except VerifierConfigurationError:
+        return False
+    return verdict.passed
+
+
+@dataclass(frozen=True, slots=True)
+class PatchPlan:
+    """How a patch of the candidate is checked (contract 14.5).
+
+    Attributes:
+        policy: Value of the row's ``candidate_policy``.
+        test_paths: Paths that only the row's own patches change.
+        folder: Where the tests start, in the repository; empty for its root.
+    """
+
+    policy: Mapping[str, object]
+    base_commit: str
+    has_setup: bool
+    has_test: bool
+    has_control: bool
+    test_paths: frozenset[str] = frozenset()
+    folder: str = ""
+
+    @property
+    def candidate_policy(self) -> CandidatePolicy:
+        """The task's policy."""
+        return CandidatePolicy.of(self.policy, self.test_paths, self.folder)
+
+    def judged(self, text: str | bytes) -> PatchJudgement:
+        """Return what a candidate's text says of it; never raises."""
+        return judge_patch(text, self.candidate_policy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRequest:
+    """What a row says of the command that checks its candidate in the task's image.
+
+    Attributes:
+        command: A string for the shell or a list of words; None for a file of the pack.
+        base: Absolute folder that a relative ``workdir`` starts from; empty: the workspace.
+        workdir: As written, or None.
+        timeouts: Seconds as written; the first that is a number holds.
+        needed_commands: Commands that need a capability.
+        patch: Present where the candidate is a patch to the image's repository.
+        skips: Ids, or patterns of them, of tests that may be skipped.
+        plugins: Plugins of the image's pytest that run beside a file of the pack.
+    """
+
+    command: object
+    base: str = ""
+    workdir: object = None
+    timeouts: tuple[object, ...] = ()
+    needed_commands: tuple[str, ...] = ()
+    patch: PatchPlan | None = None
+    skips: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CodePlan:
+    """How a candidate module is tested.
+
+    Attributes:
+        timeout_seconds: Time limit of import and tests together.
+        isolation: ``separate``: candidate and tests in containers of their own; ``shared``: in
+            one interpreter.
+        declared: Names of builtins and standard modules that the task asks the candidate to define.
+        repeat: So many calls of the tests are made again in fresh workers.
+    """
+
+    timeout_seconds: float
+    isolation: str
+    declared: tuple[str, ...]
+    repeat: int = 0
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether candidate code runs where the tests run."""
+        return self.isolation == SHARED
 
 
 class TaskView(Protocol):
@@ -48,34 +207,167 @@ class Advice(NamedTuple):
     message: str
 
 
-def no_problems(_row_input: Mapping[str, object], _row_eval: Mapping[str, object]) -> Iterator[str]:
+class AuditProblem(NamedTuple):
+    """What a rule has to say about one task.
+
+    Attributes:
+        message: One sentence; never a hidden value.
+        checked: False where the rule could not look.
+    """
+
+    message: str
+    remedy: str
+    checked: bool = True
+
+
+class TaskRule(NamedTuple):
+    """A rule about rows and their reference answers; families may share its name.
+
+    Attributes:
+        name: As the report has it.
+        fulfilled: Said where no task has a problem, with ``{}`` for the number of tasks.
+        problems: Yields what is wrong with a task; the second argument is the text of its
+            reference answer, or None.
+    """
+
+    name: str
+    fulfilled: str
+    problems: Callable[[TaskView, str | None], Iterator[AuditProblem]]
+
+
+class AnswerRule(NamedTuple):
+    """The rule that reference answers pass, in the words of a family.
+
+    Attributes:
+        name: As the report has it; families with the same rule share it.
+        fulfilled: As of ``TaskRule``.
+    """
+
+    name: str
+    fulfilled: str
+    failure: AuditProblem
+
+
+class TrialRule(NamedTuple):
+    """A run with candidates that a family makes from reference answers, and what must come of it.
+
+    Attributes:
+        name: As the report has it.
+        fulfilled: As of ``TaskRule``.
+        candidates: Returns the candidates of a task with that reference answer, by what is said
+            of them; empty where a problem needs no more words.
+        without: What is said of a task that has no such candidate.
+        problem: Says what is wrong with the record of a candidate, or None.
+        decides: Whether no audit passed without the rule.
+    """
+
+    name: str
+    fulfilled: str
+    candidates: Callable[[TaskView, str | None], Mapping[str, str]]
+    without: AuditProblem
+    problem: Callable[[Mapping[str, object]], AuditProblem | None]
+    decides: bool = False
+
+
+class TaskRepository(NamedTuple):
+    """The repository in the image of a task.
+
+    Attributes:
+        folder: Without slashes at its ends.
+        base_commit: Full hash.
+        patches: What leads from the image to the solution, in order; empty where nobody knows it.
+    """
+
+    folder: str
+    base_commit: str
+    patches: tuple[str, ...]
+
+
+ORACLE = AnswerRule(
+    "oracle",
+    "{} reference answers pass",
+    AuditProblem(
+        "it fails with the pack's reference answer",
+        "correct the answer in oracle/answers.jsonl, or the check",
+    ),
+)
+
+
+def _no_repository(_task: TaskView, _reference: str | None) -> TaskRepository | None:
+    """Return None: what the image holds is no repository of the task."""
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRules:
+    """What an audit asks of the tasks of one family.
+
+    Attributes:
+        rules: About rows and reference answers.
+        answers: That reference answers pass.
+        trials: Runs with other candidates.
+        asks: Names of public values that put the question; a candidate that only repeats one must
+            not pass.
+        settings: Keys of ``eval`` whose values say how a check runs, so that instructions may quote
+            them; beside those that every family has.
+        repository: Returns the repository that a task's image holds, by the task and the text of
+            its reference answer, or None.
+    """
+
+    rules: tuple[TaskRule, ...] = ()
+    answers: AnswerRule = ORACLE
+    trials: tuple[TrialRule, ...] = ()
+    asks: tuple[str, ...] = ()
+    settings: frozenset[str] = frozenset()
+    repository: Callable[[TaskView, str | None], TaskRepository | None] = _no_repository
+
+
+def collisions(search: Callable[[TaskView], Iterator[str]]) -> TaskRule:
+    """Return the rule that answers which must differ also differ for the scorer (A-084).
+
+    Args:
+        search: Yields what collides in one task.
+    """
+    remedy = (
+        "write the answers so that they differ in more than case, blanks and signs at their ends"
+    )
+
+    def problems(task: TaskView, _reference: str | None) -> Iterator[AuditProblem]:
+        return (AuditProblem(message, remedy) for message in search(task))
+
+    return TaskRule("collisions", "the scorer keeps the listed answers of {} tasks apart", problems)
+
+
+def _no_problems(
+    _row_input: Mapping[str, object], _row_eval: Mapping[str, object]
+) -> Iterator[str]:
     """Yield nothing: the sections say everything about the family's rows."""
     return iter(())
 
 
-def no_advice(_row_eval: Mapping[str, object]) -> Iterator[Advice]:
+def _no_advice(_row_eval: Mapping[str, object]) -> Iterator[Advice]:
     """Yield nothing."""
     return iter(())
 
 
-def no_texts(_task: TaskView) -> Iterator[tuple[str, str]]:
+def _no_texts(_task: TaskView) -> Iterator[tuple[str, str]]:
     """Yield nothing."""
     return iter(())
 
 
-def no_answer_problems(_task: TaskView) -> Iterator[str]:
+def _no_answer_problems(_task: TaskView) -> Iterator[str]:
     """Yield nothing."""
     return iter(())
 
 
-def as_written(
+def _as_written(
     _row_input: Mapping[str, object], row_eval: Mapping[str, object]
 ) -> Mapping[str, object]:
     """Return ``eval`` as it is."""
     return row_eval
 
 
-def no_metadata(_task: TaskView) -> Mapping[str, object]:
+def _no_metadata(_task: TaskView) -> Mapping[str, object]:
     """Return nothing: the common fields say everything."""
     return {}
 
@@ -120,19 +412,19 @@ class Family:
     needs: Mapping[str, Schema] = field(default_factory=dict)
     own_problem: Callable[[TaskView], str | None] | None = None
     cross_problems: Callable[[Mapping[str, object], Mapping[str, object]], Iterator[str]] = (
-        no_problems
+        _no_problems
     )
     required_resources: tuple[str, ...] = ()
     never_written: frozenset[str] = frozenset()
     has_checker: bool = False
-    record_metadata: Callable[[TaskView], Mapping[str, object]] = no_metadata
-    test_sources: Callable[[TaskView], Iterator[tuple[str, str]]] = no_texts
-    patches: Callable[[TaskView], Iterator[tuple[str, str]]] = no_texts
-    answer_problems: Callable[[TaskView], Iterator[str]] = no_answer_problems
+    record_metadata: Callable[[TaskView], Mapping[str, object]] = _no_metadata
+    test_sources: Callable[[TaskView], Iterator[tuple[str, str]]] = _no_texts
+    patches: Callable[[TaskView], Iterator[tuple[str, str]]] = _no_texts
+    answer_problems: Callable[[TaskView], Iterator[str]] = _no_answer_problems
     completed: Callable[[Mapping[str, object], Mapping[str, object]], Mapping[str, object]] = (
-        as_written
+        _as_written
     )
-    advice: Callable[[Mapping[str, object]], Iterator[Advice]] = no_advice
+    advice: Callable[[Mapping[str, object]], Iterator[Advice]] = _no_advice
     audit: AuditRules = field(default_factory=AuditRules)
 
     def eval_visibility(self) -> dict[str, Lane]:

@@ -8,10 +8,21 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from securebench.benchmark.families.audit_rules import AuditProblem, AuditRules, TrialRule
-from securebench.benchmark.families.base import Advice, Family, TaskView
+from securebench.benchmark.families.base import (
+    ISOLATIONS,
+    SEPARATE,
+    SHARED,
+    Advice,
+    AuditProblem,
+    AuditRules,
+    CodePlan,
+    Family,
+    Field,
+    FieldSection,
+    TaskView,
+    TrialRule,
+)
 from securebench.benchmark.families.code_stubs import stubs
-from securebench.benchmark.families.fields import Field, FieldSection
 from securebench.benchmark.families.reached_code import (
     CHECK,
     candidate_names,
@@ -19,7 +30,6 @@ from securebench.benchmark.families.reached_code import (
     never_run,
     uncalled_check,
 )
-from securebench.benchmark.families.verification import ISOLATIONS, SEPARATE, SHARED, CodePlan
 from securebench.benchmark.resources import Lane
 from securebench.grading.code.own_process import uses_of_own_process
 from securebench.json_values import (

@@ -8,10 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from securebench.benchmark.families.audit_rules import AuditRules, collisions
-from securebench.benchmark.families.base import Advice, Family, TaskView
-from securebench.benchmark.families.fields import Field, FieldSection
-from securebench.benchmark.families.verification import TextVerifier
+from securebench.benchmark.families.base import (
+    Advice,
+    AuditRules,
+    Family,
+    Field,
+    FieldSection,
+    TaskView,
+    TextVerifier,
+    collisions,
+)
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
 from securebench.benchmark.scorers.text import contains_whole, fold, plain, strip_ends, typeset

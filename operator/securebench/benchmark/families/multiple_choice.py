@@ -7,10 +7,16 @@ from collections import defaultdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from securebench.benchmark.families.audit_rules import AuditRules, collisions
-from securebench.benchmark.families.base import Family, TaskView
-from securebench.benchmark.families.fields import Field, FieldSection
-from securebench.benchmark.families.verification import TextVerifier, passes
+from securebench.benchmark.families.base import (
+    AuditRules,
+    Family,
+    Field,
+    FieldSection,
+    TaskView,
+    TextVerifier,
+    collisions,
+    passes,
+)
 from securebench.benchmark.resources import REDACTED, Lane
 from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
 from securebench.benchmark.scorers.text import comparable, layers, norm, plain, read, typeset

@@ -14,13 +14,12 @@ from securebench.benchmark.families import (
     short_answer,
     terminal_task,
 )
-from securebench.benchmark.families.audit_rules import AuditRules
+from securebench.benchmark.families.base import AuditRules
 from securebench.benchmark.resources import Lane
 from securebench.text import did_you_mean_or_known
 
 if TYPE_CHECKING:
-    from securebench.benchmark.families.base import Family
-    from securebench.benchmark.families.verification import TextVerifier
+    from securebench.benchmark.families.base import Family, TextVerifier
 
 FAMILIES: Final[dict[str, Family]] = {
     module.FAMILY.name: module.FAMILY

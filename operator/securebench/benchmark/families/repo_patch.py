@@ -5,18 +5,24 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Mapping
 
-from securebench.benchmark.families.audit_rules import (
+from securebench.benchmark.families.base import (
+    SKIPS,
+    Advice,
     AnswerRule,
     AuditProblem,
     AuditRules,
+    CheckRequest,
+    Family,
+    Field,
+    FieldSection,
+    PatchPlan,
     TaskRepository,
     TaskRule,
+    TaskView,
     TrialRule,
+    texts_in,
 )
-from securebench.benchmark.families.base import Advice, Family, TaskView
 from securebench.benchmark.families.counted_commands import argv_of, counted_calls, exit_code_alone
-from securebench.benchmark.families.fields import Field, FieldSection
-from securebench.benchmark.families.verification import SKIPS, CheckRequest, PatchPlan, texts_in
 from securebench.benchmark.patch.candidate_policy import DROP, REFUSE
 from securebench.benchmark.patch.judgement import patch_without_effect, test_paths, why_not_whole
 from securebench.benchmark.resources import Lane

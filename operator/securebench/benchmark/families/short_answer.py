@@ -7,10 +7,14 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from securebench.benchmark.families.audit_rules import AuditRules
-from securebench.benchmark.families.base import Advice, Family
-from securebench.benchmark.families.fields import Field, FieldSection
-from securebench.benchmark.families.verification import TextVerifier
+from securebench.benchmark.families.base import (
+    Advice,
+    AuditRules,
+    Family,
+    Field,
+    FieldSection,
+    TextVerifier,
+)
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.numbers import (
     MAX_DIGITS,

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from securebench.benchmark.families.audit_rules import AuditRules
-from securebench.benchmark.families.base import Advice, Family, TaskView
-from securebench.benchmark.families.counted_commands import exit_code_alone, names_test_tool
-from securebench.benchmark.families.fields import Field, FieldSection
-from securebench.benchmark.families.verification import (
+from securebench.benchmark.families.base import (
     CHECKER_SOURCES,
     PYTEST,
     SKIPS,
+    Advice,
+    AuditRules,
     CheckRequest,
+    Family,
+    Field,
+    FieldSection,
+    TaskView,
     texts_in,
 )
+from securebench.benchmark.families.counted_commands import exit_code_alone, names_test_tool
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.dangerous_commands import KNOWN_COMMANDS
 from securebench.json_values import (

@@ -35,8 +35,7 @@ from securebench.client.watch.follow import RunState, published_sha256
 from securebench.cluster.port import ObjectKind
 from securebench.errors import InvalidInputError, PermanentClusterError
 from securebench.protocol.volume import CANDIDATES, SUMMARY
-from securebench.run.records.failures import counts_line, failure, reason_counts
-from securebench.run.records.reading import Record
+from securebench.run.records.reading import Record, counts_line, failure, reason_counts
 from securebench.run.records.summary import record_facts, run_summary
 
 _ATTEMPT_HEADER = ("TASK", "ATTEMPT", "STATUS", "SCORE", "OUTCOME", "REASON")

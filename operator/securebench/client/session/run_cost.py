@@ -8,7 +8,7 @@ from pathlib import Path
 from securebench.client.submit.prices import Prices
 from securebench.client.volume.record_mirror import read_records
 from securebench.json_values import object_at, object_in
-from securebench.run.records.record_use import record_use, whole_number
+from securebench.run.records.reading import record_use, whole_number
 from securebench.stats.cost import Price, cost
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from securebench.benchmark.scorers.dangerous_commands import FAILURE_REASON
 from securebench.json_values import object_at
 from securebench.reasons import PHASES_BEFORE_CHECKS, PRODUCER_TIMEOUT
-from securebench.run.records.failures import failure
+from securebench.run.records.reading import failure
 from securebench.text import printable, snippet
 
 _WORDS = {"passed": "PASS", "failed": "FAIL"}

@@ -25,10 +25,9 @@ from securebench.agents.harness import (
 )
 from securebench.agents.providers.endpoint import APIS, ProviderEndpoint
 from securebench.agents.registry import agent_named, cli_named, forwarded_env
-from securebench.benchmark.families.base import Family
+from securebench.benchmark.families.base import CheckRequest, Family
 from securebench.benchmark.families.counted_commands import argv_of
 from securebench.benchmark.families.registry import FAMILIES
-from securebench.benchmark.families.verification import CheckRequest
 from securebench.benchmark.pack.lane_plan import (
     check_task_file,
     checker_reference,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from securebench.benchmark.families.base import PYTEST, CodePlan, PatchPlan
 from securebench.benchmark.families.counted_commands import counted_calls
-from securebench.benchmark.families.verification import PYTEST, CodePlan, PatchPlan
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.candidate import RECORD_BYTES, CandidateBounds, Extraction

@@ -1,4 +1,8 @@
-"""The Pod in which an agent works."""
+"""The Pod in which an agent works.
+
+The tool of a model provider comes beside the task image: its volumes, its mounts and what supervise
+runs of it are at the end.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +12,34 @@ from typing import TYPE_CHECKING, Final
 from securebench.agents.harness import ORACLE
 from securebench.protocol.candidate import ExtractionMode
 from securebench.protocol.messages import FRAMEWORK_FOLDER, DigestedPath
-from securebench.protocol.supervise import CopySpec, DiffSpec, RunSpec, Transfer
+from securebench.protocol.supervise import CopySpec, DiffSpec, Phase, RunSpec, Transfer
+from securebench.reasons import FailurePhase
 from securebench.run import layout
-from securebench.run.pods.overlay import (
-    harness_phases,
-    harness_seconds,
-    overlay_mounts,
-    overlay_volumes,
-)
-from securebench.run.pods.parts import sizes, volumes
-from securebench.run.pods.parts.commands import base_spec, seal_spec
-from securebench.run.pods.parts.containers import (
+from securebench.run.pods import volumes
+from securebench.run.pods.containers import (
     CourierJob,
     TaskContainer,
+    base_spec,
     courier,
+    seal_spec,
     task_container,
 )
-from securebench.run.pods.parts.frame import Containers, Frame, Manifest, launch_frame, pod
-from securebench.run.pods.parts.volumes import (
+from securebench.run.pods.frame import (
+    TASK_IMAGE_PULL_POLICY,
+    Containers,
+    Frame,
+    Manifest,
+    launch_frame,
+    pod,
+)
+from securebench.run.pods.gateway import (
+    egress_sidecar,
+    egress_volumes,
+    host_aliases,
+    proxy_environment,
+    sidecar_addresses,
+)
+from securebench.run.pods.volumes import (
     asset_mounts,
     asset_places,
     beside_mounts,
@@ -34,20 +48,23 @@ from securebench.run.pods.parts.volumes import (
     lane_mount,
     tools_mount,
 )
-from securebench.run.pods.sidecar import (
-    egress_sidecar,
-    egress_volumes,
-    host_aliases,
-    proxy_environment,
-    sidecar_addresses,
-)
 
 if TYPE_CHECKING:
     from securebench.benchmark.pack.lane_plan import LaneSet
-    from securebench.run.plan.model import ClusterFacts, LaunchKey, RunPlan, TaskPlan
+    from securebench.run.plan.model import AgentPlan, ClusterFacts, LaunchKey, RunPlan, TaskPlan
+
+
+OVERLAY: Final = "overlay"
+
+
+HARNESS_PHASE: Final = "harness"
+"""The agent's own command; when the preflight before it fails nothing is known of the agent
+(contract 12.3)."""
+
 
 DIFF_SECONDS: Final = 120.0
 """Of one git command on the checkout, before and after the agent."""
+
 
 BASELINE: Final = "baseline"
 
@@ -83,7 +100,7 @@ def harness_pod(
 
 
 def _frame(plan: RunPlan, task: TaskPlan, launch: LaunchKey, facts: ClusterFacts) -> Frame:
-    seconds = harness_seconds(plan, task)
+    seconds = _harness_seconds(plan, task)
     if seconds is not None and _works_on_checkout(task):
         seconds += 2 * DIFF_SECONDS
     frame = launch_frame(plan, launch, seconds, facts)
@@ -158,7 +175,7 @@ def _works_on_checkout(task: TaskPlan) -> bool:
 
 def _own_mounts(plan: RunPlan, task: TaskPlan) -> list[Manifest]:
     agent = plan.harness.agent
-    mounts = [] if agent is None else overlay_mounts(agent)
+    mounts = [] if agent is None else _overlay_mounts(agent)
     if _works_on_checkout(task):
         mounts.append(volumes.mount(BASELINE, layout.BASELINE))
     return mounts
@@ -166,11 +183,11 @@ def _own_mounts(plan: RunPlan, task: TaskPlan) -> list[Manifest]:
 
 def _run_spec(plan: RunPlan, task: TaskPlan, lanes: LaneSet, facts: ClusterFacts) -> RunSpec:
     return replace(
-        base_spec(plan, facts, sizes.head_bytes(task, plan.limits)),
+        base_spec(plan, facts, volumes.head_bytes(task, plan.limits)),
         lanes=tuple(DigestedPath(path, digest) for _, path, digest in _lanes(plan, lanes)),
         copies=(Transfer(layout.PUBLIC_FILES, task.workspace),),
         protected=tuple(inside(task, place) for place in asset_places(lanes)),
-        phases=tuple(harness_phases(plan, task)),
+        phases=tuple(_harness_phases(plan, task)),
         open_modes=(task.workspace, layout.OUTPUT),
         awaits=tuple(sidecar_addresses(plan)),
         diff=_diff_spec(plan, task) if _works_on_checkout(task) else None,
@@ -206,9 +223,9 @@ def _volumes(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
     beside = beside_mounts(asset_places(lanes), task.workspace)
     return [
         volumes.claim(plan.pods.claim),
-        volumes.empty_dir(volumes.WORKSPACE, sizes.workspace_bytes(plan.pods)),
+        volumes.empty_dir(volumes.WORKSPACE, volumes.workspace_bytes(plan.pods)),
         volumes.empty_dir(volumes.OUTPUT, _output_bytes(plan, task)),
-        volumes.empty_dir(volumes.TEMPORARY, sizes.TEMPORARY_BYTES),
+        volumes.empty_dir(volumes.TEMPORARY, volumes.TEMPORARY_BYTES),
         *beside_volume(beside, plan.pods),
         volumes.shared_memory(layout.HARNESS),
         *_own_volumes(plan, task),
@@ -221,27 +238,75 @@ def _own_volumes(plan: RunPlan, task: TaskPlan) -> list[Manifest]:
     if plan.egress is not None:
         own.extend(egress_volumes(plan))
     if _works_on_checkout(task):
-        own.append(volumes.empty_dir(BASELINE, sizes.workspace_bytes(plan.pods)))
+        own.append(volumes.empty_dir(BASELINE, volumes.workspace_bytes(plan.pods)))
     return own
 
 
 def _resources(plan: RunPlan, task: TaskPlan) -> Manifest:
     storage = (
-        sizes.workspace_bytes(plan.pods)
+        volumes.workspace_bytes(plan.pods)
         + _output_bytes(plan, task)
-        + sizes.TEMPORARY_BYTES
-        + sizes.MARGIN_BYTES
-        + (sizes.AGENT_HOME_BYTES if plan.harness.agent is not None else 0)
+        + volumes.TEMPORARY_BYTES
+        + volumes.MARGIN_BYTES
+        + (volumes.AGENT_HOME_BYTES if plan.harness.agent is not None else 0)
         + (_checkout_bytes(plan) if _works_on_checkout(task) else 0)
     )
-    return sizes.task_resources(plan.pods, storage)
+    return volumes.task_resources(plan.pods, storage)
 
 
 def _checkout_bytes(plan: RunPlan) -> int:
     """Return the size of what the agent may add to the root, and of the checkout's objects."""
-    return sizes.ROOT_BYTES + sizes.workspace_bytes(plan.pods)
+    return volumes.ROOT_BYTES + volumes.workspace_bytes(plan.pods)
 
 
 def _output_bytes(plan: RunPlan, task: TaskPlan) -> int:
-    streams = sizes.output_bytes(sizes.head_bytes(task, plan.limits), plan.limits)
+    streams = volumes.output_bytes(volumes.head_bytes(task, plan.limits), plan.limits)
     return streams + (plan.limits.patch_bytes if _works_on_checkout(task) else 0)
+
+
+def overlay_volumes(agent: AgentPlan) -> list[Manifest]:
+    """Return the tool's image as a read-only volume, and its home."""
+    image = {"reference": agent.overlay, "pullPolicy": TASK_IMAGE_PULL_POLICY}
+    return [
+        {"name": OVERLAY, "image": image},
+        volumes.empty_dir(volumes.HOME, volumes.AGENT_HOME_BYTES),
+    ]
+
+
+def _overlay_mounts(agent: AgentPlan) -> list[Manifest]:
+    """Return where the harness container has both."""
+    return [
+        volumes.mount(OVERLAY, agent.overlay_path, read_only=True),
+        volumes.mount(volumes.HOME, agent.home),
+    ]
+
+
+def _harness_phases(plan: RunPlan, task: TaskPlan) -> list[Phase]:
+    """Return what supervise runs in the harness container, in order."""
+    agent = plan.harness.agent
+    command = task.command or plan.harness.command
+    if agent is None:
+        own = plan.harness.environment
+        return [Phase(HARNESS_PHASE, command, task.workdir, task.timeout_seconds, env=own)]
+    return [
+        Phase(
+            name,
+            argv,
+            task.workdir,
+            task.timeout_seconds,
+            env=agent.environment,
+            search=agent.search,
+        )
+        for name, argv in ((FailurePhase.PREFLIGHT, agent.preflight), (HARNESS_PHASE, command))
+        if argv
+    ]
+
+
+def _harness_seconds(plan: RunPlan, task: TaskPlan) -> float | None:
+    """Return how long all phases may take together, or None for no limit.
+
+    The preflight has the limit of the harness, counted separately (contract 15.8).
+    """
+    if task.timeout_seconds is None:
+        return None
+    return task.timeout_seconds * len(_harness_phases(plan, task))

@@ -1,29 +1,32 @@
 """Build the record of a finished attempt, one JSON object.
 
-Source: contract 15.3, 15.4, 21.1, 21.8.
+``RecordContext`` is what a record holds of its run, and of the network under which it was produced.
+
+Source: contract 14.5.1, 15.3, 15.4, 21.1, 21.8.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from securebench.benchmark.families.base import CodePlan
 from securebench.benchmark.families.registry import FAMILIES
-from securebench.benchmark.families.verification import CodePlan
+from securebench.benchmark.patch.judgement import listed
 from securebench.benchmark.resources import REDACTED
 from securebench.clock import rfc3339
+from securebench.digests import content_digest
 from securebench.errors import InvariantViolationError
 from securebench.names import logical_name
 from securebench.protocol.candidate import ExtractionMode
-from securebench.reasons import PRODUCER_TIMEOUT, VERIFIER_TIMEOUT
+from securebench.reasons import PRODUCER_TIMEOUT, VERIFIER_TIMEOUT, FailurePhase
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.build import VERIFIER_STDERR
 from securebench.run.plan.model import VerifierKind
-from securebench.run.records.labels import record_digests, record_labels
-from securebench.run.records.patch_metadata import IN_PROCESS, patch_metadata
+from securebench.run.records.labels import IsolationLabel, record_digests, record_labels
 from securebench.run.records.producer_metadata import (
     command_fields,
-    losses,
     producer_metadata,
     stream_fields,
 )
@@ -33,18 +36,126 @@ from securebench.run.records.redaction import (
     redact_verification,
     task_secrets,
 )
+from securebench.run.state.attempts import ProducerNetwork
 from securebench.run.state.history import verdict_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from securebench.benchmark.families.base import PatchPlan
     from securebench.benchmark.pack.task import SecureBenchTask
     from securebench.run.plan.model import CheckPlan, EarlierRun, RunPlan, TaskPlan
-    from securebench.run.records.context import RecordContext
     from securebench.run.state.attempts import AttemptHistory, Finish, VerifierResult
+    from securebench.run.state.entries import IsolationResult
 
-LOSSES_SHOWN = 5
-"""Entries that a failure message names; the record has more."""
+
+@dataclass(frozen=True, slots=True)
+class RecordContext:
+    """Properties of the run, and the end of the attempt, for a record.
+
+    Attributes:
+        isolation: Whether the network isolation was verified.
+        finished_at: End of the attempt, seconds since the epoch.
+        run_ordinal: Ordinal of the run among those with this run id and these digests, from 1.
+        resume_generation: Number of runs before it in a chain of resumed runs.
+        platform: ``<os>-<arch>`` of the agents' CLIs.
+        node_reachable: Whether the canary reached the node.
+    """
+
+    isolation: IsolationLabel
+    finished_at: float
+    run_ordinal: int = 1
+    resume_generation: int = 0
+    platform: str = "linux-amd64"
+    node_reachable: bool = False
+
+
+def record_context(
+    isolation: IsolationResult | None,
+    producer: ProducerNetwork | None,
+    finished_at: float,
+    run_ordinal: int,
+    resume_generation: int,
+    platform: str,
+) -> RecordContext:
+    """Return the context of one record.
+
+    Isolation counts as verified only where a canary proved that of this run and, for a candidate
+    that another run produced, that of the other one. The node was reachable if it was for either.
+
+    Args:
+        isolation: What is known of this run's network; None before that was found out.
+        producer: The network of the run that produced the candidate; None where it is this one.
+        finished_at: End of the attempt, seconds since the epoch.
+        run_ordinal: As of ``RecordContext``.
+        resume_generation: As of ``RecordContext``.
+        platform: ``<os>-<arch>`` of the agents' CLIs.
+    """
+    known = ProducerNetwork()
+    if isolation is not None:
+        known = ProducerNetwork(isolation.verified, isolation.node_reachable)
+    networks = [known] if producer is None else [known, producer]
+    is_verified = all(network.verified for network in networks)
+    return RecordContext(
+        isolation=IsolationLabel.VERIFIED if is_verified else IsolationLabel.DECLARED,
+        finished_at=finished_at,
+        run_ordinal=run_ordinal,
+        resume_generation=resume_generation,
+        platform=platform,
+        node_reachable=any(network.node_reachable for network in networks),
+    )
+
+
+IN_PROCESS = {"containment_profile": "shared_runtime", "hidden_test_runtime_secrecy": False}
+"""Metadata of a record whose candidate code ran in the interpreter of the tests."""
+
+
+def _patch_metadata(
+    task: TaskPlan, check: CheckPlan, patch: PatchPlan, history: AttemptHistory, text: str | bytes
+) -> dict[str, object]:
+    """Return the verifier metadata of a candidate patch, before redaction.
+
+    The function that decided at capture runs again on the sealed text: the journal keeps its
+    decision, but not the lists of paths, which would make it as long as the patches.
+    If no verifier Pod was started, the operator's own message is under ``VERIFIER_STDERR``.
+    """
+    judgement = patch.judged(text)
+    tests = task.task.resources.value("tests")
+    common: dict[str, object] = {
+        "verifier": task.task.task_type,
+        "image": task.image,
+        "workdir": check.workdir,
+        "base_commit": patch.base_commit,
+        "command": tests.get("command") if isinstance(tests, Mapping) else list(check.command),
+        "exit_code": None,
+        "timed_out": False,
+        "timeout_seconds": check.timeout_seconds,
+        "candidate_allow_paths_configured": bool(patch.policy.get("allow_paths")),
+        **IN_PROCESS,
+        **judgement.metadata(),
+    }
+    if judgement.text:
+        common["applied_candidate_patch_sha256"] = content_digest(judgement.text)
+    verification = history.verification
+    if verification is None:
+        return common | _stopped(history) | {VERIFIER_STDERR: judgement.stderr}
+    command = verification.command
+    common |= {
+        "phase": verification.phase or command.phase or FailurePhase.CHECKS,
+        "timed_out": command.timed_out,
+        "image_commit": command.commit or None,
+    }
+    if not verification.problem and not command.timed_out:
+        common |= listed("actual_candidate_patch_paths", sorted(judgement.changed))
+    reason = verification.problem or (VERIFIER_TIMEOUT if command.timed_out else "")
+    if reason:
+        common["failure_reason"] = reason
+    return common | dict(verification.metadata)
+
+
+def _stopped(history: AttemptHistory) -> dict[str, object]:
+    return dict(history.finish.metadata) if history.finish is not None else {}
+
 
 MAX_TAGS, LABEL_CHARACTERS = 32, 64
 """Bounds of the tags of a record, and of each of them and the difficulty."""
@@ -118,7 +229,7 @@ def task_fields(run_id: str, task: SecureBenchTask) -> dict[str, object]:
     }
 
 
-def task_labels(task: SecureBenchTask) -> dict[str, object]:
+def _task_labels(task: SecureBenchTask) -> dict[str, object]:
     """Return difficulty and tags of a task's metadata where they have their usual form.
 
     Both are bounded, and redacted like everything that quotes a task's author.
@@ -171,7 +282,7 @@ def _identity(
 ) -> dict[str, object]:
     return {
         **task_fields(plan.identity.run_id, task.task),
-        **task_labels(task.task),
+        **_task_labels(task.task),
         "attempt": history.key.attempt,
         "launches": history.launches,
         "resume_generation": context.resume_generation,
@@ -231,20 +342,8 @@ def _redacted(
         texts.verifier_stdout,
         stderr,
         metadata,
-        _message(history, finish),
+        finish.message or None,
     )
-
-
-def _message(history: AttemptHistory, finish: Finish) -> str | None:
-    """Return the failure message: also what the check did not get, where the attempt failed."""
-    count, named = losses(history)
-    if verdict_of(finish) is not False or not named:
-        return finish.message or None
-    shown = [f"{path} ({reason})" for path, reason in named[:LOSSES_SHOWN]]
-    more = max(count, len(named)) - len(shown)
-    listed = ", ".join([*shown, f"{more} more"] if more else shown)
-    lost = f"the check did not get all that the agent left: {listed}"
-    return f"{finish.message}; {lost}" if finish.message else lost
 
 
 def _verifier_metadata(
@@ -253,7 +352,7 @@ def _verifier_metadata(
     """Return the metadata before redaction; may include the operator's own stderr text."""
     verification = history.verification
     if task.check is not None and task.check.patch is not None and texts.candidate is not None:
-        metadata = patch_metadata(task, task.check, task.check.patch, history, texts.candidate)
+        metadata = _patch_metadata(task, task.check, task.check.patch, history, texts.candidate)
         return metadata if verification is None else metadata | _launched(verification)
     if verification is None:
         return dict(finish.metadata)

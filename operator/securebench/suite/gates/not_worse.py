@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from securebench.run.records.comparable import incomparable
-from securebench.run.records.looks import compare_in_looks, look_evidence
+from securebench.run.records.reading import compare_in_looks, incomparable, look_evidence
 from securebench.stats.paired import Difference, Pair, holm, mcnemar_exact, paired_difference
 from securebench.stats.sequential import Course, Look
 from securebench.suite.api.models import NotWorse

@@ -8,10 +8,16 @@ from typing import NamedTuple
 
 from securebench.json_values import object_at, text_at
 from securebench.run.api.field_types import Outcome
-from securebench.run.records.comparable import DecisiveDigests, decisive_digests
-from securebench.run.records.looks import AttemptVerdicts
-from securebench.run.records.reading import Record, RecordFlaws, first_of_each, record_key
-from securebench.run.records.record_use import record_use
+from securebench.run.records.reading import (
+    AttemptVerdicts,
+    DecisiveDigests,
+    Record,
+    RecordFlaws,
+    decisive_digests,
+    first_of_each,
+    record_key,
+    record_use,
+)
 from securebench.stats.cost import Use
 from securebench.stats.intervals import TaskVerdicts
 

@@ -6,8 +6,7 @@ from unittest import mock
 
 import pytest
 
-from securebench.benchmark.families.base import Family
-from securebench.benchmark.families.fields import Field, FieldSection
+from securebench.benchmark.families.base import Family, Field, FieldSection
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.reading.rows import rendered_schemas
 from securebench.benchmark.resources import Lane

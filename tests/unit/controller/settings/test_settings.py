@@ -20,7 +20,7 @@ from securebench.controller.volume_settings import load_volume_settings
 from securebench.errors import ConfigError
 from securebench.protocol.gateway import GatewayLimits
 from securebench.run.plan.model import ClusterProvider
-from securebench.run.pods.gateway_pod import GatewayPolicy
+from securebench.run.pods.gateway import GatewayPolicy
 from support.build import PLACE
 
 TEXT = "podImage: pod:1\ngatewayImage: operator:1\nvolumeClaim: results\nrunsAccount: runs\n"

@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from securebench.gateway.dial import is_inside, is_public
-from securebench.run.pods.network_policy import OUTSIDE
+from securebench.run.pods.isolation import OUTSIDE
 
 PUBLIC = (
     "1.1.1.1", "93.184.216.34", "192.31.196.10", "100.63.255.255", "100.128.0.0", "172.15.0.1", "172.32.0.1",

@@ -12,7 +12,7 @@ import pytest
 from securebench.gateway.proxy import serve_proxy
 from securebench.protocol.gateway import LAUNCHES, PREFACE_BYTES, LaunchReport, Route, decode
 from securebench.protocol.messages import VERSION
-from securebench.run.pods.sidecar import egress_sidecar
+from securebench.run.pods.gateway import egress_sidecar
 from support.gateways import POD, client_hello, outside, serving, token
 from support.manifest_samples import PROVIDER, run_plan, text_task
 from support.supervise_build import built

@@ -28,7 +28,7 @@ from securebench.run.decide.canary import (
 from securebench.run.layout import numbered
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.model import ClusterFacts, PodUserNamespaces, Role
-from securebench.run.pods.canary import canary_pod, control_pod
+from securebench.run.pods.isolation import canary_pod, control_pod
 from securebench.run.state.entries import IsolationResult
 from support.build import (
     DOMAINS,

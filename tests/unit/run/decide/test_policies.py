@@ -7,7 +7,7 @@ import pytest
 
 from securebench.run.decide.network import ObservedPolicies, Repair, normalized
 from securebench.run.observe.pods import object_view
-from securebench.run.pods.network_policy import run_policies
+from securebench.run.pods.isolation import run_policies
 from support.build import DOMAINS, plan_of
 
 PLAN = replace(plan_of(), egress=DOMAINS)

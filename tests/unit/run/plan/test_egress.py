@@ -14,8 +14,8 @@ from securebench.protocol.gateway import ProviderConfig
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.build import AGENT_FOLDER, AGENT_HOME, build_plan
 from securebench.run.plan.model import ClusterProvider, RunPlan
-from securebench.run.pods.gateway_pod import gateway_config, gateway_pod
-from securebench.run.pods.network_policy import gateway_policy
+from securebench.run.pods.gateway import gateway_config, gateway_pod
+from securebench.run.pods.isolation import gateway_policy
 from support.manifest_samples import GATEWAY
 from unit.run.plan.test_build import inputs
 

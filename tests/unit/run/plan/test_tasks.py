@@ -1,7 +1,7 @@
 import pytest
 
 from securebench.agents.harness import CommandHarness
-from securebench.benchmark.families.verification import CodePlan
+from securebench.benchmark.families.base import CodePlan
 from securebench.benchmark.pack.task import compile_benchmark_row
 from securebench.benchmark.reading.rows import parse_manifest
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy

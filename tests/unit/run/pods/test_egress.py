@@ -13,11 +13,21 @@ from securebench.protocol.gateway import GatewayConfig, ProviderConfig
 from securebench.protocol.probe import GATEWAY_TARGET
 from securebench.run import layout
 from securebench.run.plan.model import EgressPlan, LaunchKey, Role, RunPlan, pod_name
-from securebench.run.pods.canary import canary_pod, control_pod
-from securebench.run.pods.gateway_pod import gateway_config, gateway_pod, gateway_service
+from securebench.run.pods.gateway import (
+    egress_sidecar,
+    gateway_config,
+    gateway_pod,
+    gateway_service,
+    proxy_environment,
+)
 from securebench.run.pods.harness import harness_pod
-from securebench.run.pods.network_policy import deny_policy, egress_policy, gateway_policy
-from securebench.run.pods.sidecar import egress_sidecar, proxy_environment
+from securebench.run.pods.isolation import (
+    canary_pod,
+    control_pod,
+    deny_policy,
+    egress_policy,
+    gateway_policy,
+)
 from support.manifest_samples import (
     DOMAINS,
     FACTS,

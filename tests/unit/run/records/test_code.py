@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.benchmark.families.verification import CodePlan
+from securebench.benchmark.families.base import CodePlan
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.model import AttemptKey
-from securebench.run.records.context import RecordContext
 from securebench.run.records.labels import IsolationLabel
-from securebench.run.records.record import RecordTexts, candidate_record
+from securebench.run.records.record import RecordContext, RecordTexts, candidate_record
 from securebench.run.state.attempts import CommandReport, Finish
 from support.build import history_of, production, verification
 from support.manifest_samples import code_task, run_plan

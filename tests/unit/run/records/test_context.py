@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.run.records.context import record_context
 from securebench.run.records.labels import IsolationLabel
+from securebench.run.records.record import record_context
 from securebench.run.state.attempts import ProducerNetwork
 from securebench.run.state.entries import IsolationResult
 

@@ -15,9 +15,8 @@ from securebench.gateway.account import MODELS
 from securebench.protocol.volume import EGRESS
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.model import AgentPlan, EgressPlan
-from securebench.run.records.context import RecordContext
 from securebench.run.records.labels import IsolationLabel
-from securebench.run.records.record import RecordTexts, candidate_record
+from securebench.run.records.record import RecordContext, RecordTexts, candidate_record
 from securebench.run.records.summary import run_summary
 from securebench.run.state.attempts import CommandReport, DiffReport, Finish, Usage
 from support.build import (

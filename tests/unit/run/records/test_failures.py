@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from securebench.run.records.failures import counts_line, failure, reason_counts
+from securebench.run.records.reading import counts_line, failure, reason_counts
 
 
 def record(**fields: object) -> dict[str, object]:

@@ -10,15 +10,16 @@ from securebench.benchmark.pack.paths import EVALUATION_ROOT
 from securebench.protocol.messages import FRAMEWORK_FOLDER, DigestedPath
 from securebench.protocol.supervise import CandidateSpec, RunSpec, Transfer
 from securebench.run import layout
-from securebench.run.pods.parts import sizes, volumes
-from securebench.run.pods.parts.commands import base_spec
-from securebench.run.pods.parts.containers import (
+from securebench.run.pods import volumes
+from securebench.run.pods.containers import (
     TaskContainer,
+    base_spec,
     task_container,
     verifier_courier,
 )
-from securebench.run.pods.parts.frame import Containers, Manifest
-from securebench.run.pods.parts.volumes import (
+from securebench.run.pods.frame import Containers, Manifest
+from securebench.run.pods.verify.checkers import checker_phases, checker_prechecks
+from securebench.run.pods.volumes import (
     asset_mounts,
     asset_places,
     beside_mounts,
@@ -29,7 +30,6 @@ from securebench.run.pods.parts.volumes import (
     lane_mount,
     tools_mount,
 )
-from securebench.run.pods.verify.checkers import checker_phases, checker_prechecks
 
 if TYPE_CHECKING:
     from securebench.benchmark.pack.lane_plan import LaneSet
@@ -116,26 +116,26 @@ def _run_spec(plan: RunPlan, check: CheckPlan, member: Member, facts: ClusterFac
 def _volumes(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
     return [
         volumes.claim(plan.pods.claim),
-        volumes.empty_dir(volumes.WORKSPACE, sizes.workspace_bytes(plan.pods)),
+        volumes.empty_dir(volumes.WORKSPACE, volumes.workspace_bytes(plan.pods)),
         volumes.empty_dir(volumes.OUTPUT, _output_bytes(plan)),
-        volumes.empty_dir(volumes.TEMPORARY, sizes.TEMPORARY_BYTES),
+        volumes.empty_dir(volumes.TEMPORARY, volumes.TEMPORARY_BYTES),
         *beside_volume(_beside(task, lanes), plan.pods),
-        volumes.empty_dir(volumes.HOME, sizes.HOME_BYTES),
+        volumes.empty_dir(volumes.HOME, volumes.HOME_BYTES),
         volumes.shared_memory(layout.CHECK),
     ]
 
 
 def _resources(plan: RunPlan) -> Manifest:
     storage = (
-        sizes.workspace_bytes(plan.pods)
+        volumes.workspace_bytes(plan.pods)
         + _output_bytes(plan)
-        + sizes.TEMPORARY_BYTES
-        + sizes.HOME_BYTES
-        + sizes.ROOT_BYTES
-        + sizes.MARGIN_BYTES
+        + volumes.TEMPORARY_BYTES
+        + volumes.HOME_BYTES
+        + volumes.ROOT_BYTES
+        + volumes.MARGIN_BYTES
     )
-    return sizes.task_resources(plan.pods, storage)
+    return volumes.task_resources(plan.pods, storage)
 
 
 def _output_bytes(plan: RunPlan) -> int:
-    return sizes.output_bytes(plan.limits.stream_bytes, plan.limits)
+    return volumes.output_bytes(plan.limits.stream_bytes, plan.limits)

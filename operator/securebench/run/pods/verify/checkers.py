@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from securebench.protocol.supervise import Phase
 from securebench.reasons import FailurePhase
 from securebench.run import layout
-from securebench.run.pods.parts.commands import PYTHON
+from securebench.run.pods.containers import PYTHON
 from securebench.run.pods.verify.counting import row_variable
 from securebench.run.pods.verify.prechecks import (
     PRECHECK_SECONDS,

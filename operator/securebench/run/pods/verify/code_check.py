@@ -18,16 +18,21 @@ from securebench.protocol.messages import DigestedPath
 from securebench.protocol.supervise import Phase, RunSpec, StreamsSpec
 from securebench.reasons import FailurePhase
 from securebench.run import layout
-from securebench.run.pods.parts import sizes, volumes
-from securebench.run.pods.parts.commands import PYTHON, base_spec
-from securebench.run.pods.parts.containers import TaskContainer, task_container, verifier_courier
-from securebench.run.pods.parts.frame import Containers, Manifest
-from securebench.run.pods.parts.volumes import candidate_mount, lane_mount, tools_mount
+from securebench.run.pods import volumes
+from securebench.run.pods.containers import (
+    PYTHON,
+    TaskContainer,
+    base_spec,
+    task_container,
+    verifier_courier,
+)
+from securebench.run.pods.frame import Containers, Manifest
 from securebench.run.pods.verify.prechecks import inline_compiler
+from securebench.run.pods.volumes import candidate_mount, lane_mount, tools_mount
 from securebench.sizes import MIB
 
 if TYPE_CHECKING:
-    from securebench.benchmark.families.verification import CodePlan
+    from securebench.benchmark.families.base import CodePlan
     from securebench.run.plan.model import ClusterFacts, RunPlan
     from securebench.run.pods.verify.member import Member
 
@@ -160,7 +165,7 @@ def _container(job: _CodeJob, place: _CodePlace) -> Manifest:
     container = TaskContainer(
         name=place.name,
         image=job.member.task.image,
-        resources=sizes.task_resources(job.plan.pods, _storage(job)),
+        resources=volumes.task_resources(job.plan.pods, _storage(job)),
         tools=tools_mount(job.plan.pods),
         mounts=(
             *own,
@@ -268,9 +273,9 @@ def _volumes(job: _CodeJob) -> list[Manifest]:
         result.append(volumes.empty_dir(SOCKET_VOLUME, SOCKET_BYTES))
     for place in job.places:
         result += [
-            volumes.empty_dir(place.workspace, sizes.workspace_bytes(job.plan.pods)),
-            volumes.empty_dir(place.temporary, sizes.TEMPORARY_BYTES),
-            volumes.empty_dir(place.home, sizes.HOME_BYTES),
+            volumes.empty_dir(place.workspace, volumes.workspace_bytes(job.plan.pods)),
+            volumes.empty_dir(place.temporary, volumes.TEMPORARY_BYTES),
+            volumes.empty_dir(place.home, volumes.HOME_BYTES),
             volumes.shared_memory(place.name),
         ]
     return result
@@ -278,10 +283,10 @@ def _volumes(job: _CodeJob) -> list[Manifest]:
 
 def _storage(job: _CodeJob) -> int:
     """Return what one of the two containers' limits adds to the Pod's."""
-    own = sizes.workspace_bytes(job.plan.pods) + sizes.TEMPORARY_BYTES + sizes.HOME_BYTES
-    shared = _output_bytes(job) + sizes.MARGIN_BYTES
+    own = volumes.workspace_bytes(job.plan.pods) + volumes.TEMPORARY_BYTES + volumes.HOME_BYTES
+    shared = _output_bytes(job) + volumes.MARGIN_BYTES
     return own + shared
 
 
 def _output_bytes(job: _CodeJob) -> int:
-    return sizes.output_bytes(job.plan.limits.stream_bytes, job.plan.limits)
+    return volumes.output_bytes(job.plan.limits.stream_bytes, job.plan.limits)

@@ -14,7 +14,7 @@ from securebench.benchmark.families.counted_commands import PYTHON_NAME, SHELL
 from securebench.benchmark.pack.paths import EVALUATION_ROOT
 from securebench.protocol.supervise import Phase
 from securebench.run import layout
-from securebench.run.pods.parts.commands import PYTHON
+from securebench.run.pods.containers import PYTHON
 
 if TYPE_CHECKING:
     from securebench.run.plan.model import CheckPlan

@@ -14,20 +14,24 @@ from securebench.errors import InvariantViolationError
 from securebench.protocol.messages import DigestedPath
 from securebench.protocol.supervise import PatchField, RepositorySpec, RunSpec
 from securebench.run import layout
-from securebench.run.pods.parts import sizes, volumes
-from securebench.run.pods.parts.commands import base_spec
-from securebench.run.pods.parts.containers import TaskContainer, task_container, verifier_courier
-from securebench.run.pods.parts.frame import Containers, Manifest
-from securebench.run.pods.parts.volumes import (
+from securebench.run.pods import volumes
+from securebench.run.pods.containers import (
+    TaskContainer,
+    base_spec,
+    task_container,
+    verifier_courier,
+)
+from securebench.run.pods.frame import Containers, Manifest
+from securebench.run.pods.verify.counting import control_run, counted
+from securebench.run.pods.verify.prechecks import command_prechecks, is_of_candidate, test_compiler
+from securebench.run.pods.volumes import (
     candidate_mount,
     lane_mount,
     tools_mount,
 )
-from securebench.run.pods.verify.counting import control_run, counted
-from securebench.run.pods.verify.prechecks import command_prechecks, is_of_candidate, test_compiler
 
 if TYPE_CHECKING:
-    from securebench.benchmark.families.verification import PatchPlan
+    from securebench.benchmark.families.base import PatchPlan
     from securebench.run.plan.model import CheckPlan, ClusterFacts, RunPlan
     from securebench.run.pods.verify.member import Member
     from securebench.run.state.attempts import SealedPatch
@@ -109,7 +113,7 @@ def _container(job: _Job, place: _Place) -> Manifest:
     container = TaskContainer(
         name=place.name,
         image=job.member.task.image,
-        resources=sizes.task_resources(job.plan.pods, _storage(job)),
+        resources=volumes.task_resources(job.plan.pods, _storage(job)),
         tools=tools_mount(job.plan.pods),
         mounts=(
             volumes.mount(volumes.WORKSPACE, layout.SCRATCH),
@@ -164,12 +168,12 @@ def _field(name: str, *, is_given: bool) -> PatchField | None:
 
 
 def _volumes(job: _Job) -> list[Manifest]:
-    own = [(place.temporary, sizes.TEMPORARY_BYTES) for place in job.places] + [
-        (place.home, sizes.HOME_BYTES) for place in job.places
+    own = [(place.temporary, volumes.TEMPORARY_BYTES) for place in job.places] + [
+        (place.home, volumes.HOME_BYTES) for place in job.places
     ]
     return [
         volumes.claim(job.plan.pods.claim),
-        volumes.empty_dir(volumes.WORKSPACE, sizes.workspace_bytes(job.plan.pods)),
+        volumes.empty_dir(volumes.WORKSPACE, volumes.workspace_bytes(job.plan.pods)),
         volumes.empty_dir(volumes.OUTPUT, _output_bytes(job)),
         *(volumes.empty_dir(name, size_bytes) for name, size_bytes in own),
         *(volumes.shared_memory(place.name) for place in job.places),
@@ -177,15 +181,15 @@ def _volumes(job: _Job) -> list[Manifest]:
 
 
 def _storage(job: _Job) -> int:
-    own = sizes.TEMPORARY_BYTES + sizes.HOME_BYTES + sizes.ROOT_BYTES
+    own = volumes.TEMPORARY_BYTES + volumes.HOME_BYTES + volumes.ROOT_BYTES
     return (
-        sizes.workspace_bytes(job.plan.pods)
+        volumes.workspace_bytes(job.plan.pods)
         + _output_bytes(job)
         + len(job.places) * own
-        + sizes.MARGIN_BYTES
+        + volumes.MARGIN_BYTES
     )
 
 
 def _output_bytes(job: _Job) -> int:
-    changes = sizes.CHANGES_BYTES
-    return sizes.output_bytes(job.plan.limits.stream_bytes, job.plan.limits) + changes
+    changes = volumes.CHANGES_BYTES
+    return volumes.output_bytes(job.plan.limits.stream_bytes, job.plan.limits) + changes

@@ -13,11 +13,10 @@ from securebench.protocol.grading import MEMBER_SECONDS, VERDICTS_FOLDER, Member
 from securebench.protocol.messages import DigestedPath
 from securebench.run import layout
 from securebench.run.plan.model import member_name
-from securebench.run.pods.parts import sizes, volumes
-from securebench.run.pods.parts.commands import module_argv
-from securebench.run.pods.parts.containers import trusted_container
-from securebench.run.pods.parts.frame import Containers, Manifest, launch_frame, pod
-from securebench.run.pods.parts.volumes import candidate_file, candidate_mount, lane_mount
+from securebench.run.pods import volumes
+from securebench.run.pods.containers import module_argv, trusted_container
+from securebench.run.pods.frame import Containers, Manifest, launch_frame, pod
+from securebench.run.pods.volumes import candidate_file, candidate_mount, lane_mount
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +54,7 @@ def text_pod(
     main = trusted_container(
         replace(plan.pods, image=plan.pods.text_verifier_image),
         layout.VERIFIER,
-        sizes.container_resources(sizes.VERIFIER_REQUESTS, sizes.VERIFIER_LIMITS),
+        volumes.container_resources(volumes.VERIFIER_REQUESTS, volumes.VERIFIER_LIMITS),
         mounts,
     )
     spec = TextSpec(tuple(_spec(number, member) for number, member in enumerate(members)))

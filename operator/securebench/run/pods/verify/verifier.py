@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from securebench.errors import InvariantViolationError
 from securebench.run.plan.model import VerifierKind
-from securebench.run.pods.parts.frame import Manifest, launch_frame, pod
+from securebench.run.pods.frame import Manifest, launch_frame, pod
 from securebench.run.pods.verify.check import check_containers
 from securebench.run.pods.verify.code_check import code_containers, code_seconds
 from securebench.run.pods.verify.repository_check import check_seconds, repository_containers

@@ -1,4 +1,7 @@
-"""The one Pod of a run that has egress from the cluster, and its Service."""
+"""The gateway of a run: the sidecar by which a harness Pod reaches it, its Pod and its Service.
+
+The gateway is the only Pod of a run that has egress from the cluster.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +12,126 @@ from securebench.errors import InvariantViolationError
 from securebench.names import ROLE_LABEL, RUN_UID_LABEL
 from securebench.protocol.gateway import (
     GATEWAY_PORT,
+    NO_PROXY,
+    PROVIDER_PORT,
+    PROXY_NAME,
+    PROXY_PORT,
     READY_FILE,
     GatewayConfig,
     GatewayLimits,
     ProviderConfig,
+    Route,
 )
+from securebench.protocol.supervise import EgressSpec, GatewayAddress
 from securebench.run import layout
 from securebench.run.plan.model import PodUserNamespaces, Role, RunPlan, short_uid
-from securebench.run.pods.parts import sizes, volumes
-from securebench.run.pods.parts.commands import PYTHON
-from securebench.run.pods.parts.containers import trusted_container
-from securebench.run.pods.parts.frame import Containers, Frame, Manifest, owner, pod, resolvers
-from securebench.run.pods.parts.frame import labels as pod_labels
-from securebench.run.pods.sidecar import audience
+from securebench.run.pods import volumes
+from securebench.run.pods.containers import POD_SUPERVISE, PYTHON, supervise_argv, trusted_container
+from securebench.run.pods.frame import Containers, Frame, Manifest, owner, pod, resolvers
+from securebench.run.pods.frame import labels as pod_labels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from securebench.run.plan.model import EgressPlan, ProviderPlan
+
+LOOPBACK: Final = "127.0.0.1"
+
+TOKEN_SECONDS: Final = 24 * 3600
+"""Asked for; the API server may give less, and the kubelet renews the token long before its end."""
+
+CONNECTIONS: Final = 128
+"""Open at once in one Pod: above the gateway's own bound, so that the gateway is the one to say."""
+
+START_SECONDS: Final = 60
+"""For reaching the gateway at first: the policy may take a moment to cover a new Pod."""
+
+CLOSE_SECONDS: Final = 20
+"""For telling the gateway that the harness has ended; the courier needs the rest of the grace."""
+
+
+def audience(run_uid: str) -> str:
+    """Return the audience of the tokens of a run's harness Pods."""
+    return f"securebench-gateway-{run_uid}"
+
+
+def egress_sidecar(plan: RunPlan, gateway: str) -> Manifest:
+    """Return the native sidecar ``egress-proxy``.
+
+    It stands behind the courier in the list of init containers: the kubelet ends sidecars in
+    reverse, so the gateway has its last word before the courier seals. It listens when it has
+    reached the gateway, and supervise in the harness container waits for that.
+
+    Args:
+        plan: The run; it has an egress plan.
+        gateway: Address of its gateway.
+
+    Raises:
+        InvariantViolationError: The run has no gateway, or its address is not known.
+    """
+    egress = plan.egress
+    if egress is None or not gateway:
+        raise InvariantViolationError("the gateway's address is not known", run=plan.identity.uid)
+    spec = EgressSpec(
+        gateway=GatewayAddress(gateway, GATEWAY_PORT),
+        token=f"{layout.EGRESS_TOKEN}/{layout.EGRESS_TOKEN_FILE}",
+        listen=_ports(egress),
+        connections=CONNECTIONS,
+        start_seconds=START_SECONDS,
+        close_seconds=CLOSE_SECONDS,
+    )
+    container = trusted_container(
+        plan.pods,
+        layout.EGRESS_PROXY,
+        volumes.container_resources(volumes.SIDECAR_REQUESTS, volumes.SIDECAR_LIMITS),
+        (volumes.mount(volumes.EGRESS_TOKEN, layout.EGRESS_TOKEN, read_only=True),),
+    )
+    container["restartPolicy"] = "Always"
+    container["command"] = supervise_argv(POD_SUPERVISE, spec)
+    return container
+
+
+def sidecar_addresses(plan: RunPlan) -> list[str]:
+    """Return where the sidecar listens once it is ready; nothing where the run has no network."""
+    ports = _ports(plan.egress) if plan.egress is not None else {}
+    return [f"{LOOPBACK}:{port}" for port in ports.values()]
+
+
+def egress_volumes(plan: RunPlan) -> list[Manifest]:
+    """Return the volumes that only the sidecar mounts."""
+    token = volumes.service_account_token(
+        volumes.EGRESS_TOKEN,
+        layout.EGRESS_TOKEN_FILE,
+        audience(plan.identity.uid),
+        TOKEN_SECONDS,
+    )
+    return [token]
+
+
+def host_aliases() -> list[Manifest]:
+    """Return the lines of the hosts file by which the agent finds the sidecar without DNS."""
+    return [{"ip": LOOPBACK, "hostnames": [PROXY_NAME]}]
+
+
+def proxy_environment(plan: RunPlan) -> list[Manifest]:
+    """Return the proxy variables of the harness container; none where no domain is allowed."""
+    if plan.egress is None or not plan.egress.domains:
+        return []
+    proxy = f"http://{PROXY_NAME}:{PROXY_PORT}"
+    values = {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy, "ALL_PROXY": proxy, "NO_PROXY": NO_PROXY}
+    twins = {name.lower(): value for name, value in values.items()}
+    return [{"name": name, "value": value} for name, value in (values | twins).items()]
+
+
+def _ports(egress: EgressPlan) -> dict[str, int]:
+    """A route that the gateway would refuse in every case is not offered."""
+    ports: dict[str, int] = {}
+    if egress.domains:
+        ports[Route.PROXY.value] = PROXY_PORT
+    if egress.provider is not None:
+        ports[Route.PROVIDER.value] = PROVIDER_PORT
+    return ports
+
 
 DEADLINE_SECONDS: Final = 7 * 24 * 3600
 """Last resort, as every Pod has one; a gateway lives as long as its run."""
@@ -113,10 +218,10 @@ def gateway_pod(plan: RunPlan, number: int, policy: GatewayPolicy, parallelism: 
     )
     volume_list = [
         volumes.claim(plan.pods.claim),
-        volumes.empty_dir(volumes.TEMPORARY, sizes.GATEWAY_TEMPORARY_BYTES),
+        volumes.empty_dir(volumes.TEMPORARY, volumes.GATEWAY_TEMPORARY_BYTES),
         *_optional_volumes(egress, policy),
     ]
-    container = _container(plan, egress, policy, sizes.gateway_requests(parallelism))
+    container = _container(plan, egress, policy, volumes.gateway_requests(parallelism))
     return pod(plan, frame, Containers(container, volume_list))
 
 
@@ -182,11 +287,11 @@ def _container(
         mounts.append(
             volumes.mount(volumes.AUTHORITIES, layout.GATEWAY_AUTHORITIES, read_only=True)
         )
-    limits = {**sizes.GATEWAY_LIMITS, sizes.MEMORY: policy.memory}
+    limits = {**volumes.GATEWAY_LIMITS, volumes.MEMORY: policy.memory}
     container = trusted_container(
         replace(plan.pods, image=policy.image),
         layout.GATEWAY,
-        sizes.container_resources(sizes.lowered(requests, limits), limits),
+        volumes.container_resources(volumes.lowered(requests, limits), limits),
         mounts,
     )
     container["command"] = [PYTHON, "-I", "-m", "securebench.gateway", layout.GATEWAY_WORK]

@@ -1,4 +1,7 @@
-"""Metadata and Pod-level fields shared by all Pods of a run."""
+"""Metadata and Pod-level fields that all Pods of a run share, and what their containers may do.
+
+Source: design 5, contract 10.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ from securebench.names import (
     label_value,
 )
 from securebench.run.api.field_types import API_VERSION, KIND
+from securebench.run.layout import USER_ID
 from securebench.run.plan.model import (
     LaunchKey,
     PodPolicy,
@@ -31,22 +35,29 @@ from securebench.run.plan.model import (
     RunPlan,
     pod_name,
 )
-from securebench.run.pods.parts.security import pod_security
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from securebench.run.plan.model import ClusterFacts
 
+
 Manifest = dict[str, object]
 
+
+RUNTIME_DEFAULT = {"type": "RuntimeDefault"}
+
+
 LAUNCH_ROLES = frozenset({Role.HARNESS, Role.VERIFIER})
+
 
 NO_LIMIT_SECONDS = 24 * 3600
 """Time of a command that has no limit of its own; a Pod always has a deadline."""
 
+
 NO_RESOLVER = "127.0.0.1"
 """Nothing listens there, so every lookup fails at once."""
+
 
 TASK_IMAGE_PULL_POLICY = "IfNotPresent"
 """As ``docker run``; the record keeps the image id and a changed one is noticed."""
@@ -220,3 +231,48 @@ def _affinity(node_name: str) -> Manifest:
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node_name]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     return {"nodeAffinity": required}
+
+
+def trusted() -> dict[str, object]:
+    """Return the security context of a container that runs our own image: *restricted*."""
+    return {
+        **_confined(read_only_root=True, capabilities=()),
+        "runAsNonRoot": True,
+        "runAsUser": USER_ID,
+        "runAsGroup": USER_ID,
+    }
+
+
+def untrusted(
+    *, read_only_root: bool, capabilities: Sequence[str] = (), user: int | None = None
+) -> dict[str, object]:
+    """Return the security context of a container of a task image.
+
+    Args:
+        read_only_root: Whether only mounts can be written.
+        capabilities: Added after all were dropped; for checks that the tester allowed, and for
+            supervise where it has to become another user.
+        user: User and group; None for the image's own user.
+    """
+    confined = _confined(read_only_root=read_only_root, capabilities=capabilities)
+    if user is None:
+        return confined
+    return {**confined, "runAsNonRoot": user != 0, "runAsUser": user, "runAsGroup": user}
+
+
+def pod_security() -> dict[str, object]:
+    """Return the security context of every Pod; never with fsGroup."""
+    return {"seccompProfile": dict(RUNTIME_DEFAULT)}
+
+
+def _confined(*, read_only_root: bool, capabilities: Sequence[str]) -> dict[str, object]:
+    granted: dict[str, object] = {"drop": ["ALL"]}
+    if capabilities:
+        granted["add"] = sorted(capabilities)
+    return {
+        "allowPrivilegeEscalation": False,
+        "privileged": False,
+        "readOnlyRootFilesystem": read_only_root,
+        "capabilities": granted,
+        "seccompProfile": dict(RUNTIME_DEFAULT),
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from securebench.run.api.models import DEFAULT_REQUESTS, Limits, Requests
-from securebench.run.pods.parts.sizes import CPU, DEFAULT_LIMITS, MEMORY
+from securebench.run.pods.volumes import CPU, DEFAULT_LIMITS, MEMORY
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""What all Pods are made of."""
