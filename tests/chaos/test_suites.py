@@ -26,8 +26,8 @@ from chaos.kit.suite_trial import disturbed_suite, judged_suite, undisturbed_sui
 from chaos.kit.table import ROWS
 from chaos.kit.trial import folder
 from chaos.kit.verdict import Verdict
+from securebench.controller.suite_store import suite_folders
 from securebench.controller.volume.registers import RunIndex
-from securebench.controller.volume.suite_store import suite_folders
 
 SCRIPTED = ("suite-run-deleted", "suite-deleted", "suite-deleted-unseen", "suite-replaced-unseen")
 """Kinds after which a suite does not end as the undisturbed one does."""

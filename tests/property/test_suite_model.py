@@ -30,9 +30,8 @@ from hypothesis.stateful import (
 
 from property.machine_world import Fate
 from securebench.cluster.port import ObjectKind
-from securebench.controller.suites import suite_loop
-from securebench.controller.suites.orphans import sweep_orphans
-from securebench.controller.volume.suite_store import SuiteStore, suite_folders
+from securebench.controller import suite_loop
+from securebench.controller.suite_store import SuiteStore, suite_folders, sweep_orphans
 from securebench.errors import TransientClusterError
 from securebench.suite.decide import DesiredSuite, ObservedSuite, SuiteDecision, decide
 from securebench.suite.rounds import SuiteState

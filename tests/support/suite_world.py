@@ -13,7 +13,7 @@ from securebench.agents.registry import harness_config, harness_digest
 from securebench.benchmark.scorers.result import VERIFIER_VERSION
 from securebench.clock import rfc3339
 from securebench.cluster.port import ObjectKind, Raw
-from securebench.controller.suites.suite_supervisor import SuiteSupervisor
+from securebench.controller.suite_loop import SuiteSupervisor
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.names import SUITE_CELL_ANNOTATION
 from securebench.run.layout import run_folder

@@ -17,7 +17,7 @@ import pytest
 from securebench.cluster.port import ObjectKind
 from securebench.controller import packs as admission
 from securebench.controller.packs import fetch_pack
-from securebench.controller.suites.pack_reader import PackReader
+from securebench.controller.suite_results import PackReader
 from securebench.errors import RegistryUnavailableError
 from securebench.run.api.models import Pack
 from securebench.suite.api.models import SuitePack

@@ -1,31 +1,76 @@
-"""The earlier run that a new one names: whether it may be resumed, or graded again.
+"""The earlier run that a new one names: may it be resumed or graded again, and what it hands on.
 
 Names and run ids can be used again by anybody. So one that several runs on the volume have names
 none of them; the spec then has the uid. A run is bound to the uid that it found when it began.
-A run grades an earlier one again only if its agent must have seen the same (decision 0071).
+
+A resumed run takes over the records of attempts with a result. A regrade takes over the candidates
+that were sealed, and the other records; its agent must have seen the same (decision 0071). What is
+taken over goes into the new run's own folder. Functions that copy or read the volume block.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from securebench.agents.harness import HarnessConfig
 from securebench.benchmark.files.load import load_tasks
 from securebench.benchmark.files.materialize import public_digest
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.cluster.port import ObjectKind
+from securebench.controller.capture import seal_patch
 from securebench.controller.context import Context, FrozenPack
 from securebench.controller.packs import frozen
+from securebench.controller.volume.journal import read_journal
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.controller.volume_calls import on_volume
-from securebench.errors import ConfigErrors, SpecError
+from securebench.errors import ConfigErrors, DigestMismatchError, InvariantViolationError, SpecError
+from securebench.files import (
+    UnreadableError,
+    make_folder,
+    open_regular,
+    open_root,
+    pieces,
+    replace_file,
+    replacing,
+)
 from securebench.json_values import object_at, object_in, text_at
+from securebench.protocol.candidate import STREAMS, TEXT_FILE
+from securebench.protocol.volume import RECORD
+from securebench.reasons import PROVIDER_REASONS
+from securebench.run.api.field_types import Outcome
 from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, attempt_folder, run_folder
 from securebench.run.plan.build import task_plan
-from securebench.run.plan.model import RunPlan, TaskPlan
+from securebench.run.plan.model import AttemptKey, EarlierRun, LaunchKey, Role, RunPlan, TaskPlan
 from securebench.run.plan.score_fields import spec_harness
+from securebench.run.records.record import regrade_field
+from securebench.run.state.attempts import (
+    Finish,
+    HarnessResult,
+    ProducerNetwork,
+    SealedCandidate,
+    Usage,
+    usage_of,
+)
+from securebench.run.state.entries import (
+    AttemptEntry,
+    CandidateKept,
+    Finished,
+    IsolationResult,
+    Kept,
+    LaunchLost,
+    Produced,
+    attempt_of,
+)
+from securebench.run.state.history import KEPT_ON_RESUME
 from securebench.text import listed
 
 
@@ -247,3 +292,246 @@ def _changed(
         names = [name for name in old if old[name] != new[name]]
         if names:
             yield f"{task.task.id!r} ({', '.join(names)})"
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierAttempt:
+    """An attempt of an earlier run.
+
+    Attributes:
+        run_uid: The run whose folder has its candidate.
+        finish: How it ended, or None.
+        record_sha256: Hex digest of its record's line; empty without one.
+        production: What its harness left last, or None.
+        at: When that was captured, seconds since the epoch, or 0.
+        usage: Usage of the model provider, by all its launches.
+        network: Network of the run that produced its candidate.
+    """
+
+    run_uid: str
+    finish: Finish | None = None
+    record_sha256: str = ""
+    production: HarnessResult | None = None
+    at: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+    network: ProducerNetwork = field(default_factory=ProducerNetwork)
+
+    @property
+    def candidate(self) -> SealedCandidate | None:
+        """What was sealed and can be verified; None where that is no file.
+
+        What an outage of the model provider left counts for nothing (contract 15.1).
+        """
+        is_outage = self.finish is not None and self.finish.outcome is Outcome.PROVIDER
+        candidate = self.production.candidate if self.production is not None else None
+        is_file = candidate is not None and candidate.file is not None
+        return candidate if is_file and not is_outage else None
+
+
+def earlier_attempts(root: Path, uid: str) -> Mapping[AttemptKey, EarlierAttempt]:
+    """Return the attempts of a run of which its journal knows something.
+
+    A record that it took over from a run before it comes with that run's candidate, while that is
+    on the volume. Blocks.
+
+    Raises:
+        JournalCorruptError: A journal is damaged.
+        OSError: The volume did not do what was asked.
+    """
+    found: dict[AttemptKey, EarlierAttempt] = {}
+    before: dict[str, Mapping[AttemptKey, EarlierAttempt]] = {}
+    network = ProducerNetwork()
+    for entry in read_journal(root / run_folder(uid), uid).entries:
+        if isinstance(entry, IsolationResult):
+            network = ProducerNetwork(entry.verified, entry.node_reachable)
+        if not isinstance(entry, AttemptEntry):
+            continue
+        key = attempt_of(entry)
+        known = found.get(key, EarlierAttempt(uid, network=network))
+        if isinstance(entry, Kept):
+            if entry.run_uid not in before:
+                before[entry.run_uid] = _attempts_before(root, entry.run_uid)
+            known = before[entry.run_uid].get(key, known)
+        found[key] = _advanced(known, entry)
+    return found
+
+
+def _attempts_before(root: Path, uid: str) -> Mapping[AttemptKey, EarlierAttempt]:
+    with suppress(FileNotFoundError):
+        return earlier_attempts(root, uid)
+    return {}
+
+
+def _advanced(known: EarlierAttempt, entry: AttemptEntry) -> EarlierAttempt:
+    match entry:
+        case Produced(_, production, at):
+            usage = known.usage + usage_of(production.egress)
+            return replace(known, production=production, at=at, usage=usage)
+        case CandidateKept(_, production, at, usage, network):
+            taken = replace(known, production=production, at=at, usage=usage)
+            return replace(taken, network=network)
+        case LaunchLost(lost):
+            is_void = lost.reason in PROVIDER_REASONS
+            left = None if is_void else known.production
+            return replace(known, production=left, usage=known.usage + lost.usage)
+        case Finished(finish, sha256, _, usage):
+            return replace(known, finish=finish, record_sha256=sha256, usage=known.usage + usage)
+        case Kept(finish, sha256):
+            return replace(known, finish=finish, record_sha256=sha256)
+        case _:
+            return known
+
+
+TAKEN_OVER = "regrade.json"
+"""In the folder of a regrade: what it took over, as the first entries of its journal have it."""
+
+_ADAPTER = TypeAdapter(tuple[CandidateKept | Kept, ...])
+
+
+def kept_entries(root: Path, uid: str) -> tuple[Kept, ...]:
+    """Return what a resumed run takes over: attempts with a result, in the journal's order.
+
+    Args:
+        root: Root of the volume.
+        uid: The earlier run.
+
+    Raises:
+        OSError: The volume did not do what was asked.
+    """
+    entries = read_journal(root / run_folder(uid), uid).entries
+    return tuple(
+        Kept(entry.finish, entry.record_sha256, uid)
+        for entry in entries
+        if isinstance(entry, Finished | Kept) and entry.finish.outcome in KEPT_ON_RESUME
+    )
+
+
+def copy_records(root: Path, uid: str, kept: Collection[Kept]) -> None:
+    """Copy the records that a resumed run takes over into its folder.
+
+    Args:
+        root: Root of the volume.
+        uid: The new run.
+        kept: What it takes over.
+
+    Raises:
+        OSError: The volume did not do what was asked.
+    """
+    for entry in kept:
+        key = entry.finish.key
+        target = root / attempt_folder(uid, key.task, key.attempt)
+        make_folder(target)
+        source = root / attempt_folder(entry.run_uid, key.task, key.attempt)
+        replace_file(target / RECORD, (source / RECORD).read_bytes())
+
+
+def take_over(
+    store: RunStore, earlier: IndexEntry, plan: RunPlan, pack: FrozenPack
+) -> tuple[CandidateKept | Kept, ...]:
+    """Copy candidates and records into the folder of a regrade; may be repeated.
+
+    Args:
+        store: Store of the regrade, which is not bound yet.
+        earlier: The run that it grades again.
+        plan: Plan of the regrade.
+        pack: Pack of the regrade.
+
+    Returns:
+        The first entries of its journal, in pack order. An attempt that left neither candidate nor
+        record has none.
+
+    Raises:
+        SpecError: The candidates were made under other conditions, or a candidate or a record is
+            not what the earlier run sealed.
+        PackError: The earlier run's copy of its pack is gone.
+        OSError: The volume did not do what was asked.
+    """
+    check_regrade(store.root, earlier, RunStore(store.root, earlier.uid).binding(), plan, pack)
+    make_folder(store.folder)
+    attempts = earlier_attempts(store.root, earlier.uid)
+    taken = tuple(_Source(store, plan).entries(attempts))
+    replace_file(store.folder / TAKEN_OVER, _ADAPTER.dump_json(taken), store.staging)
+    return taken
+
+
+def taken_over(store: RunStore) -> tuple[CandidateKept | Kept, ...]:
+    """Return what a regrade took over when it was bound."""
+    return _ADAPTER.validate_json((store.folder / TAKEN_OVER).read_bytes())
+
+
+class _Source:
+    """Copies from the folder of an earlier run into that of a regrade."""
+
+    def __init__(self, store: RunStore, plan: RunPlan) -> None:
+        if plan.regrade is None:
+            raise InvariantViolationError("only a regrade takes candidates over")
+        self._store = store
+        self._plan = plan
+        self._earlier: EarlierRun = plan.regrade
+
+    def entries(
+        self, attempts: Mapping[AttemptKey, EarlierAttempt]
+    ) -> Iterator[CandidateKept | Kept]:
+        for key, known in sorted(attempts.items()):
+            task = self._plan.tasks.get(key.task)
+            if task is None:
+                continue
+            try:
+                if known.candidate is not None:
+                    yield self._candidate(key, task, known, known.candidate)
+                elif known.finish is not None:
+                    yield self._record(key, known, known.finish)
+            except (DigestMismatchError, UnreadableError, FileNotFoundError) as error:
+                found = "a file is missing" if isinstance(error, OSError) else error
+                raise SpecError(
+                    f"spec.regrade.run: attempt {key.attempt} of task {task.task.id!r} of run "
+                    f"{self._earlier.name!r} is not as it was sealed: {found}; restore the results "
+                    "volume from a copy, or leave the task out with taskSelector.exclude"
+                ) from None
+
+    def _candidate(
+        self, key: AttemptKey, task: TaskPlan, known: EarlierAttempt, candidate: SealedCandidate
+    ) -> CandidateKept:
+        launch = LaunchKey(*key, Role.HARNESS, candidate.launch)
+        source = RunStore(self._store.root, known.run_uid).launch_folder(launch)
+        target = self._store.launch_folder(launch)
+        self._store.make_launch_folders(launch)
+        for name in STREAMS:
+            with suppress(UnreadableError):
+                self._copy(source, target, f"{PRODUCER_NAME}/{name}")
+        path = f"{CANDIDATE_NAME}/{candidate.file}"
+        self._copy(source, target, path)
+        self._store.check_file(target / path, candidate.digest)
+        sealed = replace(candidate, patch=None)
+        if candidate.file == TEXT_FILE and task.check is not None and task.check.patch is not None:
+            patch = seal_patch(task.check.patch, target / CANDIDATE_NAME)
+            sealed = replace(sealed, patch=patch)
+        production = replace(_produced(known), candidate=sealed)
+        taken_from = self._earlier.uid
+        return CandidateKept(key, production, known.at, known.usage, known.network, taken_from)
+
+    def _record(self, key: AttemptKey, known: EarlierAttempt, finish: Finish) -> Kept:
+        """Copy the record of an attempt that cannot be graded again, and let it say so."""
+        data = b"".join(RunStore(self._store.root, self._earlier.uid).record_pieces(key))
+        if hashlib.sha256(data).hexdigest() != known.record_sha256:
+            raise DigestMismatchError("its record was changed")
+        told = {
+            "run_id": self._plan.identity.run_id,
+            "regrade": regrade_field(self._earlier, graded_again=False),
+        }
+        line = json.dumps({**object_in(json.loads(data)), **told}, sort_keys=True)
+        return Kept(finish, self._store.write_record(key, [line.encode()]), self._earlier.uid)
+
+    def _copy(self, source: Path, target: Path, path: str) -> None:
+        with (
+            open_root(source) as folder,
+            open_regular(folder, path) as file,
+            replacing(target / path, self._store.staging) as copy,
+        ):
+            copy.writelines(pieces(file))
+
+
+def _produced(known: EarlierAttempt) -> HarnessResult:
+    if known.production is None:
+        raise InvariantViolationError("a candidate comes with what its harness left")
+    return known.production

@@ -27,8 +27,8 @@ from securebench.controller.process import (
 )
 from securebench.controller.removal import RetentionSweeper
 from securebench.controller.settings import Settings, load_settings
-from securebench.controller.suites.orphans import sweep_orphans
-from securebench.controller.suites.suite_supervisor import SuiteSupervisor
+from securebench.controller.suite_loop import SuiteSupervisor
+from securebench.controller.suite_store import sweep_orphans
 from securebench.controller.volume.lead import VolumeLead
 from securebench.controller.volume.results import prepare_published
 from securebench.controller.volume_calls import bulk_on_volume

@@ -24,7 +24,7 @@ from securebench.clock import Clock
 from securebench.cluster.port import Cluster, ObjectKind
 from securebench.controller.lifecycle import Supervisor
 from securebench.controller.settings import Settings
-from securebench.controller.suites.suite_supervisor import SuiteSupervisor
+from securebench.controller.suite_loop import SuiteSupervisor
 from securebench.controller.volume_calls import OPERATOR_CALLS, VolumeCalls
 from securebench.errors import ClusterError
 

@@ -17,7 +17,7 @@ from functools import partial
 
 from securebench.clock import Clock, backoff, seconds_since_epoch
 from securebench.cluster.port import ObjectKind
-from securebench.controller.binding.prepare import prepare
+from securebench.controller.binding import prepare
 from securebench.controller.context import Context, PreparedRun, RunObject
 from securebench.controller.events import OUTAGES, outage_reason
 from securebench.controller.loop_tasks import (

@@ -17,7 +17,7 @@ from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.context import Context, RunObject
 from securebench.controller.events import EventRecorder
 from securebench.controller.packs import remove_unused
-from securebench.controller.suites.needed_results import needed_by_suites
+from securebench.controller.suite_store import needed_by_suites
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.results import (
     FolderState,

@@ -15,11 +15,9 @@ from property.machine_kubelet import Kubelet
 from securebench.cluster.port import ObjectKind
 from securebench.controller import sealing
 from securebench.controller.lifecycle import Supervisor
-from securebench.controller.suites.baseline_reader import BaselineReader
-from securebench.controller.suites.gate_evaluator import GateEvaluator
-from securebench.controller.suites.orphans import sweep_orphans
-from securebench.controller.suites.suite_supervisor import SuiteSupervisor
-from securebench.controller.volume.suite_store import STATE, SuiteStore
+from securebench.controller.suite_loop import SuiteSupervisor
+from securebench.controller.suite_results import BaselineReader, GateEvaluator
+from securebench.controller.suite_store import STATE, SuiteStore, sweep_orphans
 from securebench.names import RERUN_ANNOTATION, RUN_UID_LABEL, SUITE_CELL_ANNOTATION
 from securebench.run.layout import SUITES
 from securebench.run.observe.pods import PodView

@@ -31,9 +31,9 @@ from chaos.kit.suite_scene import (
 from chaos.kit.trial import folder, unfelt
 from chaos.kit.verdict import Course, Verdict, judge
 from securebench.cluster.port import ObjectKind
+from securebench.controller.suite_store import SuiteStore
 from securebench.controller.volume.journal import read_journal
 from securebench.controller.volume.registers import RunIndex
-from securebench.controller.volume.suite_store import SuiteStore
 
 COUNTS: Mapping[Moment, int] = {
     APPLIED: 1,

@@ -14,9 +14,8 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller import packs, policy_from_settings
-from securebench.controller.binding import restore
-from securebench.controller.binding.prepare import prepare
+from securebench.controller import binding, packs, policy_from_settings
+from securebench.controller.binding import prepare
 from securebench.controller.context import FrozenPack, PreparedRun
 from securebench.controller.lifecycle import run_object
 from securebench.controller.packs import keyed_files
@@ -504,7 +503,7 @@ async def test_a_186_twin_of_a_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     world = Restarted(tmp_path)
     before = await world.bound()
     world.edit()
-    monkeypatch.setattr(restore, "frozen", unfrozen)
+    monkeypatch.setattr(binding, "frozen", unfrozen)
 
     assert answers(await world.bound()) != answers(before)
 

@@ -375,7 +375,7 @@ def test_a_343_twin(tmp_path: Path, field: str) -> None:
         found = await cluster.get(ObjectKind.SECRET, "keys")
         raise SpecError("it does not exist" if found is None else "it lacks its label")
 
-    with mock.patch("securebench.controller.binding.prepare.check_secrets", look):
+    with mock.patch("securebench.controller.binding.check_secrets", look):
         absent, present = (
             story(tmp_path / name, labels, FIELDS[field]) for name, labels in STATES.items()
         )

@@ -14,8 +14,7 @@ from securebench.attestation.verification import Trust, verify_run
 from securebench.client.inspection.verify import FolderFiles
 from securebench.cluster.port import ObjectKind
 from securebench.controller import earlier_run
-from securebench.controller.suites.baseline_reader import BaselineReader
-from securebench.controller.suites.run_observer import RunObserver
+from securebench.controller.suite_results import BaselineReader, RunObserver
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.suite.api.models import Baseline
 from support.operator_world import opened

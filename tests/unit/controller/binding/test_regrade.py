@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.binding import take_over as module
-from securebench.controller.binding.take_over import take_over, taken_over
+from securebench.controller import earlier_run as module
 from securebench.controller.context import FrozenPack
+from securebench.controller.earlier_run import take_over, taken_over
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.digests import content_digest

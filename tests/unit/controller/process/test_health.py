@@ -26,7 +26,7 @@ from securebench.controller.health import (
     server_readiness,
 )
 from securebench.controller.lifecycle import Supervisor
-from securebench.controller.suites.suite_supervisor import SuiteSupervisor
+from securebench.controller.suite_loop import SuiteSupervisor
 from securebench.controller.volume_calls import VolumeCall, VolumeCalls
 from securebench.errors import PermanentClusterError, TransientClusterError
 from support.build import NOW, FakeClock, VirtualLoop

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.suites.needed_results import needed_by_suites
+from securebench.controller.suite_store import needed_by_suites
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.errors import PermanentClusterError, TransientClusterError
 from support.suite_world import HARNESSES, PACKS, SuiteWorld

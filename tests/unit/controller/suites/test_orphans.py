@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.suites.orphans import sweep_orphans
+from securebench.controller.suite_store import sweep_orphans
 from securebench.errors import PermanentClusterError, TransientClusterError
 from support.suite_world import SuiteWorld
 

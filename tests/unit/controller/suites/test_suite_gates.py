@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.suites import gate_evaluator, suite_loop
+from securebench.controller import suite_loop, suite_results
 from securebench.run.layout import run_folder
 from securebench.suite.decide import LOOKS_SECONDS
 from support.build import question, write_pack
@@ -391,7 +391,7 @@ def test_what_cannot_be_read_is_tried_once_a_minute(world: SuiteWorld) -> None:
         world.suites.observe("DELETED", raw)
 
     with (
-        mock.patch.object(gate_evaluator, "judge", wraps=gate_evaluator.judge) as judged,
+        mock.patch.object(suite_results, "judge", wraps=suite_results.judge) as judged,
         mock.patch.object(suite_loop, "decide", wraps=suite_loop.decide) as decided,
     ):
         for _ in range(5):
@@ -408,7 +408,7 @@ def test_what_no_file_can_change_is_not_read_again(world: SuiteWorld) -> None:
     ran(world, [True] * 3, gates={"minPassRate": "0.5"})
     world.apply_suite(**ONE, **LAST_GOOD)
     assert again(world, "worse", [False] * 3)[0] == "Unknown"
-    with mock.patch.object(gate_evaluator, "judge", wraps=gate_evaluator.judge) as seen:
+    with mock.patch.object(suite_results, "judge", wraps=suite_results.judge) as seen:
         world.settle(10 * LOOKS_SECONDS)
     assert seen.call_count == 0
 

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.suites import gate_evaluator
+from securebench.controller import suite_results
 from securebench.run.layout import run_folder
 from securebench.suite.decide import LOOKS_SECONDS
 from support.suite_world import HARNESSES, PACKS, SuiteWorld
@@ -206,7 +206,7 @@ def test_a_run_that_cannot_be_compared_goes_on(world: SuiteWorld, record: dict[s
 def test_records_are_read_when_the_next_look_may_be_reached(world: SuiteWorld) -> None:
     (name,) = compared(world, ONE)
     records(world, name, [True] * 10)
-    with mock.patch.object(gate_evaluator, "look_state", wraps=gate_evaluator.look_state) as seen:
+    with mock.patch.object(suite_results, "look_state", wraps=suite_results.look_state) as seen:
         records(world, name, [True] * 19)
         assert seen.call_count == 0
         records(world, name, [True] * 20)

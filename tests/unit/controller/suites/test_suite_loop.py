@@ -7,9 +7,9 @@ import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
 from securebench.controller.loop_tasks import PAUSE_SECONDS
-from securebench.controller.suites.run_observer import RunObserver
-from securebench.controller.suites.suite_loop import RETRY_LIMIT_SECONDS, SuiteLoop
-from securebench.controller.volume.suite_store import SuiteStore, suite_folders
+from securebench.controller.suite_loop import RETRY_LIMIT_SECONDS, SuiteLoop
+from securebench.controller.suite_results import RunObserver
+from securebench.controller.suite_store import SuiteStore, suite_folders
 from securebench.errors import TransientClusterError
 from securebench.run.decide.refusals import REMEDY
 from support.build import question, write_pack

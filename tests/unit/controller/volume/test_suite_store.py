@@ -8,8 +8,8 @@ from unittest import mock
 
 import pytest
 
-from securebench.controller.volume import suite_store
-from securebench.controller.volume.suite_store import SuiteStore, suite_folders
+from securebench.controller import suite_store
+from securebench.controller.suite_store import SuiteStore, suite_folders
 from securebench.errors import StorageError
 from securebench.suite.planning import Trigger
 from securebench.suite.rounds import SuiteState

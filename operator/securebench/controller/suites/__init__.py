@@ -1,1 +1,0 @@
-"""BenchmarkSuites: one loop for each, which creates the runs of its cells."""
