@@ -189,7 +189,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """Not blocking: the opening of a FIFO must return."""
 
-DISK_ERRORS = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE})
+_DISK_ERRORS = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE})
 """Errors of a disk, whatever lies on it: they say nothing about what the agent left."""
 
 
@@ -266,7 +266,7 @@ def _mode_at(parent: int, name: str, path: str) -> int:
 
 
 def _refusal(error: OSError, path: str) -> Exception:
-    if error.errno in DISK_ERRORS:
+    if error.errno in _DISK_ERRORS:
         return error
     if error.errno in {errno.ENOENT, errno.ENOTDIR}:
         return UnreadableError(f"{path} does not exist")

@@ -11,9 +11,9 @@ from pathlib import Path
 from fuzz.loop import Target
 from securebench.gateway.decisions import RefusedError
 from securebench.gateway.dial import is_public
+from securebench.gateway.proxy import MAX_HELLO_BYTES, ClientHelloParser
 from securebench.gateway.targets import PORTS, canonical_host, connect_target, url_target
 from securebench.gateway.targets import Target as Goal
-from securebench.gateway.tunnel import MAX_HELLO_BYTES, ClientHelloParser
 
 SMALL = 7
 """Size of the pieces in which a hello is read a second time."""
@@ -79,7 +79,7 @@ HELLO = Target(
         b"\x16\x03\x01", b"\x01\x00", b"\x00\x00", b"\xfe\x0d", b"\xff\xce", b"docs.dev", b"evil.example",
         b"\x00\x0d\x00\x0b\x00\x00\x08docs.dev", MAX_HELLO_BYTES.to_bytes(2, "big"), b"\xff\xff",
     ),
-    traced=("/securebench/gateway/tunnel.py",),
+    traced=("/securebench/gateway/proxy.py",),
 )  # fmt: skip
 TARGET = Target(
     "target",

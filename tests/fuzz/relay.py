@@ -13,7 +13,7 @@ from securebench.agents.providers.answers import DocumentReader, Meter, StreamRe
 from securebench.agents.providers.anthropic import AnthropicMeter
 from securebench.agents.providers.bodies import Close, RefusedBodyError, plain, relayed_body
 from securebench.agents.providers.openai import OpenAIMeter
-from securebench.gateway.provider_messages import KeyMask
+from securebench.gateway.provider_call import KeyMask
 
 KEY = b"sk-canary-0123456789"
 

@@ -125,7 +125,7 @@ def _kubeconfig() -> str:
 
 
 @contextmanager
-def connection_errors_as_transient(what: str) -> Iterator[None]:
+def _connection_errors_as_transient(what: str) -> Iterator[None]:
     """Turn what can happen to a connection into TransientClusterError.
 
     Args:
@@ -142,14 +142,14 @@ def connection_errors_as_transient(what: str) -> Iterator[None]:
         ) from error
 
 
-CORE = "/api/v1"
+_CORE = "/api/v1"
 
 _COLLECTIONS: Mapping[ObjectKind, tuple[str, str]] = {
-    ObjectKind.POD: (CORE, "pods"),
-    ObjectKind.SERVICE: (CORE, "services"),
+    ObjectKind.POD: (_CORE, "pods"),
+    ObjectKind.SERVICE: (_CORE, "services"),
     ObjectKind.NETWORK_POLICY: ("/apis/networking.k8s.io/v1", "networkpolicies"),
-    ObjectKind.CONFIG_MAP: (CORE, "configmaps"),
-    ObjectKind.SECRET: (CORE, "secrets"),
+    ObjectKind.CONFIG_MAP: (_CORE, "configmaps"),
+    ObjectKind.SECRET: (_CORE, "secrets"),
     ObjectKind.BENCHMARK_RUN: (f"/apis/{API_VERSION}", PLURAL),
     ObjectKind.BENCHMARK_SUITE: (f"/apis/{API_VERSION}", SUITES),
     ObjectKind.EVENT: ("/apis/events.k8s.io/v1", "events"),
@@ -184,7 +184,7 @@ _MESSAGE_LIMIT = 2048
 """Characters kept of the server's message; admission webhooks can return any amount."""
 
 
-def collection_path(kind: ObjectKind, namespace: str) -> str:
+def _collection_path(kind: ObjectKind, namespace: str) -> str:
     """Return the URL path of the objects of a kind."""
     group, plural = _COLLECTIONS[kind]
     return f"{group}/namespaces/{namespace}/{plural}"
@@ -391,7 +391,7 @@ class ApiCluster:
         }
         request = _Request("GET", self._path(kind), query, timeout_seconds=WATCH_CLIENT_SECONDS)
         self.requests["watch", kind] += 1
-        with connection_errors_as_transient(request.label):
+        with _connection_errors_as_transient(request.label):
             response = await self._send(request, self._watches)
             try:
                 if response.status != HTTPStatus.OK:
@@ -496,12 +496,12 @@ class ApiCluster:
             TransientClusterError: No connection.
             PermanentClusterError: The server rejected the request.
         """
-        request = _Request("GET", f"{CORE}/namespaces/{self.namespace}/{path}")
+        request = _Request("GET", f"{_CORE}/namespaces/{self.namespace}/{path}")
         _, url, headers, *_ = await self._api.param_serialize(
             "GET", request.path, query_params=list(query), auth_settings=["BearerToken"]
         )
         settings = self._api.configuration
-        with connection_errors_as_transient(request.label):
+        with _connection_errors_as_transient(request.label):
             try:
                 socket = await self._session().ws_connect(
                     url,
@@ -542,7 +542,7 @@ class ApiCluster:
         return await self._answered(request, api)
 
     async def _answered(self, request: _Request, api: ApiClient | None = None) -> _Answer:
-        with connection_errors_as_transient(request.label):
+        with _connection_errors_as_transient(request.label):
             response = await self._send(request, api or self._api)
             async with response:
                 body = await response.read()
@@ -564,7 +564,7 @@ class ApiCluster:
         return cast("aiohttp.ClientResponse", wrapped.response)
 
     def _path(self, kind: ObjectKind, name: str = "") -> str:
-        path = collection_path(kind, self.namespace)
+        path = _collection_path(kind, self.namespace)
         return f"{path}/{name}" if name else path
 
     def _session(self) -> aiohttp.ClientSession:

@@ -22,10 +22,10 @@ from securebench.gateway.decisions import Cause, CutError, RefusedError, Unreach
 from securebench.gateway.streams import AgentStream, IdleLimit, Stream
 from securebench.sizes import KIB
 
-HTTP_1_0: Final = 10
+_HTTP_1_0: Final = 10
 HTTP_1_1: Final = 11
 
-LENGTH_DIGITS: Final = 15
+_LENGTH_DIGITS: Final = 15
 """Maximum digits of a Content-Length; about a petabyte."""
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -46,7 +46,7 @@ END: Final = b"\r\n\r\n"
 _FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r[^\n]")
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([\x21-\x7e]+) HTTP/1\.([01])")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*", re.DOTALL)
-_LENGTH = re.compile(rb"[0-9]{1,%d}" % LENGTH_DIGITS)
+_LENGTH = re.compile(rb"[0-9]{1,%d}" % _LENGTH_DIGITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class RequestHead:
     Attributes:
         method: As sent; methods are case-sensitive.
         target: Request target; visible ASCII characters.
-        version: ``HTTP_1_0`` or ``HTTP_1_1``.
+        version: ``_HTTP_1_0`` or ``HTTP_1_1``.
         headers: All of them.
         length: Bytes of the body; None if it is chunked.
     """
@@ -98,7 +98,7 @@ def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     return tuple((name, value) for name, value in every if name not in dropped)
 
 
-def check_characters(data: bytes | bytearray, start: int = 0) -> None:
+def _check_characters(data: bytes | bytearray, start: int = 0) -> None:
     """Require that a head, or the beginning of one, has only valid characters.
 
     Args:
@@ -121,13 +121,13 @@ def request_head(data: bytes) -> RequestHead:
     Raises:
         RefusedError: It is malformed or ambiguous.
     """
-    check_characters(data)
+    _check_characters(data)
     first, *lines = data.removesuffix(END).split(b"\r\n")
     line = _REQUEST_LINE.fullmatch(first)
     if line is None:
         raise bad_request("The request line is malformed.")
     headers = tuple(_field(text) for text in lines)
-    version = HTTP_1_1 if line[3] == b"1" else HTTP_1_0
+    version = HTTP_1_1 if line[3] == b"1" else _HTTP_1_0
     length = _body_length(headers, version)
     if list_members(headers, b"expect") - {b"100-continue"}:
         raise bad_request("The request has an unknown expectation.", 417)
@@ -146,7 +146,7 @@ def _body_length(headers: Headers, version: int) -> int | None:
     if len(lengths) + len(codings) > 1:
         raise bad_request("The request has more than one body length.")
     if codings:
-        if version == HTTP_1_0 or codings[0].lower() != b"chunked":
+        if version == _HTTP_1_0 or codings[0].lower() != b"chunked":
             raise bad_request("The request's Transfer-Encoding is not exactly chunked.")
         return None
     if lengths and _LENGTH.fullmatch(lengths[0]) is None:
@@ -223,7 +223,7 @@ async def next_exchange(agent: AgentStream) -> Exchange | None:
 async def _head_bytes(agent: AgentStream) -> _HeadBytes | None:
     buffer, searched = bytearray(), 0
     while (end := buffer.find(END, max(0, searched - len(END)))) < 0:
-        check_characters(buffer, max(0, searched - 1))
+        _check_characters(buffer, max(0, searched - 1))
         if len(buffer) > HEAD_BYTES:
             raise bad_request(_LONG, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         searched = len(buffer)
@@ -311,7 +311,7 @@ class Exchange:
         data = self._http.send(event)
         if status == _SWITCHING:
             self.status = status
-        if self.head.version > HTTP_1_0:
+        if self.head.version > _HTTP_1_0:
             await self._agent.write(data)
 
     async def start(self, status: int, headers: Headers, reason: bytes = b"") -> None:
@@ -325,7 +325,7 @@ class Exchange:
         """
         self.status = status
         self._is_chunked = (
-            self.head.version > HTTP_1_0
+            self.head.version > _HTTP_1_0
             and self.head.method != "HEAD"
             and status not in _WITHOUT_BODY
             and not values(headers, b"content-length")

@@ -133,7 +133,7 @@ def waits_of(launches: Iterable[BackOff]) -> ProviderWaits:
 LOOKUPS = 4
 """Maximum concurrent look-ups of one launch, so that slow names do not delay other launches."""
 
-BURST_SECONDS = 4.0
+_BURST_SECONDS = 4.0
 """The burst of new connections is the sustained rate times this (GatewayLimits)."""
 
 
@@ -202,7 +202,7 @@ class ServedLaunch:
         self.lookups = asyncio.Semaphore(LOOKUPS)
         self.provider_lookups = asyncio.Semaphore(LOOKUPS)
         rate = limits.connections_per_second
-        self.bucket = TokenBucket(rate, rate * BURST_SECONDS, time.monotonic)
+        self.bucket = TokenBucket(rate, rate * _BURST_SECONDS, time.monotonic)
         self.connections: set[asyncio.Task[None]] = set()
         self.is_closing = report.closed
 
@@ -325,7 +325,7 @@ REPORT = ".json"
 LOG = ".jsonl"
 
 
-class StoredLaunch(NamedTuple):
+class _StoredLaunch(NamedTuple):
     """A launch as it is on disk.
 
     Attributes:
@@ -337,7 +337,7 @@ class StoredLaunch(NamedTuple):
     log_lines: int
 
 
-def read_launches(folder: Path) -> list[StoredLaunch]:
+def read_launches(folder: Path) -> list[_StoredLaunch]:
     """Read all launches of a folder, ordered by name; truncated log lines are removed.
 
     Raises:
@@ -379,7 +379,7 @@ def _append(path: Path, lines: bytes) -> None:
             raise
 
 
-def _read_launch(path: Path) -> StoredLaunch:
+def _read_launch(path: Path) -> _StoredLaunch:
     try:
         report = decode(LaunchReport, path.read_bytes())
     except ValueError as error:
@@ -389,7 +389,7 @@ def _read_launch(path: Path) -> StoredLaunch:
         ) from None
     if report.pod + REPORT != path.name:
         raise StorageError(f"the launch report {path.name} belongs to Pod {report.pod}")
-    return StoredLaunch(report, _whole_lines(path.with_suffix(LOG)))
+    return _StoredLaunch(report, _whole_lines(path.with_suffix(LOG)))
 
 
 def _whole_lines(path: Path) -> int:

@@ -28,16 +28,14 @@ from securebench.gateway.launches import ServedLaunch
 from securebench.gateway.provider_call import (
     KeyRefusedError,
     ProviderCall,
-    UpstreamRequest,
-    request_tokens,
-)
-from securebench.gateway.provider_messages import (
     RefusedCallError,
     RefusedHeadersError,
     RequestBody,
+    UpstreamRequest,
     check_obstacle,
     host_of,
     obstacle_error,
+    request_tokens,
     upstream_headers,
 )
 from securebench.gateway.run_gateway import Reservation, RunBudgetSpentError, RunGateway
@@ -49,7 +47,7 @@ if TYPE_CHECKING:
     from securebench.gateway.run_gateway import RunBudget, TokenReservation
 
 
-class TokenClaim:
+class _TokenClaim:
     """A claim on the budget; it claims nothing where the run has none.
 
     Args:
@@ -109,14 +107,14 @@ async def serve_provider(agent: AgentStream, launch: ServedLaunch, gateway: RunG
     config = gateway.config.provider
     if config is None:
         raise ConfigError("the run has no model provider")
-    connection = ProviderConnection(agent, launch, gateway, config)
+    connection = _ProviderConnection(agent, launch, gateway, config)
     while await _serve_next(connection):
         pass
     await linger(agent)
 
 
 @dataclass(frozen=True)
-class ProviderConnection:
+class _ProviderConnection:
     """An agent's connection to the provider route, with its launch and configuration."""
 
     agent: AgentStream
@@ -141,7 +139,7 @@ class ProviderConnection:
         )  # fmt: skip
 
 
-async def _serve_next(connection: ProviderConnection) -> bool:
+async def _serve_next(connection: _ProviderConnection) -> bool:
     """Serve one request; return whether another may follow."""
     before = connection.agent.bytes_up
     exchange = await receive_exchange(
@@ -160,7 +158,7 @@ class Request:
     """
 
     def __init__(
-        self, exchange: Exchange, connection: ProviderConnection, bytes_before: int
+        self, exchange: Exchange, connection: _ProviderConnection, bytes_before: int
     ) -> None:
         self._exchange = exchange
         self._agent = connection.agent
@@ -176,7 +174,7 @@ class Request:
         self._model = ""
         self._kinds: tuple[str, ...] = ()
         self._body = RequestBody(exchange, self._gateway.config.limits.request_bytes)
-        self._claim = TokenClaim(self._gateway.run_budget, self._launch, self._config)
+        self._claim = _TokenClaim(self._gateway.run_budget, self._launch, self._config)
 
     async def serve(self) -> bool:
         """Answer; return whether another request may follow on the connection.

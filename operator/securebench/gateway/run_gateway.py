@@ -42,7 +42,7 @@ from securebench.sizes import KIB, MIB
 logger = logging.getLogger(__name__)
 
 
-BODIES_BYTES: Final = 64 * MIB
+_BODIES_BYTES: Final = 64 * MIB
 """Total over all launches; while it is decoded, a body briefly takes several times its size."""
 SMALL_BYTES: Final = 256 * KIB
 """Bodies up to this size are processed in the event loop, within a few milliseconds."""
@@ -88,7 +88,7 @@ class BodyMemory:
         size_bytes: Total budget.
     """
 
-    def __init__(self, size_bytes: int = BODIES_BYTES) -> None:
+    def __init__(self, size_bytes: int = _BODIES_BYTES) -> None:
         self._size = size_bytes
         self._used = 0
         self._turn = asyncio.Lock()
@@ -299,7 +299,7 @@ class TokenReservation:
         self._budget.settle(self._launch, self._reserved, used)
 
 
-KEY_BYTES = 4096
+_KEY_BYTES = 4096
 """Maximum size of a provider's key."""
 
 
@@ -380,10 +380,10 @@ class RunGateway:
             return ""
         try:
             with Path(provider.key_file).open("rb") as file:
-                key = file.read(KEY_BYTES + 1).decode("ascii").strip()
+                key = file.read(_KEY_BYTES + 1).decode("ascii").strip()
         except (OSError, ValueError):
             key = ""
-        if not key or len(key) > KEY_BYTES or not key.isprintable():
+        if not key or len(key) > _KEY_BYTES or not key.isprintable():
             raise ConfigError(f"the key file of provider {provider.name} has no usable key")
         return key
 

@@ -33,12 +33,12 @@ from securebench.protocol.gateway import (
 )
 from securebench.protocol.messages import decode_object
 
-ALGORITHMS = frozenset({"ES256", "RS256"})
+_ALGORITHMS = frozenset({"ES256", "RS256"})
 """Signature algorithms of API servers; each key is valid only for its own."""
 
 KEYS_SECONDS = 2.0
 """Minimum time between two reads of the key file."""
-LEEWAY_SECONDS = 10.0
+_LEEWAY_SECONDS = 10.0
 """Tolerated clock skew between two nodes."""
 
 _UID = re.compile(r"[0-9A-Za-z-]{1,64}")
@@ -78,7 +78,7 @@ class Admission:
                 key,
                 algorithms=[key.algorithm_name],
                 audience=self._config.audience,
-                leeway=LEEWAY_SECONDS,
+                leeway=_LEEWAY_SECONDS,
                 options={"require": ["exp", "aud", "sub"]},
             )
         except (jwt.PyJWTError, ValueError, TypeError):
@@ -140,7 +140,7 @@ def _signing_key(entry: object) -> jwt.PyJWK | None:
         key = jwt.PyJWK(entry)
     except (jwt.PyJWTError, ValueError, TypeError):
         return None
-    return key if key.algorithm_name in ALGORITHMS else None
+    return key if key.algorithm_name in _ALGORITHMS else None
 
 
 def _section(claims: Mapping[str, object], name: str) -> Mapping[str, object]:

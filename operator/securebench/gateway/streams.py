@@ -13,9 +13,9 @@ from securebench.sizes import KIB
 CHUNK_BYTES = 64 * KIB
 """Maximum size of one read, and of a stream's read buffer."""
 
-UNREAD_SECONDS = 2.0
+_UNREAD_SECONDS = 2.0
 """How long the rest of a rejected request is drained, so that the agent can read the response."""
-LINGER_SECONDS = 10.0
+_LINGER_SECONDS = 10.0
 """How long a closed connection may take to send buffered data."""
 
 
@@ -82,11 +82,11 @@ class SocketStream:
             self._writer.write_eof()
 
     async def close(self) -> None:
-        """Close; buffered data is still sent for at most ``LINGER_SECONDS``."""
+        """Close; buffered data is still sent for at most ``_LINGER_SECONDS``."""
         transport = self._writer.transport
         if not transport.is_closing():
             self._writer.close()
-            asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
+            asyncio.get_running_loop().call_later(_LINGER_SECONDS, transport.abort)
 
 
 class AgentStream:
@@ -144,7 +144,7 @@ class AgentStream:
 async def linger(agent: AgentStream) -> None:
     """Drain before closing: closing with unread data resets the connection, losing the response."""
     with suppress(OSError, CutError, TimeoutError):
-        async with asyncio.timeout(UNREAD_SECONDS):
+        async with asyncio.timeout(_UNREAD_SECONDS):
             await agent.end()
             while await agent.read():
                 pass

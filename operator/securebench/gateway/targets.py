@@ -34,8 +34,8 @@ def canonical_host(text: str) -> str | None:
     return host if all(LABEL.fullmatch(label) for label in host.split(".")) else None
 
 
-SCHEME = "http://"
-MAX_PORT = 65535
+_SCHEME = "http://"
+_MAX_PORT = 65535
 
 _PORT = re.compile(r"[0-9]{1,5}")
 _VISIBLE = re.compile(r"[!-~]*")
@@ -91,9 +91,9 @@ def url_target(text: str) -> UrlTarget:
     Raises:
         RefusedError: 400 for anything else, 403 for an address or another port.
     """
-    if text[: len(SCHEME)].lower() != SCHEME:
+    if text[: len(_SCHEME)].lower() != _SCHEME:
         raise _bad("The proxy accepts only CONNECT and absolute http:// URLs.")
-    rest = text[len(SCHEME) :]
+    rest = text[len(_SCHEME) :]
     if "#" in rest or not _VISIBLE.fullmatch(rest):
         raise _bad("The URL has characters that are invalid in a request target.")
     end = min((rest.find(sign) for sign in "/?" if sign in rest), default=len(rest))
@@ -127,7 +127,7 @@ def _split(text: str, default_port: int) -> tuple[str, int]:
 
 def _port(text: str) -> int:
     port = int(text) if _PORT.fullmatch(text) else 0
-    if not 0 < port <= MAX_PORT:
+    if not 0 < port <= _MAX_PORT:
         raise _bad("The target's port is not a number from 1 to 65535.")
     return port
 

@@ -124,7 +124,7 @@ def judge_isolated(judge: Callable[[], bytes], seconds: float) -> bytes:
     return message
 
 
-def error_message(error: BaseException) -> bytes:
+def _error_message(error: BaseException) -> bytes:
     """Return the message of a member without a verdict.
 
     It names the class alone: the text of an error may quote a hidden value.
@@ -148,7 +148,7 @@ def _judged(judge: Callable[[], bytes]) -> bytes:
         resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
         return judge()
     except BaseException as error:  # noqa: BLE001 - the process ends here, whatever it was
-        return error_message(error)
+        return _error_message(error)
 
 
 def _mapped_bytes() -> int:
@@ -161,8 +161,8 @@ def _received(reader: int, until: float) -> bytes:
     wait = select.poll()
     wait.register(reader, select.POLLIN)
     if not wait.poll(max(0.0, until - time.monotonic()) * 1000):
-        return error_message(TimeoutError())
-    return os.read(reader, MAX_MESSAGE_BYTES) or error_message(ChildProcessError())
+        return _error_message(TimeoutError())
+    return os.read(reader, MAX_MESSAGE_BYTES) or _error_message(ChildProcessError())
 
 
 NO_VERDICT = 90
@@ -171,8 +171,8 @@ NO_VERDICT = 90
 PUBLIC = "public"
 """Folder below the hidden lane with the public values that the verifier needs."""
 
-NOT_PUBLISHED = frozenset({"candidate_answer", "expected_answer"})
-CUT_MARK = "metadata_truncated"
+_NOT_PUBLISHED = frozenset({"candidate_answer", "expected_answer"})
+_CUT_MARK = "metadata_truncated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +207,9 @@ def main(
     parser.add_argument("--spec", required=True)
     try:
         jobs = decode(parser.parse_args(arguments).spec)
-        message = judge(jobs[0]) if len(jobs) == 1 else judge_batch(jobs, verdicts)
+        message = judge(jobs[0]) if len(jobs) == 1 else _judge_batch(jobs, verdicts)
     except (SecureBenchError, OSError, ValueError) as error:
-        write_message(with_usage(error_message(error), used()), log)
+        write_message(with_usage(_error_message(error), used()), log)
         return NO_VERDICT
     write_message(with_usage(message, used()), log)
     return 0
@@ -233,7 +233,7 @@ def decode(spec: str) -> Sequence[VerifyJob]:
     return jobs
 
 
-def judge_batch(jobs: Sequence[VerifyJob], folder: Path) -> bytes:
+def _judge_batch(jobs: Sequence[VerifyJob], folder: Path) -> bytes:
     """Judge the members of a batch and return the message with the digest of their verdicts.
 
     Args:
@@ -294,13 +294,13 @@ def verdict_message(passed: bool, score: float, metadata: Mapping[str, object]) 
         score: Its number.
         metadata: Facts; the longest ones are left out when all of them are too long.
     """
-    facts = {name: value for name, value in metadata.items() if name not in NOT_PUBLISHED}
+    facts = {name: value for name, value in metadata.items() if name not in _NOT_PUBLISHED}
     while True:
         message = encode_message({"passed": passed, "score": score, "metadata": facts})
         if len(message) <= MAX_MESSAGE_BYTES:
             return message
         del facts[max(facts, key=lambda name: len(name) + len(json.dumps(facts[name])))]
-        facts[CUT_MARK] = True
+        facts[_CUT_MARK] = True
 
 
 def _compare(what: str, found: str, wanted: str) -> None:

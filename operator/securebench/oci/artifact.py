@@ -18,7 +18,7 @@ PUBLIC_LAYER = "application/vnd.securebench.pack.public.v1.tar"
 HIDDEN_LAYER = "application/vnd.securebench.pack.hidden.v1.tar"
 """Task rows, files of the lanes that agents do not see, and reference answers."""
 
-EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
+_EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 EMPTY = b"{}"
 """The configuration of an artifact that has none (OCI image-spec 1.1)."""
 
@@ -26,7 +26,7 @@ MAX_MANIFEST_BYTES = 64 * KIB
 """A pack's manifest has less than 2 KiB."""
 
 PACK_ID = "dev.securebench.pack.id"
-PACK_DIGEST = "dev.securebench.pack.digest"
+_PACK_DIGEST = "dev.securebench.pack.digest"
 """Annotations, for people: nothing is decided by them."""
 
 
@@ -48,7 +48,7 @@ class Descriptor(NamedTuple):
         return {"mediaType": self.media_type, "digest": self.digest, "size": self.size_bytes}
 
 
-CONFIG = Descriptor(EMPTY_TYPE, content_digest(EMPTY), len(EMPTY))
+CONFIG = Descriptor(_EMPTY_TYPE, content_digest(EMPTY), len(EMPTY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def encode_artifact(artifact: PackArtifact) -> bytes:
         "artifactType": ARTIFACT_TYPE,
         "config": CONFIG.to_json(),
         "layers": [layer.to_json() for layer in artifact.layers],
-        "annotations": {PACK_ID: artifact.pack_id, PACK_DIGEST: artifact.pack_digest},
+        "annotations": {PACK_ID: artifact.pack_id, _PACK_DIGEST: artifact.pack_digest},
     }
     return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
 
@@ -111,7 +111,7 @@ def decode_artifact(content: bytes, shown: str) -> PackArtifact:
     if layers[0].digest == layers[1].digest:
         raise PackError(f"image {shown} names one layer twice; push the pack again")
     notes = object_at(body, "annotations")
-    return PackArtifact(layers[0], layers[1], text_at(notes, PACK_ID), text_at(notes, PACK_DIGEST))
+    return PackArtifact(layers[0], layers[1], text_at(notes, PACK_ID), text_at(notes, _PACK_DIGEST))
 
 
 def _descriptor(raw: Mapping[str, object], shown: str) -> Descriptor:

@@ -34,7 +34,7 @@ from securebench.oci.access import RegistryAccess, RegistryLogin
 from securebench.oci.artifact import MANIFEST_TYPE, MAX_MANIFEST_BYTES, Descriptor
 from securebench.sizes import MIB
 
-BEARER = "bearer "
+_BEARER = "bearer "
 """Beginning of a challenge for a token, in lower case."""
 
 
@@ -48,7 +48,7 @@ def token_url(challenge: str) -> URL:
         PackError: It names no place.
     """
     try:
-        wanted = parse_keqv_list(parse_http_list(challenge[len(BEARER) :]))
+        wanted = parse_keqv_list(parse_http_list(challenge[len(_BEARER) :]))
         url = URL(wanted.get("realm", ""))
     except ValueError:
         url, wanted = URL(), {}
@@ -101,7 +101,7 @@ def refusal(status: int, what: str, access: RegistryAccess) -> SecureBenchError:
 
 
 @contextmanager
-def connection_problem(access: RegistryAccess) -> Iterator[None]:
+def _connection_problem(access: RegistryAccess) -> Iterator[None]:
     """Turn what can happen to a connection into RegistryUnavailableError."""
     what = f"registry {access.host}"
     try:
@@ -145,12 +145,12 @@ def _explanation(problem: ConnectionProblem, access: RegistryAccess) -> str:
             return f"no connection: {problem.message}"
 
 
-CONNECT_SECONDS = 10.0
+_CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 60.0
 """Without a byte from the registry; the whole transfer is bounded by its caller."""
 
 CHUNK_BYTES = MIB
-MAX_REDIRECTS = 3
+_MAX_REDIRECTS = 3
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -270,8 +270,8 @@ class Registry:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request; authenticate on the registry's 401, and follow allowed redirects."""
         what, is_first = f"{self} {request.method}", True
-        with connection_problem(self._access):
-            for _ in range(MAX_REDIRECTS + 2):
+        with _connection_problem(self._access):
+            for _ in range(_MAX_REDIRECTS + 2):
                 async with self._send(request) as response:
                     is_refused = response.status == HTTPStatus.UNAUTHORIZED
                     if is_refused and is_first and self._is_own(request.url):
@@ -284,7 +284,7 @@ class Registry:
                         return
                     else:
                         raise refusal(response.status, str(self), self._access)
-        raise PackError(f"{what}: more than {MAX_REDIRECTS} redirects")
+        raise PackError(f"{what}: more than {_MAX_REDIRECTS} redirects")
 
     @asynccontextmanager
     async def _send(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -306,7 +306,7 @@ class Registry:
         """Take the credentials that a refusal asks for; without any, the next answer says so."""
         challenge = response.headers.get("WWW-Authenticate", "")
         basic = self._credentials.basic if self._credentials is not None else ""
-        if not challenge.lower().startswith(BEARER):
+        if not challenge.lower().startswith(_BEARER):
             self._authorization = basic
             return
         url = self._allowed_url(token_url(challenge))
@@ -351,7 +351,7 @@ async def registry_session(access: RegistryAccess) -> AsyncIterator[aiohttp.Clie
     """
     tls = _tls(access)
     limits = aiohttp.ClientTimeout(
-        total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
+        total=None, sock_connect=_CONNECT_SECONDS, sock_read=SILENCE_SECONDS
     )
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=tls),

@@ -75,7 +75,7 @@ FLIPS = 10_000
 
 _TAIL = 0.025
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
 class Quantiles(NamedTuple):
@@ -85,7 +85,7 @@ class Quantiles(NamedTuple):
     high: float
 
 
-def resamples(counts: Mapping[Item, int]) -> Iterator[Counter[Item]]:
+def resamples(counts: Mapping[_Item, int]) -> Iterator[Counter[_Item]]:
     """Yield ``RESAMPLES`` samples of as many items as there are, each counted by item.
 
     Items of one item are drawn together: the numbers of a sample by item are multinomial, drawn as
@@ -146,8 +146,8 @@ def percentile_interval(estimates: Iterable[float]) -> Quantiles:
     return Quantiles(ordered[cut], ordered[-1 - cut])
 
 
-def _resample(random: Random, ordered: Iterable[tuple[Item, int]]) -> Counter[Item]:
-    sample = Counter[Item]()
+def _resample(random: Random, ordered: Iterable[tuple[_Item, int]]) -> Counter[_Item]:
+    sample = Counter[_Item]()
     draws = items = sum(count for _, count in ordered)
     for item, count in ordered:
         drawn = binomial(random, draws, count, items)

@@ -15,7 +15,7 @@ from securebench.agents.providers.answers import Trouble
 from securebench.agents.providers.endpoint import provider_named
 from securebench.agents.providers.provider import ProviderRules, RequestKind
 from securebench.gateway import account, provider_call, provider_route
-from securebench.gateway.provider_messages import upstream_headers
+from securebench.gateway.provider_call import upstream_headers
 from securebench.run.plan.model import AttemptKey, EgressPlan, ProviderPlan
 from securebench.run.records.labels import IsolationLabel, record_labels
 from securebench.run.records.producer_metadata import producer_metadata

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.gateway.server import server
+from securebench.gateway import server
 from threats.network.loopback_gateway import LISTED, Way, get, preface, status, way
 
 FLOOD = 300

@@ -11,11 +11,11 @@ import pytest
 from securebench.gateway import proxy
 from securebench.gateway.http1 import end_to_end
 from securebench.gateway.launches import Identity, ServedLaunch
+from securebench.gateway.proxy import _Tunnel
 from securebench.gateway.run_gateway import RunGateway
 from securebench.gateway.server import Admission
 from securebench.gateway.streams import AgentStream, pump
 from securebench.gateway.targets import url_target
-from securebench.gateway.tunnel import _Tunnel
 from support.client_hello import (
     BEGIN,
     NAME,

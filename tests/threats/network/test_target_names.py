@@ -11,7 +11,7 @@ import pytest
 from securebench.agents.providers import endpoint
 from securebench.agents.providers.endpoint import is_listed, normalize_domains
 from securebench.errors import ConfigError
-from securebench.gateway import proxy, targets, tunnel
+from securebench.gateway import proxy, targets
 from securebench.gateway.dial import Dialer, Endpoint
 from securebench.gateway.run_gateway import RunGateway
 from securebench.gateway.targets import Target
@@ -228,7 +228,6 @@ NAIVE = (
 
 @pytest.mark.parametrize("text", NAIVE)
 async def test_a_135_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr(tunnel, "connect_target", naive_target)
     monkeypatch.setattr(proxy, "connect_target", naive_target)
     async with way(tmp_path) as out:
         assert status(await out.say(connect(text) + HELLO)) == 200

@@ -613,10 +613,10 @@ _DETAILS: Final = (
 
 def _most(places: Iterable[Mapping[str, object]], names: Iterable[str]) -> int:
     """Return the largest count that stands under one of several names; 0 without any."""
-    return max((count_at(place, name) for place in places for name in names), default=0)
+    return max((_count_at(place, name) for place in places for name in names), default=0)
 
 
-def count_at(usage: Mapping[str, object], name: str) -> int:
+def _count_at(usage: Mapping[str, object], name: str) -> int:
     """Return a token count; 0 if it is missing or invalid."""
     value = usage.get(name)
     is_count = isinstance(value, int) and not isinstance(value, bool)

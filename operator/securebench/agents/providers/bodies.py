@@ -284,7 +284,7 @@ Fields = Mapping[str, Rule]
 """Allow-list of an object: the known fields, each with its rule."""
 
 
-def sent_fields(given: JsonObject, fields: Fields, findings: BodyFindings) -> JsonObject:
+def _sent_fields(given: JsonObject, fields: Fields, findings: BodyFindings) -> JsonObject:
     """Return the known fields of an object; others that have a value are noted as stripped."""
     left = {
         name: value if value is None else fields[name](value, name, findings)
@@ -312,7 +312,7 @@ def shape(**fields: Rule) -> Rule:
     def rule(value: object, name: str, findings: BodyFindings) -> object:
         if not isinstance(value, dict):
             return _strip(value, name, findings)
-        return sent_fields(value, fields, findings)
+        return _sent_fields(value, fields, findings)
 
     return rule
 
@@ -326,7 +326,7 @@ def plain_map(value: object, name: str, findings: BodyFindings) -> object:
     """Send an object with fields of any names and plain values; everything else is stripped."""
     if not isinstance(value, dict):
         return _strip(value, name, findings)
-    return sent_fields(value, dict.fromkeys(value, plain_value), findings)
+    return _sent_fields(value, dict.fromkeys(value, plain_value), findings)
 
 
 def exactly(told: str, kind: str, **fields: Rule) -> Rule:
@@ -396,7 +396,7 @@ def typed(
         fields = kinds.get(kind) if isinstance(kind, str) else None
         if fields is None:
             findings.refuse(told.format(plain(kind)), kind)
-        return sent_fields(value, {"type": plain_value, **fields}, findings)
+        return _sent_fields(value, {"type": plain_value, **fields}, findings)
 
     return rule
 
@@ -527,7 +527,7 @@ class Tools:
         kind = tool.get("type", self.untyped)
         fields = self.kinds.get(kind) if isinstance(kind, str) else None
         if fields is not None and "tools" in fields:
-            group = sent_fields(tool, {"type": plain_value, **fields}, findings)
+            group = _sent_fields(tool, {"type": plain_value, **fields}, findings)
             return group if group.get("tools") else None
         findings.given += 1
         # A search among tools is the provider's unless the request says that the client runs it.
@@ -537,7 +537,7 @@ class Tools:
             return None
         findings.kept += 1
         findings.kept_names.add(str(tool.get("name")))
-        return sent_fields(tool, {"type": plain_value, **fields}, findings)
+        return _sent_fields(tool, {"type": plain_value, **fields}, findings)
 
 
 def sent_body(
@@ -551,7 +551,7 @@ def sent_body(
     for name in ("model", *required):
         if body.get(name) is None:
             findings.malformed(f"the field {name}")
-    kept = sent_fields(body, fields, findings)
+    kept = _sent_fields(body, fields, findings)
     findings.check_tools()
     return kept
 

@@ -116,7 +116,7 @@ def provider_named(name: str) -> ProviderRules:
 PORTS: Final = {"https": 443, "http": 80}
 CA_CHARACTERS: Final = 65_536
 """Maximum length of ``ca``; a certificate has about 2,000 characters."""
-PORT_MAX: Final = 65_535
+_PORT_MAX: Final = 65_535
 _URL: Final = re.compile(r"(?P<scheme>[A-Za-z]+)://(?P<authority>[^/?#]*)(?P<path>.*)")
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
 _CERTIFICATES: Final = re.compile(
@@ -239,8 +239,8 @@ def _url_problem(parts: _Parts, ending: str) -> str | None:
     problem = domain_problem(host)
     if problem is not None:
         return f"names a host that {problem}"
-    if port and not (_PORT.fullmatch(port) and int(port) <= PORT_MAX):
-        return f"has a port that is not a number from 1 to {PORT_MAX}"
+    if port and not (_PORT.fullmatch(port) and int(port) <= _PORT_MAX):
+        return f"has a port that is not a number from 1 to {_PORT_MAX}"
     if parts.path.endswith(ending):
         return f"must end before {ending}, which the API adds"
     if _PATH.fullmatch(parts.path):

@@ -9,7 +9,7 @@ import pytest
 
 from securebench.agents.providers.answers import DOCUMENT_BYTES, EVENT_BYTES
 from securebench.clock import SystemClock
-from securebench.gateway import provider_call, provider_messages
+from securebench.gateway import provider_call
 from securebench.gateway.launches import ServedLaunch
 from securebench.gateway.provider_call import ANSWER_TOKENS
 from securebench.gateway.run_gateway import SMALL_BYTES, BodyMemory
@@ -289,7 +289,7 @@ async def test_an_agent_that_sends_nothing_is_cut(tmp_path):
 
 
 async def test_an_agent_that_sends_its_body_too_slowly_is_cut(tmp_path, monkeypatch):
-    monkeypatch.setattr(provider_messages, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(provider_call, "BODY_SECONDS", 0.05)
     async with relayed("openai", [answer()], tmp_path) as relay:
         relay.writer.write(request("openai")[:-3])
         assert await relay.reader.read() == b""

@@ -5,7 +5,7 @@
 import pytest
 
 from securebench.gateway.decisions import Cause, RefusedError
-from securebench.gateway.tunnel import MAX_HELLO_BYTES, MAX_RECORDS, ClientHelloParser
+from securebench.gateway.proxy import MAX_HELLO_BYTES, MAX_RECORDS, ClientHelloParser
 from support.client_hello import BEGIN, NAME, extension, hello, message, record, sni, vector
 from support.gateways import client_hello
 

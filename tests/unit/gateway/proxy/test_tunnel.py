@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from securebench.gateway.tunnel import serve_tunnel
+from securebench.gateway.proxy import serve_tunnel
 from support.gateways import (
     PUBLIC,
     agent_of,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from securebench.agents.providers.anthropic import ANTHROPIC
 from securebench.agents.providers.openai import OPENAI
 from securebench.agents.providers.provider import RequestKind, RequestRefusal
-from securebench.gateway.provider_messages import (
+from securebench.gateway.provider_call import (
     KeyMask,
     RefusedHeadersError,
     agent_headers,
