@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode
-from securebench.protocol.probe import GATEWAY_TARGET, ProbeTarget
+from securebench.protocol.supervise import GATEWAY_TARGET, ProbeTarget
 from securebench.run.api.field_types import Outcome
 from securebench.run.decide.canary import PROBING
 from securebench.run.layout import launch_folder

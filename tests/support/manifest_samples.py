@@ -19,7 +19,7 @@ from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.protocol.candidate import Extraction
 from securebench.protocol.gateway import GatewayLimits
-from securebench.protocol.probe import ProbeTarget
+from securebench.protocol.supervise import ProbeTarget
 from securebench.run.api.field_types import PodRetention
 from securebench.run.layout import tools_folder
 from securebench.run.plan.build import PROVIDER_URL, agent_plan

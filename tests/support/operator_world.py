@@ -13,7 +13,7 @@ from unittest import mock
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.lifecycle import Supervisor
 from securebench.errors import TransientClusterError
-from securebench.protocol.probe import ProbeTarget
+from securebench.protocol.supervise import ProbeTarget
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.model import LaunchKey, Role, pod_name
 from support.build import (

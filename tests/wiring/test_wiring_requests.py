@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.protocol.probe import ProbeTarget
+from securebench.protocol.supervise import ProbeTarget
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.model import Role
 from support.build import pod_status, probe_done, question, running, write_pack

@@ -75,9 +75,8 @@ from securebench.client.watch.progress import NullReporter
 from securebench.clock import SystemClock, rfc3339
 from securebench.errors import SecureBenchError
 from securebench.names import logical_name
-from securebench.protocol.audit_result import AuditResult, PackAudit
 from securebench.protocol.messages import decode_object
-from securebench.protocol.volume import CANDIDATES
+from securebench.protocol.volume import CANDIDATES, AuditResult, PackAudit
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 from securebench.run.records.reading import Record
 from securebench.text import printable

@@ -64,7 +64,7 @@ from securebench.digests import json_digest
 from securebench.errors import ConfigErrors, PackError
 from securebench.files import make_folder, replace_file
 from securebench.json_values import text_at
-from securebench.protocol.audit_result import PackAudit
+from securebench.protocol.volume import PackAudit
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.build import PlanInputs, build_plan, require_audit, selected
 from securebench.run.plan.model import EarlierRun, PodPolicy, RunIdentity, RunPlan, TaskLimits

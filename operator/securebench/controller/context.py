@@ -24,7 +24,7 @@ from securebench.controller.volume.registers import IndexEntry
 from securebench.controller.volume.store import RunStore
 from securebench.json_values import object_at, text_at
 from securebench.names import QUEUE_LABEL, RERUN_ANNOTATION
-from securebench.protocol.probe import ProbeTarget
+from securebench.protocol.supervise import ProbeTarget
 from securebench.run.api.field_types import KIND as RUN_KIND
 from securebench.run.api.status import Condition, read_conditions
 from securebench.run.plan.model import RunPlan

@@ -51,7 +51,6 @@ from securebench.controller.volume.registers import (
 from securebench.controller.volume_settings import DATA_ROOT, load_volume_settings
 from securebench.digests import DIGEST
 from securebench.errors import InvalidInputError, SecureBenchError, StorageError, TooLargeError
-from securebench.protocol.audit_result import MAX_BYTES, decode_audit
 from securebench.protocol.candidate import STREAMS
 from securebench.protocol.exec_calls import (
     MAX_ANSWER_BYTES,
@@ -66,11 +65,13 @@ from securebench.protocol.volume import (
     CANDIDATES,
     EGRESS,
     JOURNAL,
+    MAX_AUDIT_BYTES,
     RECORD,
     RUN,
     STARTS,
     STATEMENT,
     SUMMARY,
+    decode_audit,
 )
 from securebench.run import layout
 from securebench.run.layout import RUNS
@@ -329,8 +330,8 @@ def put_audit(root: Path, size: str, source: IO[bytes]) -> Answer:
         InvalidInputError: This is no result.
     """
     wanted = int(size) if size.isdecimal() else 0
-    if not 0 < wanted <= MAX_BYTES:
-        raise InvalidInputError(f"the result of an audit has at most {MAX_BYTES} bytes")
+    if not 0 < wanted <= MAX_AUDIT_BYTES:
+        raise InvalidInputError(f"the result of an audit has at most {MAX_AUDIT_BYTES} bytes")
     result = decode_audit(source.read(wanted))
     write_audit(root, result)
     return {"digest": result.pack_digest, "result": result.result.value}

@@ -20,7 +20,7 @@ from securebench.controller.settings import (
 from securebench.errors import ConfigErrors, SecretMissingError, SpecError
 from securebench.json_values import object_at, text_at
 from securebench.names import USABLE, USABLE_AS_PACK, USABLE_BY_GATEWAY, USABLE_LABEL
-from securebench.protocol.probe import KUBELET_TARGET, ProbeTarget
+from securebench.protocol.supervise import KUBELET_TARGET, ProbeTarget
 from securebench.run.api.field_types import LaneRetention
 from securebench.run.api.models import BenchmarkRunSpec, Toleration
 from securebench.run.plan.model import ClusterProvider, PodPolicy, RunPolicy, TaskLimits

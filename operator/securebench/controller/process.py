@@ -39,7 +39,7 @@ from securebench.controller.volume.tools import install_tools
 from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.errors import StorageError
 from securebench.names import lease_holder
-from securebench.protocol.probe import KUBELET_TARGET, ProbeTarget
+from securebench.protocol.supervise import KUBELET_TARGET, ProbeTarget
 from securebench.run.layout import TOOLS
 from securebench.run.pods.isolation import DNS_PORT
 

@@ -8,20 +8,27 @@ of the line before, of the first line the CRC-32 of the run's uid; the checksum 
 link, blank and JSON; both are 8 hex digits.
 
 The operator also writes what the launches of a run wait for, for the command line.
-Source: docs/reference/protocol.md, exec; decision 0100.
+The result of a pack's audit is handed in by a tester and kept on the volume.
+Source: docs/reference/protocol.md, exec; contract 21.22; decisions 0026 and 0100.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from pydantic import TypeAdapter, ValidationError
+
+from securebench.digests import DIGEST
+from securebench.errors import InvalidInputError
 from securebench.json_values import objects_at, text_at, text_in
 from securebench.protocol.messages import decode_object
-from securebench.sizes import MIB
+from securebench.sizes import KIB, MIB
 
 RECORD = "record.json"
 CANDIDATES = "candidates.jsonl"
@@ -184,3 +191,63 @@ def _cut(message: str) -> str:
     return (
         message if len(message) <= MAX_WAIT_CHARACTERS else f"{message[: MAX_WAIT_CHARACTERS - 1]}…"
     )
+
+
+MAX_AUDIT_BYTES: Final = 16 * KIB
+"""Of one result; more than anything that this version writes."""
+
+_VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.-]{0,31}")
+
+
+class PackAudit(StrEnum):
+    """What the newest audit of a pack said (contract 21.22)."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NONE = "none"
+    """Nobody audited this pack with these verifiers on this volume."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    """One audit.
+
+    Attributes:
+        pack_digest: ``sha256:…`` of contract 15.6 of what was audited.
+        verifier_version: Version of the verifiers that judged its runs.
+        result: ``passed`` or ``failed``.
+        time: When it ended, RFC 3339, UTC.
+        tasks: Rows that were inspected.
+        counts: Findings by outcome.
+    """
+
+    pack_digest: str
+    verifier_version: str
+    result: PackAudit
+    time: str
+    tasks: int
+    counts: dict[str, int]
+
+    def encode(self) -> bytes:
+        """Return the result as JSON."""
+        return json.dumps(asdict(self), sort_keys=True).encode()
+
+
+_ADAPTER: Final = TypeAdapter(AuditResult)
+
+
+def decode_audit(data: bytes) -> AuditResult:
+    """Return the result that JSON holds.
+
+    Raises:
+        InvalidInputError: It holds none, or one that says nothing.
+    """
+    try:
+        found = _ADAPTER.validate_json(data, extra="forbid")
+    except ValidationError:
+        raise InvalidInputError("this is no result of an audit; the versions differ") from None
+    if DIGEST.fullmatch(found.pack_digest) is None:
+        raise InvalidInputError("the result of an audit needs the digest of its pack")
+    if _VERSION.fullmatch(found.verifier_version) is None or found.result is PackAudit.NONE:
+        raise InvalidInputError("the result of an audit needs a verifier version and a verdict")
+    return found

@@ -19,7 +19,7 @@ from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.result import VerificationResult
 from securebench.json_values import TEXT
-from securebench.protocol.audit_result import PackAudit
+from securebench.protocol.volume import PackAudit
 from unit.audit.audit_packs import choice, write_pack
 
 

@@ -20,7 +20,7 @@ from securebench.client.volume.connection import ClusterTarget
 from securebench.client.volume.link import OperatorLink
 from securebench.controller.volume.registers import pack_audit
 from securebench.errors import TransientClusterError
-from securebench.protocol.audit_result import PackAudit
+from securebench.protocol.volume import PackAudit
 from support.fake_operator import Namespace
 from unit.audit.audit_packs import choice, write_pack
 

@@ -38,7 +38,6 @@ from securebench.errors import (
     TransientClusterError,
 )
 from securebench.json_values import number_at, text_at
-from securebench.protocol.audit_result import AuditResult
 from securebench.protocol.exec_calls import (
     NEAR_LIMITS,
     LaunchNumbers,
@@ -48,6 +47,7 @@ from securebench.protocol.exec_calls import (
     PrefixMark,
 )
 from securebench.protocol.messages import decode_object, decode_value
+from securebench.protocol.volume import AuditResult
 
 COMMAND = ("securebench", "operator-io", "--")
 """Executed in the operator's container; the operation and its arguments follow."""

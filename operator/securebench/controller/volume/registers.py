@@ -25,9 +25,14 @@ from securebench.controller.volume_settings import VolumeSettings
 from securebench.digests import PREFIX
 from securebench.errors import InvalidInputError, StorageError
 from securebench.files import make_folder, replace_file
-from securebench.protocol.audit_result import MAX_BYTES, AuditResult, PackAudit, decode_audit
 from securebench.protocol.messages import decode_object
-from securebench.protocol.volume import STARTS
+from securebench.protocol.volume import (
+    MAX_AUDIT_BYTES,
+    STARTS,
+    AuditResult,
+    PackAudit,
+    decode_audit,
+)
 from securebench.run import layout
 from securebench.run.layout import RUNS
 
@@ -274,7 +279,7 @@ def pack_audit(root: Path, pack_digest: str, verifier_version: str) -> PackAudit
     """
     try:
         data = _path(root, pack_digest, verifier_version).read_bytes()
-        found = decode_audit(data[:MAX_BYTES])
+        found = decode_audit(data[:MAX_AUDIT_BYTES])
     except (FileNotFoundError, InvalidInputError):
         return PackAudit.NONE
     told = (found.pack_digest, found.verifier_version)

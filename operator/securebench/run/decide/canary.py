@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from securebench.clock import Instant, backoff
 from securebench.protocol.messages import CLOSED, OPEN
-from securebench.protocol.probe import GATEWAY_TARGET, QUIET_SECONDS, ProbeTarget
+from securebench.protocol.supervise import CANARY_QUIET_SECONDS, GATEWAY_TARGET, ProbeTarget
 from securebench.run.api.status import Reason
 from securebench.run.decide.gateway import pod_trouble
 from securebench.run.layout import PROBE, numbered, probe_name
@@ -73,7 +73,7 @@ class Probe(NamedTuple):
     role: Role
     number: int
     user_namespaces: PodUserNamespaces = PodUserNamespaces.OFF
-    quiet_seconds: float = QUIET_SECONDS
+    quiet_seconds: float = CANARY_QUIET_SECONDS
 
 
 class CanaryAnswer(NamedTuple):
@@ -384,7 +384,7 @@ def _starts(
         if not is_needed or role in known.answers or (number and not seen.is_ready):
             continue
         if role is Role.CANARY:
-            listen_seconds = max(QUIET_SECONDS, quiet_seconds(known.answers))
+            listen_seconds = max(CANARY_QUIET_SECONDS, quiet_seconds(known.answers))
             yield Probe(role, number + 1, canary, listen_seconds)
         else:
             yield Probe(role, number + 1)

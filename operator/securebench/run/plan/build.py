@@ -47,9 +47,9 @@ from securebench.digests import json_digest
 from securebench.errors import ConfigErrors, InvalidInputError, SpecError
 from securebench.json_values import first_limit
 from securebench.names import AUDIT, PURPOSE_LABEL
-from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.candidate import Extraction, ExtractionMode
 from securebench.protocol.gateway import NO_PROXY
+from securebench.protocol.volume import PackAudit
 from securebench.reasons import VERIFIER_CONFIGURATION, FailurePhase
 from securebench.run.api.models import BenchmarkRunSpec, TaskSelector
 from securebench.run.plan.model import (

@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Final
 from securebench.names import ROLE_LABEL, RUN_UID_LABEL
 from securebench.protocol.gateway import GATEWAY_PORT
 from securebench.protocol.messages import CLOSED, OPEN
-from securebench.protocol.probe import (
-    GATEWAY_SECONDS,
+from securebench.protocol.supervise import (
+    CANARY_GATEWAY_SECONDS,
+    CANARY_QUIET_SECONDS,
+    CANARY_SETTLE_SECONDS,
     GATEWAY_TARGET,
-    QUIET_SECONDS,
-    SETTLE_SECONDS,
-    TIMEOUT_SECONDS,
+    PROBE_TRY_SECONDS,
+    ProbeSpec,
     ProbeTarget,
+    TargetSpec,
 )
-from securebench.protocol.supervise import ProbeSpec, TargetSpec
 from securebench.run import layout
 from securebench.run.plan.model import PodUserNamespaces, Role, RunPlan
 from securebench.run.pods import volumes
@@ -190,7 +191,7 @@ def canary_pod(
     number: int,
     targets: Sequence[ProbeTarget],
     facts: ClusterFacts,
-    quiet_seconds: float = QUIET_SECONDS,
+    quiet_seconds: float = CANARY_QUIET_SECONDS,
 ) -> Manifest:
     """Return the Pod that is as closed in as a harness Pod.
 
@@ -204,7 +205,7 @@ def canary_pod(
         quiet_seconds: How long nothing may answer it.
     """
     gateway = facts.gateway
-    settle_seconds = GATEWAY_SECONDS if gateway and number == 1 else SETTLE_SECONDS
+    settle_seconds = CANARY_GATEWAY_SECONDS if gateway and number == 1 else CANARY_SETTLE_SECONDS
     spec = _spec(CLOSED, targets, quiet_seconds, settle_seconds)
     if gateway:
         spec = replace(spec, must_open=(_gateway_target(gateway),))
@@ -219,7 +220,7 @@ def control_pod(plan: RunPlan, number: int, targets: Sequence[ProbeTarget]) -> M
         number: Counts from 1.
         targets: What it tries to reach.
     """
-    spec = _spec(OPEN, targets, QUIET_SECONDS, SETTLE_SECONDS)
+    spec = _spec(OPEN, targets, CANARY_QUIET_SECONDS, CANARY_SETTLE_SECONDS)
     return _probe_pod(plan, Role.CONTROL, number, spec, PodUserNamespaces.OFF)
 
 
@@ -228,7 +229,7 @@ def _spec(
 ) -> ProbeSpec:
     return ProbeSpec(
         want=want,
-        timeout_seconds=TIMEOUT_SECONDS,
+        timeout_seconds=PROBE_TRY_SECONDS,
         quiet_seconds=quiet_seconds,
         limit_seconds=quiet_seconds + settle_seconds,
         targets=tuple(

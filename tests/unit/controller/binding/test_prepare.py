@@ -15,8 +15,8 @@ from securebench.errors import (
     PackError,
     SpecError,
 )
-from securebench.protocol.audit_result import AuditResult, PackAudit
-from securebench.protocol.probe import ProbeTarget
+from securebench.protocol.supervise import ProbeTarget
+from securebench.protocol.volume import AuditResult, PackAudit
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish

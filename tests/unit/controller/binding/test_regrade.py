@@ -14,7 +14,7 @@ from securebench.controller.earlier_run import take_over, taken_over
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.digests import content_digest
-from securebench.protocol.probe import ProbeTarget
+from securebench.protocol.supervise import ProbeTarget
 from securebench.run.plan.model import AttemptKey, EarlierRun, LaunchKey, Role
 from securebench.run.state.attempts import SealedPatch
 from securebench.run.state.entries import Produced, RunBound

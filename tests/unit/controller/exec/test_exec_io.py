@@ -21,7 +21,7 @@ from securebench.controller import exec_io
 from securebench.controller.exec_io import Streams, Volume, serve
 from securebench.controller.volume.registers import IndexEntry, RunIndex, pack_audit
 from securebench.files import tree_digest
-from securebench.protocol.audit_result import AuditResult, PackAudit
+from securebench.protocol.volume import AuditResult, PackAudit
 
 LIMITS = BundleLimits(files=10, size_bytes=100_000)
 UID = "0f6b2c1e-0000-4000-8000-000000000001"

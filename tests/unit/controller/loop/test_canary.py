@@ -6,7 +6,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind, QuotaExceeded
 from securebench.errors import PermanentClusterError, TransientClusterError
-from securebench.protocol.probe import ProbeTarget
+from securebench.protocol.supervise import ProbeTarget
 from securebench.run.decide.canary import LOST_LIMIT
 from support.build import ended, pod_status, running
 from support.operator_world import World, opened

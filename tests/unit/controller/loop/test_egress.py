@@ -13,7 +13,7 @@ from securebench.controller.run_ledger import RunLedger
 from securebench.controller.volume.journal import read_entries
 from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode
-from securebench.protocol.probe import ProbeTarget
+from securebench.protocol.supervise import ProbeTarget
 from securebench.run.observe.pods import pod_view
 from securebench.run.state.entries import LaunchLost
 from support.build import ended, pod_status, running, waiting

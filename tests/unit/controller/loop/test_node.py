@@ -6,7 +6,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.process import probe_targets
-from securebench.protocol.probe import ProbeTarget
+from securebench.protocol.supervise import ProbeTarget
 from support.build import settings_of
 from support.operator_world import World, opened
 

@@ -10,7 +10,7 @@ import pytest
 
 from securebench.controller.volume.registers import pack_audit, write_audit
 from securebench.errors import InvalidInputError
-from securebench.protocol.audit_result import AuditResult, PackAudit, decode_audit
+from securebench.protocol.volume import AuditResult, PackAudit, decode_audit
 
 DIGEST = "sha256:" + "0a" * 32
 OTHER = "sha256:" + "0b" * 32

@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.protocol.probe import ProbeTarget
+from securebench.protocol.supervise import ProbeTarget
 from securebench.run.decide.canary import judge
 from securebench.run.state.entries import IsolationResult
 

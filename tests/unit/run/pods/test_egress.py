@@ -10,7 +10,7 @@ import pytest
 from securebench.errors import InvariantViolationError
 from securebench.names import ROLE_LABEL, RUN_UID_LABEL
 from securebench.protocol.gateway import GatewayConfig, ProviderConfig
-from securebench.protocol.probe import GATEWAY_TARGET
+from securebench.protocol.supervise import GATEWAY_TARGET
 from securebench.run import layout
 from securebench.run.plan.model import EgressPlan, LaunchKey, Role, RunPlan, pod_name
 from securebench.run.pods.gateway import (

@@ -9,8 +9,8 @@ import pytest
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import REDACTED, Lane, Resource, ResourceBundle
 from securebench.errors import InvariantViolationError
-from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.candidate import Extraction
+from securebench.protocol.volume import PackAudit
 from securebench.run.api.field_types import Outcome
 from securebench.run.decide.attempt import after_production
 from securebench.run.plan.model import AttemptKey, TaskLimits, VerifierKind
