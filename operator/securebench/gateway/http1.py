@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Final
 
 import h11
 
@@ -170,12 +170,6 @@ _WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 _NOT_IN_TRAILERS = HOP_BY_HOP | {b"content-length", b"host", b"trailer"}
 
 
-class _HeadBytes(NamedTuple):
-    head: bytes
-    """The bytes of a head, including the empty line, and what was received after them."""
-    rest: bytes
-
-
 async def receive_exchange(
     agent: AgentStream, idle_seconds: float, failed: Callable[[RefusedError | CutError], None]
 ) -> Exchange | None:
@@ -217,10 +211,11 @@ async def next_exchange(agent: AgentStream) -> Exchange | None:
         CutError: The launch's byte limit is reached.
     """
     found = await _head_bytes(agent)
-    return None if found is None else Exchange(agent, request_head(found.head), found)
+    return None if found is None else Exchange(agent, *found)
 
 
-async def _head_bytes(agent: AgentStream) -> _HeadBytes | None:
+async def _head_bytes(agent: AgentStream) -> tuple[bytes, bytes] | None:
+    """Return the bytes of a head with the empty line, and what was received after them."""
     buffer, searched = bytearray(), 0
     while (end := buffer.find(END, max(0, searched - len(END)))) < 0:
         _check_characters(buffer, max(0, searched - 1))
@@ -236,7 +231,7 @@ async def _head_bytes(agent: AgentStream) -> _HeadBytes | None:
     end += len(END)
     if end > HEAD_BYTES:
         raise bad_request(_LONG, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-    return _HeadBytes(bytes(buffer[:end]), bytes(buffer[end:]))
+    return bytes(buffer[:end]), bytes(buffer[end:])
 
 
 class Exchange:
@@ -244,8 +239,8 @@ class Exchange:
 
     Args:
         agent: Its connection.
-        head: The parsed head of the request.
-        received: The same head as bytes, with any bytes received after it.
+        head: The bytes of the head, including the empty line.
+        rest: What was received after it.
 
     Attributes:
         head: The parsed head of the request.
@@ -253,18 +248,18 @@ class Exchange:
         status: Status of the final response (including 101) once it has begun, else None.
     """
 
-    def __init__(self, agent: AgentStream, head: RequestHead, received: _HeadBytes) -> None:
-        self.head = head
+    def __init__(self, agent: AgentStream, head: bytes, rest: bytes) -> None:
+        self.head = request_head(head)
         self.trailers: Headers = ()
         self.status: int | None = None
         self._is_chunked = False
         self._agent = agent
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
-        self._http.receive_data(received.head)
+        self._http.receive_data(head)
         if not isinstance(self._event(), h11.Request):
             raise bad_request("The request is malformed.")
-        if received.rest:
-            self._http.receive_data(received.rest)
+        if rest:
+            self._http.receive_data(rest)
 
     async def body(self) -> AsyncIterator[bytes]:
         """Yield the request's body; first send 100 Continue if the agent expects it.

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import jwt
 
@@ -163,13 +162,6 @@ UNAUTHENTICATED_CONNECTIONS = 64
 """Maximum unauthenticated connections of one address."""
 
 
-class Preface(NamedTuple):
-    """The sidecar's first line."""
-
-    route: Route
-    token: str
-
-
 class Server:
     """Serves the connections of a run.
 
@@ -228,31 +220,31 @@ class Server:
         # one Pod cannot use up the connections of the others.
         self._unauthenticated[address] += 1
         try:
-            preface, launch = await self._admitted(reader, address)
+            route, launch = await self._admitted(reader, address)
         except RefusedError as error:
             await _refuse(stream, error.cause)
             return
         finally:
             self._unauthenticated -= Counter([address])
-        if preface.route is Route.CLOSE:
+        if route is Route.CLOSE:
             await self._close(launch, stream)
             return
         launch.connections.add(_this_task())
         try:
-            await self._carry(preface.route, launch, stream)
+            await self._carry(route, launch, stream)
         finally:
             launch.connections.discard(_this_task())
 
     async def _admitted(
         self, reader: asyncio.StreamReader, address: str
-    ) -> tuple[Preface, ServedLaunch]:
+    ) -> tuple[Route, ServedLaunch]:
         async with asyncio.timeout(PREFACE_SECONDS):
-            preface = await _preface(reader)
-        launch = self._launches.of(self._admission.identity(preface.token))
+            route, token = await _preface(reader)
+        launch = self._launches.of(self._admission.identity(token))
         launch.admit(address)
-        if preface.route is not Route.CLOSE:
-            self._require_room(preface.route, launch)
-        return preface, launch
+        if route is not Route.CLOSE:
+            self._require_room(route, launch)
+        return route, launch
 
     def _require_room(self, route: Route, launch: ServedLaunch) -> None:
         """Refuse a connection beyond the launch's limits; log it unless the report is final."""
@@ -286,12 +278,13 @@ class Server:
         await stream.write(ACCEPTED)
 
 
-async def _preface(reader: asyncio.StreamReader) -> Preface:
+async def _preface(reader: asyncio.StreamReader) -> tuple[Route, str]:
+    """Return route and token of the sidecar's first line."""
     try:
         line = await reader.readuntil(b"\n")
         magic, route, token = line[:-1].decode("ascii").split(" ")
         if magic == MAGIC and len(line) <= PREFACE_BYTES:
-            return Preface(Route(route), token)
+            return Route(route), token
     except (ValueError, EOFError, asyncio.LimitOverrunError):
         pass
     raise RefusedError("The connection does not begin with a sidecar's preface.", Cause.BAD_REQUEST)

@@ -78,13 +78,6 @@ _TAIL = 0.025
 _Item = TypeVar("_Item")
 
 
-class Quantiles(NamedTuple):
-    """The 2.5 % and 97.5 % quantiles of an estimate."""
-
-    low: float
-    high: float
-
-
 def resamples(counts: Mapping[_Item, int]) -> Iterator[Counter[_Item]]:
     """Yield ``RESAMPLES`` samples of as many items as there are, each counted by item.
 
@@ -136,14 +129,14 @@ def flipped_sums(sizes: Mapping[int, int]) -> Iterator[int]:
         )
 
 
-def percentile_interval(estimates: Iterable[float]) -> Quantiles:
+def percentile_interval(estimates: Iterable[float]) -> tuple[float, float]:
     """Return the 2.5 % and 97.5 % quantiles of the estimates.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), 13.3.
     """
     ordered = sorted(estimates)
     cut = round(_TAIL * len(ordered))
-    return Quantiles(ordered[cut], ordered[-1 - cut])
+    return ordered[cut], ordered[-1 - cut]
 
 
 def _resample(random: Random, ordered: Iterable[tuple[_Item, int]]) -> Counter[_Item]:
