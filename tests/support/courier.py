@@ -59,6 +59,7 @@ class Sealed:
     size_bytes: int = 0
     candidate_sha256: str = ""
     dropped_entries: int = 0
+    dropped: tuple[tuple[str, str], ...] = ()
 
 
 def courier(*edits: Edit) -> Path:
@@ -138,9 +139,11 @@ def seal(
         (volumes / "workspace").symlink_to(places.workspace.absolute())
         (volumes / "candidate").symlink_to(places.candidate.absolute())
         (volumes / "output").mkdir()
-        diff = places.output / "diff"
+        diff, modes = places.output / "diff", places.output / "modes"
         if os.path.lexists(diff):
             diff.rename(volumes / "output/diff")
+        if modes.exists():
+            (volumes / "output/modes").write_bytes(modes.read_bytes())
         if stdout is not None:
             _capture(volumes / "output", stdout)
         ended = run(volumes, seal_spec(extraction, bounds, exclude), *edits)
@@ -149,8 +152,9 @@ def seal(
     assert ended.code == 0, ended
     fields = json.loads(ended.message)
     problem = fields["problem"] and Problem(fields["problem"])
-    kept = {name: fields[name] for name in Sealed.__dataclass_fields__ if name != "problem"}
-    return Sealed(problem=problem, **kept)
+    losses = tuple((each["path"], each["reason"]) for each in fields.get("dropped", ()))
+    names = Sealed.__dataclass_fields__.keys() - {"problem", "dropped"}
+    return Sealed(problem=problem, dropped=losses, **{name: fields[name] for name in names})
 
 
 def _capture(output: Path, stdout: Output) -> None:

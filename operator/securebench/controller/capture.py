@@ -100,6 +100,7 @@ from securebench.run.state.attempts import (
     CrashSuspicion,
     Finish,
     HarnessResult,
+    Loss,
     Lost,
     PodFacts,
     SealedCandidate,
@@ -280,13 +281,18 @@ def _captured(
         if job.launch.role is Role.HARNESS:
             production = _production(store, task, job)
             command = without_values(production.command, exposed)
-            production = replace(production, command=command)
+            production = replace(
+                production, command=command, candidate=_scrubbed(production.candidate, exposed)
+            )
             if gateway_since is not None:
                 require_same_gateway(job.view, gateway_since)
                 report = launch_report(store, job.view, job.ended.problem)
                 production = replace(production, egress=report)
             return Produced(job.launch.attempt_key, production, now)
-        return Verified(job.launch.attempt_key, _verification(store, task, job), now)
+        verification = _verification(store, task, job)
+        dropped = losses_without_values(verification.command.dropped, exposed)
+        command = replace(verification.command, dropped=dropped)
+        return Verified(job.launch.attempt_key, replace(verification, command=command), now)
     except BatchLostError as error:
         return LaunchLost(Lost(job.launch, EXTRACTION_FAILED, str(error), now, is_shared=True))
     except GatewayReplacedError as error:
@@ -311,6 +317,12 @@ def _production(store: RunStore, task: TaskPlan, job: Capture) -> HarnessResult:
         problem=job.ended.problem,
         last_words=last_words(store, job.launch),
     )
+
+
+def _scrubbed(candidate: SealedCandidate | None, exposed: SecretMatcher) -> SealedCandidate | None:
+    if candidate is None:
+        return None
+    return replace(candidate, dropped=losses_without_values(candidate.dropped, exposed))
 
 
 def _sealed(
@@ -625,6 +637,11 @@ def without_values(report: CommandReport, values: SecretMatcher) -> CommandRepor
         return report
     diff = replace(report.diff, stderr=values.without_text(report.diff.stderr))
     return replace(report, diff=diff)
+
+
+def losses_without_values(losses: tuple[Loss, ...], values: SecretMatcher) -> tuple[Loss, ...]:
+    """Fill the values up in the names of what did not reach the check."""
+    return tuple(loss._replace(path=values.without_text(loss.path)) for loss in losses)
 
 
 class SecretMatcher:

@@ -52,9 +52,12 @@ def _sealed(root: Path, extraction: Extraction, name: str, edits: tuple[Edit, ..
 
 
 def entries(bundle: bytes) -> Mapping[str, tarfile.TarInfo]:
-    """Return the entries of a bundle by name, each of which stands there once."""
+    """Return the entries of a bundle by name, each of which stands there once.
+
+    That of the workspace itself is left out.
+    """
     with tarfile.open(fileobj=io.BytesIO(bundle)) as archive:
-        members = archive.getmembers()
+        members = [each for each in archive.getmembers() if each.name != "."]
     found = {member.name: member for member in members}
     assert len(found) == len(members)
     return found
@@ -101,12 +104,15 @@ def archived(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
     return result.getvalue()
 
 
-def unpack(bundle: bytes, target: Path, memory_bytes: int | None = None, **spec: object) -> Ended:
+def unpack(
+    bundle: bytes, target: Path, *edits: Edit, memory_bytes: int | None = None, **spec: object
+) -> Ended:
     """Unpack a bundle with supervise; its digest is right.
 
     Args:
         bundle: An archive.
         target: Made here.
+        edits: Controls that are taken out of supervise.
         memory_bytes: What supervise may use.
         spec: More of supervise's specification.
     """
@@ -116,7 +122,7 @@ def unpack(bundle: bytes, target: Path, memory_bytes: int | None = None, **spec:
         path.write_bytes(bundle)
         digest = f"sha256:{hashlib.sha256(bundle).hexdigest()}"
         candidate = {"path": str(path), "digest": digest, "to": str(target)}
-        return run_supervise({"candidate": candidate, **spec}, memory_bytes=memory_bytes)
+        return run_supervise({"candidate": candidate, **spec}, *edits, memory_bytes=memory_bytes)
 
 
 def naive_unpack(bundle: bytes, target: Path) -> None:

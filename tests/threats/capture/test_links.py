@@ -109,10 +109,10 @@ def trap(request: pytest.FixtureRequest, workspace: Path, guarded: Path, secret:
 def test_a_100_attack_in_the_collector(trap: Path, secret: str) -> None:
     crossed = sealed_tree(trap)
 
-    assert (crossed.sealed.problem, crossed.sealed.dropped_entries) == (None, 1)
+    assert (crossed.sealed.problem, crossed.sealed.dropped_entries) == (None, 0)
     assert not hits(crossed.content, secret)
-    kept = set(entries(crossed.content)) - {"out/first", "out/trap"}
-    assert kept == {"inside", "out", "out/answer.txt"}
+    links = set(entries(crossed.content)) - {"out", "out/answer.txt"}
+    assert all(entries(crossed.content)[name].issym() for name in links)
 
 
 def test_a_100_twin_of_the_collector(trap: Path, secret: str) -> None:
@@ -171,11 +171,12 @@ def test_a_100_twin_of_the_declared_path(declared: Path, secret: str) -> None:
 @pytest.mark.trials(live.LINKED, live.LINK_AS_ANSWER)
 def test_a_100_attack(arena: Arena) -> None:
     sealed = live.bundle(arena, live.LINKED)
-    harmless = {"first", "inside", "loop", "pool"}
-    assert set(entries(sealed)) == {"answer.txt", "task.json"} | harmless
+    assert set(entries(sealed)) >= {"answer.txt", "passwd", "environ", "parent", "inside"}
     assert not hits(sealed, "root:x:0:0")
-    assert live.dropped(arena, live.LINKED) == 4
-    assert set(live.shown(arena, live.LINKED)) >= {"answer.txt", "inside"}
+    lost = arena.record(live.LINKED)["producer_metadata"]["candidate_dropped_paths"]
+    assert {each["path"] for each in lost} == {"environ", "parent"}
+    assert live.dropped(arena, live.LINKED) == len(lost)
+    assert set(live.shown(arena, live.LINKED)) >= {"answer.txt", "inside", "passwd", "second"}
 
     record = arena.record(live.LINK_AS_ANSWER)
     assert (record["outcome"], record["failure_reason"]) == ("agent", "candidate_invalid")
@@ -307,26 +308,31 @@ def test_a_102_twin(tmp_path: Path, guarded: Path, name: str) -> None:
     assert contents(guarded) == {"answer.txt": b"overwritten"}
 
 
-def test_a_102_attack_on_the_disk(workspace: Path) -> None:
-    os.link(workspace / "out/answer.txt", workspace / "second")
+def test_a_102_attack_on_the_disk(workspace: Path, guarded: Path, tmp_path: Path) -> None:
+    os.link(guarded / "answer.txt", workspace / "second")
 
     crossed = sealed_tree(workspace)
 
     assert crossed.sealed.dropped_entries == 0
-    assert not any(entry.islnk() for entry in entries(crossed.content).values())
-    assert text_of(crossed.content, "second") == "4\n"
+    assert entries(crossed.content)["second"].isreg()
+    assert unpack(crossed.content, tmp_path / "target").code == 0
+    before = contents(guarded)
+    (tmp_path / "target/second").write_text("overwritten")
+    assert contents(guarded) == before
 
 
-def test_a_102_twin_on_the_disk(workspace: Path) -> None:
-    os.link(workspace / "out/answer.txt", workspace / "second")
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as archive:
-        archive.add(workspace, "")
+def test_a_102_twin_on_the_disk(workspace: Path, guarded: Path) -> None:
+    os.link(guarded / "answer.txt", workspace / "second")
 
-    assert any(entry.islnk() for entry in entries(made.getvalue()).values())
+    (workspace / "second").write_text("overwritten")
+
+    assert contents(guarded) == {"answer.txt": b"overwritten"}
 
 
 def test_a_102_honest(tmp_path: Path, workspace: Path) -> None:
+    os.link(workspace / "out/answer.txt", workspace / "second")
+
     assert unpack(sealed_tree(workspace).content, tmp_path / "target").code == 0
 
     assert contents(tmp_path / "target") == contents(workspace)
+    assert (tmp_path / "target/second").samefile(tmp_path / "target/out/answer.txt")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from support.release import Raw
-from support.supervise_build import built
+from support.supervise_build import Edit, built
 from threats.kit.outcomes import not_applicable
 
 STAGING_FAILED = 90
@@ -36,25 +36,29 @@ class Ended:
     report: Raw = field(default_factory=dict)
 
 
-def supervise() -> Path:
-    """Return supervise, built once a session."""
+def supervise(*edits: Edit) -> Path:
+    """Return supervise, built once a session; edits take controls out of it."""
     if shutil.which("go") is None:
         not_applicable("no Go compiler is here to build supervise")
-    return built()
+    return built(*edits)
 
 
 def run_supervise(
-    spec: Mapping[str, object], seconds: float = 60, memory_bytes: int | None = None
+    spec: Mapping[str, object],
+    *edits: Edit,
+    seconds: float = 60,
+    memory_bytes: int | None = None,
 ) -> Ended:
     """Run ``supervise run``; one phase that does nothing where the specification names none.
 
     Args:
         spec: Without the version.
+        edits: Controls that are taken out of supervise.
         seconds: When the test fails because it still runs.
         memory_bytes: More of it ends the program; it and its commands have as much each.
     """
     text = json.dumps({"version": 1, "phases": [NOTHING], **spec})
-    words = [str(supervise()), "run", "--spec", text]
+    words = [str(supervise(*edits)), "run", "--spec", text]
     if memory_bytes is not None:
         words = [*_BOUNDED, str(memory_bytes // KIBIBYTE), *words]
     begun = time.monotonic()

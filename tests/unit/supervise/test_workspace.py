@@ -33,7 +33,7 @@ def sealed(
 
 def members(places: SealingPlaces) -> dict[str, tarfile.TarInfo]:
     with tarfile.open(places.candidate / "workspace.tar") as archive:
-        return {member.name: member for member in archive}
+        return {member.name: member for member in archive if member.name != "."}
 
 
 def content(places: SealingPlaces, name: str) -> bytes:
@@ -46,12 +46,17 @@ def content(places: SealingPlaces, name: str) -> bytes:
 def test_what_is_kept_and_how(places: SealingPlaces) -> None:
     root = places.workspace
     (root / "sub/empty").mkdir(parents=True)
+    (root / "sub/empty").chmod(0o1777)
     (root / "sub/tool").write_bytes(b"#!")
     (root / "sub/tool").chmod(0o4710)
     (root / "plain").write_bytes(b"plain")
     (root / "plain").chmod(0o600)
     (root / "sub/link").symlink_to("../plain")
+    (root / "sub").chmod(0o2755)
     os.link(root / "plain", root / "twin")
+    for number, name in enumerate(["plain", "sub/tool", "sub/empty", "sub/link", "sub"]):
+        os.utime(root / name, ns=(0, 981173106_000000123 + number), follow_symlinks=False)
+    os.utime(root / "plain", ns=(0, -1_500_000_000))
 
     result = sealed(places)
 
@@ -59,29 +64,41 @@ def test_what_is_kept_and_how(places: SealingPlaces) -> None:
     assert result.size_bytes == (places.candidate / "workspace.tar").stat().st_size
     found = members(places)
     assert list(found) == ["plain", "sub", "sub/empty", "sub/link", "sub/tool", "twin"]
+    assert result.dropped == (
+        ("sub", "without its set-id bits"),
+        ("sub/tool", "without its set-id bits"),
+    )
     assert {name: oct(member.mode) for name, member in found.items() if not member.issym()} == {
-        "plain": "0o644",
-        "twin": "0o644",
+        "plain": "0o600",
+        "twin": "0o600",
         "sub": "0o755",
-        "sub/empty": "0o755",
-        "sub/tool": "0o755",
+        "sub/empty": "0o1777",
+        "sub/tool": "0o710",
     }
     assert found["sub/link"].linkname == "../plain"
-    assert found["twin"].isreg()
+    assert (found["twin"].islnk(), found["twin"].linkname) == (True, "plain")
     assert content(places, "twin") == b"plain"
-    assert {
-        (member.uid, member.gid, member.uname, member.gname, member.mtime)
-        for member in found.values()
-    } == {(0, 0, "", "", 0)}
+    times = {name: member.pax_headers["mtime"] for name, member in found.items()}
+    assert times == {
+        "plain": "-1.5",
+        "twin": "-1.5",
+        "sub": "981173106.000000127",
+        "sub/empty": "981173106.000000125",
+        "sub/link": "981173106.000000126",
+        "sub/tool": "981173106.000000124",
+    }
+    owners = {(each.uid, each.gid, each.uname, each.gname) for each in found.values()}
+    assert owners == {(0, 0, "", "")}
 
 
 def test_the_archive_depends_on_the_tree_alone(places: SealingPlaces) -> None:
-    def make(names: list[str]) -> Sealed:
+    def make(names: list[str], modified: int = 12345) -> Sealed:
         for name in names:
             path = places.workspace / name
             path.parent.mkdir(exist_ok=True)
             path.write_text(name)
-            os.utime(path, (len(names), 12345))
+        for path in (places.workspace, *places.workspace.rglob("*")):
+            os.utime(path, (len(names), modified))
         result = sealed(places)
         for name in names:
             (places.workspace / name).unlink()
@@ -91,6 +108,9 @@ def test_the_archive_depends_on_the_tree_alone(places: SealingPlaces) -> None:
     first = make(names)
     assert make(names[::-1]) == first
     assert make(names[1:]).candidate_sha256 != first.candidate_sha256
+    later = make(names, 12346)
+    assert later.digest != first.digest
+    assert later.candidate_sha256 == first.candidate_sha256
 
 
 def test_mode_and_kind_are_part_of_the_digest(places: SealingPlaces) -> None:
@@ -98,18 +118,19 @@ def test_mode_and_kind_are_part_of_the_digest(places: SealingPlaces) -> None:
     seen = set()
     file.write_text("x")
     seen.add(sealed(places).candidate_sha256)
-    file.chmod(0o755)
-    seen.add(sealed(places).candidate_sha256)
+    for mode in (0o755, 0o600, 0o1644):
+        file.chmod(mode)
+        seen.add(sealed(places).candidate_sha256)
     file.unlink()
     file.symlink_to("x")
     seen.add(sealed(places).candidate_sha256)
     file.unlink()
     file.mkdir()
     seen.add(sealed(places).candidate_sha256)
-    assert len(seen) == 4
+    assert len(seen) == 6
 
 
-def test_everything_else_is_dropped_and_counted(places: SealingPlaces) -> None:
+def test_everything_else_is_dropped_and_named(places: SealingPlaces) -> None:
     root = places.workspace
     os.mkfifo(root / "fifo")
     os.mknod(root / "socket", 0o140644)
@@ -122,8 +143,27 @@ def test_everything_else_is_dropped_and_counted(places: SealingPlaces) -> None:
     (root / "kept").write_text("x")
     result = sealed(places)
     assert result.problem is None
-    assert result.dropped_entries == 7
-    assert list(members(places)) == ["kept"]
+    assert result.dropped_entries == 4
+    assert set(result.dropped) == {
+        ("fifo", "a FIFO"),
+        ("socket", "a socket"),
+        ("\\xff", "its name is not UTF-8"),
+        ("odd target", "its target is not UTF-8"),
+    }
+    assert list(members(places)) == ["absolute", "kept", "ours", "out"]
+
+
+def test_what_is_dropped_is_named_within_bounds(places: SealingPlaces) -> None:
+    for number in range(200):
+        os.mkfifo(places.workspace / ("ü\n\x1b" * 50 + f"{number:03}"))
+    result = sealed(places)
+    assert (result.problem, result.dropped_entries) == (None, 200)
+    assert 0 < len(result.dropped) < 20
+    path, reason = result.dropped[0]
+    assert path.startswith("ü\\n\\x1bü")
+    assert path.endswith("000")
+    assert "…" in path
+    assert (len(path), reason) == (61, "a FIFO")
 
 
 def test_odd_names_are_only_names(places: SealingPlaces) -> None:
@@ -176,11 +216,23 @@ def test_bytes_of_names_are_bounded(places: SealingPlaces) -> None:
     )
 
 
-def test_a_sparse_workspace_counts_in_full(places: SealingPlaces) -> None:
+def test_a_sparse_file_counts_by_what_it_holds(places: SealingPlaces) -> None:
     with (places.workspace / "sparse").open("wb") as file:
         file.truncate(1 << 40)
-    assert sealed(places).problem is Problem.TOO_LARGE
-    assert not list(places.candidate.glob("*.tar"))
+        file.seek(1 << 39)
+        file.write(b"middle")
+    assert sealed(places).problem is None
+    assert (places.candidate / "workspace.tar").stat().st_size < 1 << 20
+    assert content(places, "sparse").startswith(b"middle")
+
+
+def test_a_file_with_several_names_counts_once(places: SealingPlaces) -> None:
+    (places.workspace / "a").write_bytes(b"x" * 600)
+    os.link(places.workspace / "a", places.workspace / "b")
+    bounds = replace(CandidateBounds(), workspace_bytes=1000)
+    assert sealed(places, bounds).problem is None
+    (places.workspace / "c").write_bytes(b"x" * 600)
+    assert sealed(places, bounds).problem is Problem.TOO_LARGE
 
 
 def deep(root: Path, name: str, levels: int) -> None:
@@ -204,32 +256,38 @@ def shallow(root: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "levels", "want"),
+    ("name", "levels", "kept", "why"),
     [
-        pytest.param("d", 200, None, id="deep"),
-        pytest.param("n" * 250, 16, None, id="a path just below PATH_MAX"),
-        pytest.param("n" * 250, 17, Problem.TOO_LARGE, id="a path beyond PATH_MAX"),
-        pytest.param("d", 1500, Problem.TOO_LARGE, id="very deep"),
+        pytest.param("d", 200, 200, None, id="deep"),
+        pytest.param("n" * 250, 16, 16, None, id="a path just below PATH_MAX"),
+        pytest.param("n" * 250, 17, 16, "its path is too long", id="a path beyond PATH_MAX"),
+        pytest.param("d", 256, 256, None, id="as deep as can be"),
+        pytest.param("d", 1500, 256, "too many folders inside each other", id="very deep"),
     ],
 )
-def test_deep_trees(places: SealingPlaces, name: str, levels: int, want: Problem | None) -> None:
+def test_deep_trees(
+    places: SealingPlaces, name: str, levels: int, kept: int, why: str | None
+) -> None:
     deep(places.workspace, name, levels)
     try:
-        assert sealed(places).problem is want
-        if want is None:
-            assert len(members(places)) == levels
+        result = sealed(places)
+        assert result.problem is None
+        assert [reason for _, reason in result.dropped] == ([why] if why else [])
+        assert len(members(places)) == kept
     finally:
         shallow(places.workspace, name)
 
 
 def test_the_bytes_are_those_of_tarfile(places: SealingPlaces) -> None:
-    """Archives of earlier versions and this one are the same."""
+    """Times of whole seconds stand in the header alone."""
     long = "n" * 200
     for name in ("a/b/c", "a-b/x", "a.b", "ü/" + long, long + "/" + long, "empty"):
         (places.workspace / name).parent.mkdir(parents=True, exist_ok=True)
         (places.workspace / name).write_text(name * 400 if name != "empty" else "")
     (places.workspace / "a/link").symlink_to("b/" + "t" * 150)
     (places.workspace / "a.b").chmod(0o755)
+    for path in (places.workspace, *places.workspace.rglob("*")):
+        os.utime(path, (0, 12345), follow_symlinks=False)
     assert sealed(places).problem is None
 
     again = BytesIO()

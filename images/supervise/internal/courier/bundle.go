@@ -9,27 +9,27 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 
 	"securebench.dev/supervise/internal/untrusted"
 )
 
 const (
-	programMode = 0o755
-	plainMode   = 0o644
-
 	tarRecord = 20 * untrusted.TarBlock
 	tarName   = 100     // bytes of a name or target in a header
-	tarSize   = 1 << 33 // from this size on a header has no room for it
+	tarSize   = 1 << 33 // from this size or time on a header has no room for it
 
-	tarFolder = '5'
-	tarLink   = '2'
-	tarFile   = '0'
-	tarPax    = 'x'
+	tarFolder   = '5'
+	tarLink     = '2'
+	tarHardLink = '1'
+	tarFile     = '0'
+	tarPax      = 'x'
 )
 
-// bundle is a tar of form pax whose bytes depend on its entries alone: they are those of Python's tarfile,
-// as which archives of earlier versions lie on volumes. Nothing is kept of an entry that is in it.
+// bundle is a tar of form pax whose bytes depend on its entries alone. Nothing is kept of an entry that is in it.
 type bundle struct {
 	target io.Writer
 	hash   hash.Hash
@@ -41,48 +41,63 @@ type bundle struct {
 type tarEntry struct {
 	name, link string
 	kind       byte
-	mode, size int64
+	mode       uint32
+	size       int64
+	modified   unix.Timespec
+	extents    string // of a sparse file, as staging reads them
 }
 
-func (b *bundle) addFolder(name string) error {
-	return b.begin(tarEntry{name: name + "/", kind: tarFolder, mode: programMode})
-}
-
-func (b *bundle) addLink(name, target string) error {
-	return b.begin(tarEntry{name: name, link: target, kind: tarLink, mode: programMode})
-}
-
-// addFile adds a file of a known size and returns the hex SHA-256 of its content.
-func (b *bundle) addFile(name string, file *os.File, size int64, isProgram bool) (string, error) {
-	mode := int64(plainMode)
-	if isProgram {
-		mode = programMode
+// addFile adds a file and returns the hex SHA-256 of what is carried of it. Of a sparse file these are the
+// parts that hold data.
+func (b *bundle) addFile(header tarEntry, file *os.File, entry untrusted.TreeEntry) (string, error) {
+	parts := entry.Extents
+	if parts == nil {
+		parts = []untrusted.Extent{{Length: entry.Size}}
+	} else {
+		header.extents = untrusted.ExtentText(entry.Size, parts)
 	}
-	if err := b.begin(tarEntry{name: name, kind: tarFile, mode: mode, size: size}); err != nil {
+	header.size = entry.Stored()
+	if err := b.begin(header); err != nil {
 		return "", err
 	}
 	if b.buffer == nil {
 		b.buffer = make([]byte, untrusted.CopyBytes)
 	}
 	content := sha256.New()
-	for left := size; left > 0; {
-		count, err := readSome(file, b.buffer[:min(left, untrusted.CopyBytes)])
-		if err != nil {
+	_, _ = io.WriteString(content, header.extents)
+	for _, part := range parts {
+		if err := b.addPart(file, part, content); err != nil {
 			return "", err
 		}
-		if count == 0 {
-			return "", errChanged
-		}
-		_, _ = content.Write(b.buffer[:count])
-		if err := b.write(b.buffer[:count]); err != nil {
-			return "", err
-		}
-		left -= int64(count)
+	}
+	if _, err := file.Seek(entry.Size, io.SeekStart); err != nil {
+		return "", err
 	}
 	if count, err := readSome(file, b.buffer[:1]); err != nil || count > 0 {
 		return "", errors.Join(err, errChanged)
 	}
 	return hex.EncodeToString(content.Sum(nil)), b.fill(untrusted.TarBlock)
+}
+
+func (b *bundle) addPart(file *os.File, part untrusted.Extent, content hash.Hash) error {
+	if _, err := file.Seek(part.Offset, io.SeekStart); err != nil {
+		return err
+	}
+	for left := part.Length; left > 0; {
+		count, err := readSome(file, b.buffer[:min(left, untrusted.CopyBytes)])
+		if err != nil {
+			return err
+		}
+		if count == 0 {
+			return errChanged
+		}
+		_, _ = content.Write(b.buffer[:count])
+		if err := b.write(b.buffer[:count]); err != nil {
+			return err
+		}
+		left -= int64(count)
+	}
+	return nil
 }
 
 var errChanged = untrusted.Unreadable(untrusted.ProblemInvalid, "a file changed while it was read")
@@ -118,6 +133,13 @@ func (b *bundle) begin(entry tarEntry) error {
 		records = append(records, paxRecord("size", strconv.FormatInt(entry.size, 10))...)
 		entry.size = 0
 	}
+	if time := entry.modified; time.Nsec != 0 || time.Sec < 0 || time.Sec >= tarSize {
+		records = append(records, paxRecord("mtime", paxTime(time))...)
+		entry.modified = unix.Timespec{}
+	}
+	if entry.extents != "" {
+		records = append(records, paxRecord(untrusted.ExtentsRecord, entry.extents)...)
+	}
 	if records != nil {
 		extended := tarEntry{name: "././@PaxHeader", kind: tarPax, size: int64(len(records))}
 		if err := errors.Join(b.write(extended.header()), b.write(records), b.fill(untrusted.TarBlock)); err != nil {
@@ -144,12 +166,24 @@ func paxRecord(key, value string) []byte {
 	return fmt.Appendf(nil, "%d %s=%s\n", total, key, value)
 }
 
+// paxTime is a time in decimal seconds.
+func paxTime(time unix.Timespec) string {
+	sign, seconds, nanoseconds := "", time.Sec, time.Nsec
+	if seconds < 0 && nanoseconds > 0 {
+		seconds, nanoseconds = seconds+1, 1_000_000_000-nanoseconds
+	}
+	if time.Sec < 0 {
+		sign, seconds = "-", -seconds
+	}
+	return strings.TrimRight(strings.TrimRight(fmt.Sprintf("%s%d.%09d", sign, seconds, nanoseconds), "0"), ".")
+}
+
 // header is the block before an entry; what does not fit is cut, other characters than ASCII are question
 // marks, as the records before it have both in full.
 func (e tarEntry) header() []byte {
 	block := make([]byte, 0, untrusted.TarBlock)
 	block = append(block, field(e.name, tarName)...)
-	block = fmt.Appendf(block, "%07o\x00%07o\x00%07o\x00%011o\x00%011o\x00", e.mode, 0, 0, e.size, 0)
+	block = fmt.Appendf(block, "%07o\x00%07o\x00%07o\x00%011o\x00%011o\x00", e.mode, 0, 0, e.size, e.modified.Sec)
 	checksum := len(block)
 	block = append(block, "        "...)
 	block = append(block, e.kind)

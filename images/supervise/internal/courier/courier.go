@@ -158,7 +158,7 @@ func (t job) sealOnce() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	message := []byte(`{"v":1,` + sealed.fields() + "," + streams + `,"kernel":` + asciiJSON(kernel) + "}")
+	message := []byte(`{"v":1,` + sealed.fields() + "," + streams + `,"kernel":` + outcome.ASCIIJSON(kernel) + "}")
 	return message, untrusted.WriteFile(producer, sealedFile, message)
 }
 
@@ -187,7 +187,7 @@ func (t job) collect() ([]byte, error) {
 		return nil, err
 	}
 	kernel, err := outcome.KernelRelease()
-	return []byte(`{"v":1,` + streams + `,"kernel":` + asciiJSON(kernel) + "}"), err
+	return []byte(`{"v":1,` + streams + `,"kernel":` + outcome.ASCIIJSON(kernel) + "}"), err
 }
 
 // keepChanges keeps the list that supervise wrote, if any; the operator knows when to read it.

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"strings"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"securebench.dev/supervise/internal/outcome"
@@ -31,47 +30,35 @@ type sealedCandidate struct {
 	problem, message string
 	file, digest     string
 	size             int64
-	candidate        string // digest of its bytes, or of path, mode and content of all entries
-	dropped          int64  // entries of a workspace that were left out
+	candidate        string         // digest of its bytes, or of path, mode and content of all entries
+	losses           outcome.Losses // of a workspace
 }
 
 // fields are those of the termination message.
 func (s sealedCandidate) fields() string {
 	return fmt.Sprintf(
-		`"problem":%s,"message":%s,"file":%s,"digest":%s,"size_bytes":%d,"candidate_sha256":%s,"dropped_entries":%d`,
-		orNull(s.problem), asciiJSON(firstCharacters(s.message, messageCharacters)), orNull(s.file),
-		asciiJSON(s.digest), s.size, asciiJSON(s.candidate), s.dropped,
+		`"problem":%s,"message":%s,"file":%s,"digest":%s,"size_bytes":%d,"candidate_sha256":%s,"dropped_entries":%d%s`,
+		orNull(s.problem), outcome.ASCIIJSON(firstCharacters(s.message, messageCharacters)), orNull(s.file),
+		outcome.ASCIIJSON(s.digest), s.size, outcome.ASCIIJSON(s.candidate), s.losses.Entries, s.named(),
 	)
+}
+
+func (s sealedCandidate) named() string {
+	parts := make([]string, len(s.losses.Named))
+	for index, loss := range s.losses.Named {
+		parts[index] = loss.ASCIIJSON()
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return `,"dropped":[` + strings.Join(parts, ",") + "]"
 }
 
 func orNull(text string) string {
 	if text == "" {
 		return "null"
 	}
-	return asciiJSON(text)
-}
-
-// asciiJSON is a text as JSON in which every character but plain ASCII is an escape.
-func asciiJSON(text string) string {
-	short := map[rune]string{'"': `\"`, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '\f': `\f`, '\b': `\b`}
-	var result strings.Builder
-	result.WriteByte('"')
-	for _, character := range text {
-		escape, isShort := short[character]
-		switch {
-		case isShort:
-			result.WriteString(escape)
-		case character >= ' ' && character <= '~':
-			result.WriteRune(character)
-		case character > 0xffff:
-			high, low := utf16.EncodeRune(character)
-			fmt.Fprintf(&result, `\u%04x\u%04x`, high, low)
-		default:
-			fmt.Fprintf(&result, `\u%04x`, character)
-		}
-	}
-	result.WriteByte('"')
-	return result.String()
+	return outcome.ASCIIJSON(text)
 }
 
 func firstCharacters(text string, count int) string {
@@ -221,14 +208,28 @@ func (t job) sealWorkspace() (sealedCandidate, error) {
 		return sealedCandidate{}, err
 	}
 	defer root.Close()
+	modes, err := t.readModes()
+	if err != nil {
+		return sealedCandidate{}, err
+	}
 	sealed := sealedCandidate{file: workspaceFile}
 	err = untrusted.WriteBuffered(path.Join(volumes, "candidate"), workspaceFile, func(target *bufio.Writer) error {
 		archive := &bundle{target: target, hash: sha256.New()}
-		packed, err := packWorkspace(root, archive, t.Bounds, t.Exclude)
-		sealed.candidate, sealed.dropped = packed.digest, packed.dropped
+		packed, err := packWorkspace(root, archive, t.Bounds, t.Exclude, modes)
+		sealed.candidate, sealed.losses = packed.digest, packed.losses
 		sealed.size = archive.size
 		sealed.digest = untrusted.DigestPrefix + hex.EncodeToString(archive.hash.Sum(nil))
 		return err
 	})
 	return sealed, err
+}
+
+// readModes reads the modes that supervise changed so that the workspace can be read.
+func (t job) readModes() (untrusted.Modes, error) {
+	output, err := untrusted.OpenFolder(path.Join(volumes, "output"))
+	if err != nil {
+		return untrusted.Modes{}, err
+	}
+	defer output.Close()
+	return untrusted.ReadModes(output, t.Bounds.WorkspaceFiles)
 }

@@ -7,6 +7,9 @@ const ReportFile = "report.json"
 // code has run by then, so the operator may believe it.
 const ChangedFile = "changed.json"
 
+// ModesFile has the modes that entries of the workspace had before they were made readable, beside the streams.
+const ModesFile = "modes"
+
 // DiffFile is where the courier finds the diff, beside the streams. It is untrusted text.
 const DiffFile = "diff"
 

@@ -45,6 +45,9 @@ type Message struct {
 	Usage
 	Commit string      `json:"commit,omitempty"`
 	Diff   *DiffReport `json:"diff,omitempty"`
+	// DroppedEntries are links of the candidate that were not kept; Dropped names the first of them.
+	DroppedEntries int64  `json:"dropped_entries,omitempty"`
+	Dropped        []Loss `json:"dropped,omitempty"`
 }
 
 // Failure is the message of a job that ended before or beside its phases.

@@ -90,15 +90,17 @@ func runStaged(spec specs.Run, stop <-chan struct{}) outcome.Message {
 		missing := fmt.Errorf("no other container made %s within %g seconds", spec.Needs, spec.NeedsSeconds)
 		return outcome.Failure(unlessStopped(stop, outcome.CodeOwnFault, missing))
 	}
-	if err := bring(spec); err != nil {
+	losses, err := bring(spec)
+	if err != nil {
 		return outcome.Failure(outcome.CodeStaging, err)
 	}
 	kills, used := cgroup.CountMemoryKills(cgroup.MemoryEvents), cgroup.MeasureUsage(cgroup.MemoryPeaks, cgroup.CpuStats)
 	result, kept := work(spec, folders.streams, stop)
 	result.MemoryKills, result.Usage = kills(), used()
+	result.DroppedEntries, result.Dropped = losses.Entries, losses.Named
 	if !outcome.IsStopped(result.Code) {
-		for _, folder := range folders.open {
-			untrusted.OpenModes(folder, 0)
+		if err := folders.openModes(); err != nil {
+			return outcome.Failure(outcome.CodeStaging, untrusted.OfCandidate(fmt.Errorf("modes of the workspace: %w", err)))
 		}
 	}
 	if !outcome.IsStopped(result.Code) && !network.AllClosed(spec.Probes) {
@@ -130,6 +132,19 @@ func openKept(spec specs.Run) (keptFolders, error) {
 		folders.open = append(folders.open, folder)
 	}
 	return folders, nil
+}
+
+// openModes makes the folders readable. Where streams are kept the earlier modes are, of the folders that are
+// not for streams.
+func (k keptFolders) openModes() error {
+	for _, folder := range k.open {
+		if k.streams == nil || folder.Name() == k.streams.Name() {
+			untrusted.OpenModes(folder, func(string, uint32) {})
+		} else if err := untrusted.ListModes(folder, k.streams); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ownFolder keeps commands of other users from writing into the folder of the streams.
@@ -173,22 +188,19 @@ func unlessStopped(stop <-chan struct{}, code int, err error) (int, error) {
 }
 
 // bring puts the candidate and what is copied where the phases find it.
-func bring(spec specs.Run) error {
-	if spec.Candidate != nil {
-		if err := staging.UnpackCandidate(*spec.Candidate, spec.Protected); err != nil {
-			return err
-		}
-	}
-	for _, each := range spec.Copies {
-		if err := staging.Transfer(each, spec.Protected); err != nil {
-			err = fmt.Errorf("copy %s: %w", each.From, err)
-			if spec.Candidate != nil {
-				err = untrusted.OfCandidate(err)
+func bring(spec specs.Run) (outcome.Losses, error) {
+	copies := func() error {
+		for _, each := range spec.Copies {
+			if err := staging.Transfer(each, spec.Protected); err != nil {
+				return fmt.Errorf("copy %s: %w", each.From, err)
 			}
-			return err
 		}
+		return nil
 	}
-	return nil
+	if spec.Candidate == nil {
+		return outcome.Losses{}, copies()
+	}
+	return staging.StageCandidate(*spec.Candidate, spec.Protected, copies)
 }
 
 // work makes the repository ready, where there is one, and runs the phases.

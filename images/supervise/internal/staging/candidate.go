@@ -5,44 +5,77 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"strings"
+	"time"
 
+	"golang.org/x/sys/unix"
+
+	"securebench.dev/supervise/internal/outcome"
 	"securebench.dev/supervise/internal/specs"
 	"securebench.dev/supervise/internal/untrusted"
 )
 
-// UnpackCandidate checks the digest of a sealed workspace and unpacks it into its place.
-func UnpackCandidate(spec specs.Candidate, protected []string) error {
+// StageCandidate checks the digest of a sealed workspace and unpacks it into its place. When copy has brought
+// what lies beside and over it, links that must not be there go, and folders get their modes and times.
+func StageCandidate(spec specs.Candidate, protected []string, copy func() error) (outcome.Losses, error) {
+	var losses outcome.Losses
+	judge, err := newLinkJudge(spec.To)
+	if err != nil {
+		return losses, err
+	}
+	archive, size, err := openSealed(spec)
+	if err != nil {
+		return losses, err
+	}
+	defer archive.Close()
+	target, err := openPlace(spec.To, protected)
+	if err != nil {
+		return losses, err
+	}
+	err = unpack(archive, size, target)
+	if err == nil {
+		err = copy()
+	}
+	if err == nil {
+		err = target.judgeLinks(judge, &losses)
+	}
+	return losses, untrusted.OfCandidate(errors.Join(err, target.close()))
+}
+
+// openSealed opens an archive that has the expected digest.
+func openSealed(spec specs.Candidate) (*os.File, int64, error) {
 	folder, err := untrusted.OpenFolder(path.Dir(spec.Path))
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	defer folder.Close()
 	archive, err := untrusted.OpenFileAt(folder, path.Base(spec.Path))
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
-	defer archive.Close()
+	size, err := checkDigest(archive, spec.Digest)
+	if err != nil {
+		_ = archive.Close()
+	}
+	return archive, size, err
+}
+
+func checkDigest(archive *os.File, expected string) (int64, error) {
 	digest, err := untrusted.ContentDigest(archive)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if untrusted.DigestPrefix+digest != spec.Digest {
-		return errors.New("the candidate's digest is not the expected one")
+	if untrusted.DigestPrefix+digest != expected {
+		return 0, errors.New("the candidate's digest is not the expected one")
 	}
 	size, err := archive.Seek(0, io.SeekCurrent)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if _, err := archive.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	target, err := openPlace(spec.To, protected)
-	if err != nil {
-		return err
-	}
-	return untrusted.OfCandidate(errors.Join(unpack(archive, size, target), target.close()))
+	_, err = archive.Seek(0, io.SeekStart)
+	return size, err
 }
 
 // unpack reads entries until the archive ends. What they hold together is bounded by the
@@ -70,24 +103,49 @@ func unpack(archive io.Reader, size int64, target *place) error {
 
 func unpackEntry(target *place, header *tar.Header, content io.Reader) error {
 	name := strings.TrimSuffix(header.Name, "/")
+	state := entryState{uint32(header.Mode) & untrusted.KeptModes, timeOf(header.ModTime)}
+	if name == untrusted.RootPath && header.Typeflag == tar.TypeDir {
+		target.putRoot(state)
+		return nil
+	}
 	if !specs.IsCleanRelative(name) {
 		return fmt.Errorf("name %q is not a clean relative path", header.Name)
 	}
-	mode := uint32(0o644)
-	if header.Mode&0o111 != 0 {
-		mode = 0o755
-	}
 	switch header.Typeflag {
 	case tar.TypeDir:
-		return target.putFolder(name, 0o755)
+		return target.putFolder(name, state)
 	case tar.TypeReg:
-		return target.putFile(name, mode, content, nil)
+		return target.putFile(name, state, func(file *os.File) error { return target.fill(file, header, content) })
+	case tar.TypeLink:
+		return target.putHardLink(name, header.Linkname)
 	case tar.TypeSymlink:
-		if !untrusted.StaysInside(name, header.Linkname) {
-			return fmt.Errorf("link %q leads out", name)
-		}
-		return target.putLink(name, header.Linkname)
+		return target.putLink(name, header.Linkname, state)
 	default:
 		return fmt.Errorf("entry %q has type %q", name, header.Typeflag)
 	}
+}
+
+func timeOf(moment time.Time) unix.Timespec {
+	return unix.Timespec{Sec: moment.Unix(), Nsec: int64(moment.Nanosecond())}
+}
+
+// fill writes a file's content; what a sparse file does not hold stays a hole.
+func (p *place) fill(file *os.File, header *tar.Header, content io.Reader) error {
+	text, isSparse := header.PAXRecords[untrusted.ExtentsRecord]
+	if !isSparse {
+		return p.copyTo(file, content)
+	}
+	size, parts, err := untrusted.ParseExtents(text, header.Size)
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
+		if _, err := file.Seek(part.Offset, io.SeekStart); err != nil {
+			return err
+		}
+		if err := p.copyTo(file, io.LimitReader(content, part.Length)); err != nil {
+			return err
+		}
+	}
+	return file.Truncate(size)
 }

@@ -68,7 +68,7 @@ func copyFolder(target *place, source *os.File, prefix string, depth int) error 
 }
 
 func copyEntry(target *place, source *os.File, place string, status unix.Stat_t, depth int) error {
-	name := path.Base(place)
+	name, state := path.Base(place), entryState{status.Mode & fileModes, status.Mtim}
 	switch untrusted.KindOf(status) {
 	case unix.S_IFDIR:
 		child, err := untrusted.OpenFolderAt(source, name)
@@ -76,7 +76,8 @@ func copyEntry(target *place, source *os.File, place string, status unix.Stat_t,
 			return err
 		}
 		defer child.Close()
-		if err := target.putFolder(place, status.Mode&folderModes); err != nil {
+		state.mode = status.Mode & folderModes
+		if err := target.putFolder(place, state); err != nil {
 			return err
 		}
 		return copyFolder(target, child, place, depth+1)
@@ -86,14 +87,13 @@ func copyEntry(target *place, source *os.File, place string, status unix.Stat_t,
 			return err
 		}
 		defer file.Close()
-		times := []unix.Timespec{status.Mtim, status.Mtim}
-		return target.putFile(place, status.Mode&fileModes, file, times)
+		return target.putFile(place, state, func(made *os.File) error { return target.copyTo(made, file) })
 	case unix.S_IFLNK:
 		link, err := untrusted.ReadLinkAt(source, name)
 		if err != nil {
 			return err
 		}
-		return target.putLink(place, link)
+		return target.putLink(place, link, state)
 	default:
 		return nil
 	}

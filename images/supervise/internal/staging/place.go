@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"securebench.dev/supervise/internal/specs"
 	"securebench.dev/supervise/internal/untrusted"
 )
 
@@ -22,13 +23,23 @@ type place struct {
 	protected []string
 	at        string // the folder that was used last, kept open
 	folder    *os.File
-	modes     []folderMode
+	folders   []madeFolder
+	links     []string // that were made
 	buffer    []byte
 }
 
-type folderMode struct {
+// entryState is what an entry has beside its content.
+type entryState struct {
+	mode     uint32
+	modified unix.Timespec
+}
+
+func (s entryState) times() []unix.Timespec { return []unix.Timespec{s.modified, s.modified} }
+
+// madeFolder gets its state when nothing is put into it any more.
+type madeFolder struct {
 	path string
-	mode uint32
+	entryState
 }
 
 func openPlace(name string, protected []string) (*place, error) {
@@ -39,24 +50,24 @@ func openPlace(name string, protected []string) (*place, error) {
 	return &place{root: root, path: name, protected: protected, folder: root}, nil
 }
 
-// close applies the modes of the folders, the deepest first, and releases the descriptors.
+// close applies modes and times of the folders, the deepest first, and releases the descriptors.
 func (p *place) close() error {
 	defer p.root.Close()
 	var result error
-	for index := len(p.modes) - 1; index >= 0 && result == nil; index-- {
-		wanted := p.modes[index]
+	for index := len(p.folders) - 1; index >= 0 && result == nil; index-- {
+		wanted := p.folders[index]
 		var folder *os.File
 		if folder, result = p.enter(wanted.path); result == nil {
-			result = setMode(folder, wanted.mode)
+			result = setState(folder, wanted.entryState)
 		}
 	}
 	p.leave()
 	return result
 }
 
-// setMode leaves a folder alone that belongs to somebody else: without capabilities its mode cannot be
+// setState leaves a folder alone that belongs to somebody else: without capabilities its mode cannot be
 // changed, and it was made for everybody (the folders above read-only assets).
-func setMode(folder *os.File, mode uint32) error {
+func setState(folder *os.File, state entryState) error {
 	var status unix.Stat_t
 	if err := unix.Fstat(int(folder.Fd()), &status); err != nil {
 		return err
@@ -64,7 +75,11 @@ func setMode(folder *os.File, mode uint32) error {
 	if int(status.Uid) != os.Geteuid() {
 		return nil
 	}
-	return unix.Fchmod(int(folder.Fd()), mode)
+	// The times first: a closed folder cannot be searched.
+	if err := unix.UtimesNanoAt(int(folder.Fd()), ".", state.times(), 0); err != nil {
+		return &os.PathError{Op: "utimensat", Path: folder.Name(), Err: err}
+	}
+	return unix.Fchmod(int(folder.Fd()), state.mode)
 }
 
 func (p *place) leave() {
@@ -154,8 +169,14 @@ func (p *place) clear(name string) (*os.File, string, error) {
 	return parent, base, untrusted.RemoveAt(parent, base, 0)
 }
 
-// putFolder makes a folder; its mode is applied when the place is closed.
-func (p *place) putFolder(name string, mode uint32) error {
+// putRoot keeps the state of the place itself. Its commands enter it, whatever its mode.
+func (p *place) putRoot(state entryState) {
+	state.mode |= untrusted.OwnerAll
+	p.folders = append(p.folders, madeFolder{untrusted.RootPath, state})
+}
+
+// putFolder makes a folder; its state is applied when the place is closed.
+func (p *place) putFolder(name string, state entryState) error {
 	if p.isProtected(name, true) {
 		return nil
 	}
@@ -163,13 +184,13 @@ func (p *place) putFolder(name string, mode uint32) error {
 		return err
 	}
 	if !p.hasProtected(name) {
-		p.modes = append(p.modes, folderMode{name, mode})
+		p.folders = append(p.folders, madeFolder{name, state})
 	}
 	return nil
 }
 
-// putFile makes a regular file; times may be nil.
-func (p *place) putFile(name string, mode uint32, content io.Reader, times []unix.Timespec) error {
+// putFile makes a regular file, which fill writes.
+func (p *place) putFile(name string, state entryState, fill func(*os.File) error) error {
 	if p.isProtected(name, false) {
 		return nil
 	}
@@ -181,13 +202,9 @@ func (p *place) putFile(name string, mode uint32, content io.Reader, times []uni
 	if err != nil {
 		return err
 	}
-	if p.buffer == nil {
-		p.buffer = make([]byte, 1<<20)
-	}
-	_, err = io.CopyBuffer(file, content, p.buffer)
-	err = errors.Join(err, unix.Fchmod(int(file.Fd()), mode), file.Close())
-	if err == nil && times != nil {
-		err = unix.UtimesNanoAt(int(parent.Fd()), base, times, unix.AT_SYMLINK_NOFOLLOW)
+	err = errors.Join(fill(file), unix.Fchmod(int(file.Fd()), state.mode), file.Close())
+	if err == nil {
+		err = unix.UtimesNanoAt(int(parent.Fd()), base, state.times(), unix.AT_SYMLINK_NOFOLLOW)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -195,8 +212,57 @@ func (p *place) putFile(name string, mode uint32, content io.Reader, times []uni
 	return nil
 }
 
+func (p *place) copyTo(file *os.File, content io.Reader) error {
+	if p.buffer == nil {
+		p.buffer = make([]byte, 1<<20)
+	}
+	_, err := io.CopyBuffer(file, content, p.buffer)
+	return err
+}
+
+// putHardLink gives a file that was put here another name.
+func (p *place) putHardLink(name, first string) error {
+	if p.isProtected(name, false) {
+		return nil
+	}
+	if p.isProtected(first, false) || !specs.IsCleanRelative(first) {
+		return fmt.Errorf("%s: %q is no file of the candidate", name, first)
+	}
+	source, err := openParent(p.root, first)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	defer source.Close()
+	if status, err := untrusted.StatAt(source, path.Base(first)); err != nil || untrusted.KindOf(status) != unix.S_IFREG {
+		return errors.Join(err, fmt.Errorf("%s: %q is no file of the candidate", name, first))
+	}
+	parent, base, err := p.clear(name)
+	if err != nil {
+		return err
+	}
+	if err := unix.Linkat(int(source.Fd()), path.Base(first), int(parent.Fd()), base, 0); err != nil {
+		return &os.PathError{Op: "link", Path: name, Err: err}
+	}
+	return nil
+}
+
+// openParent opens the folder that holds an entry, without making or following anything.
+func openParent(root *os.File, name string) (*os.File, error) {
+	folder, err := untrusted.OpenFolderAt(root, ".")
+	parts := strings.Split(name, "/")
+	for _, part := range parts[:len(parts)-1] {
+		if err != nil {
+			return nil, err
+		}
+		parent := folder
+		folder, err = untrusted.OpenFolderAt(parent, part)
+		_ = parent.Close()
+	}
+	return folder, err
+}
+
 // putLink makes a symlink; nobody follows it here.
-func (p *place) putLink(name, target string) error {
+func (p *place) putLink(name, target string, state entryState) error {
 	if p.isProtected(name, false) {
 		return nil
 	}
@@ -207,5 +273,6 @@ func (p *place) putLink(name, target string) error {
 	if err := unix.Symlinkat(target, int(parent.Fd()), base); err != nil {
 		return &os.PathError{Op: "symlink", Path: name, Err: err}
 	}
-	return nil
+	p.links = append(p.links, name)
+	return unix.UtimesNanoAt(int(parent.Fd()), base, state.times(), unix.AT_SYMLINK_NOFOLLOW)
 }

@@ -27,7 +27,7 @@ func TestModeOfAnotherUsersFolderIsLeftAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer folder.Close()
-			if err := setMode(folder, 0o755); err != nil {
+			if err := setState(folder, entryState{mode: 0o755}); err != nil {
 				t.Fatal(err)
 			}
 			status, err := folder.Stat()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -178,4 +179,9 @@ func CreateAt(folder *os.File, name string) (*os.File, error) {
 		return nil, err
 	}
 	return OpenAt(folder, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o644)
+}
+
+// IsBelow reports whether a clean path is another one or lies below it.
+func IsBelow(name, parent string) bool {
+	return name == parent || parent == "/" || strings.HasPrefix(name, parent+"/")
 }

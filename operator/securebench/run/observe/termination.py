@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import TypeGuard
 
 from securebench.protocol.candidate import TEXT_FILE, WORKSPACE_FILE, Problem
 from securebench.protocol.messages import (
@@ -24,7 +25,13 @@ from securebench.protocol.messages import (
 )
 from securebench.run.api.field_types import Outcome
 from securebench.run.observe.pods import ContainerView, PodView
-from securebench.run.state.attempts import CommandReport, DiffReport, SealedCandidate, StreamInfo
+from securebench.run.state.attempts import (
+    CommandReport,
+    DiffReport,
+    Loss,
+    SealedCandidate,
+    StreamInfo,
+)
 from securebench.run.state.entries import ContainerEvidence, ContainerUsage, LaunchEvidence
 
 CANDIDATE_FILES = frozenset({TEXT_FILE, WORKSPACE_FILE})
@@ -44,12 +51,16 @@ SEALED_FIELDS = COLLECTED_FIELDS | {
     "size_bytes",
     "candidate_sha256",
     "dropped_entries",
+    "dropped",
 }
 
 
 MAX_COUNT = 2**63 - 1
 """What a counter of the kernel has at most."""
 
+MAX_LOSSES = 20
+MAX_LOSS_CHARACTERS = 200
+"""Bounds of the losses that a message names, and of each of their texts."""
 
 EXIT_CODES = range(256)
 
@@ -88,6 +99,8 @@ def command_report(message: str) -> CommandReport:
         unstarted=fields.get("unstarted") is True,
         memory_kills=_count(fields, "memory_kills"),
         grading=_text(fields, "grading"),
+        dropped_entries=_count(fields, "dropped_entries"),
+        dropped=_losses(fields),
     )
 
 
@@ -133,6 +146,7 @@ def sealed_candidate(message: str, launch: int) -> tuple[SealedCandidate, Stream
         dropped_entries=_integer(fields, "dropped_entries") or 0,
         problem=problem,
         message=_text(fields, "message"),
+        dropped=_losses(fields),
     )
     return candidate, *streams(fields)
 
@@ -223,6 +237,24 @@ def _stream(value: object) -> StreamInfo:
     if not isinstance(value, Mapping):
         return StreamInfo()
     return StreamInfo(_integer(value, "bytes") or 0, value.get("truncated") is True)
+
+
+def _losses(fields: Mapping[str, object]) -> tuple[Loss, ...]:
+    given = fields.get("dropped")
+    listed = given[:MAX_LOSSES] if isinstance(given, list) else []
+    texts = [(_text(each, "path"), _text(each, "reason")) for each in listed if _is_object(each)]
+    return tuple(
+        Loss(_printable(path), _printable(reason)) for path, reason in texts if path and reason
+    )
+
+
+def _is_object(value: object) -> TypeGuard[Mapping[str, object]]:
+    return isinstance(value, Mapping)
+
+
+def _printable(text: str) -> str:
+    """Return a text of bounded length without control characters; supervise escaped it."""
+    return "".join(each if each.isprintable() else "?" for each in text[:MAX_LOSS_CHARACTERS])
 
 
 def _diff(diff: object) -> DiffReport | None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         CommandReport,
         DiffReport,
         HarnessResult,
+        Loss,
         StreamInfo,
         Usage,
     )
@@ -61,8 +62,24 @@ def producer_metadata(
     if plan.egress is not None and plan.egress.provider is not None:
         result |= _provider(plan.egress.provider, history.usage)
     if history.production is not None:
-        result |= _produced(plan, task, history.production)
+        result |= _produced(plan, task, history.production) | _dropped(task, history)
     return result
+
+
+def losses(history: AttemptHistory) -> tuple[int, tuple[Loss, ...]]:
+    """Return how many entries of a workspace did not reach the check, and the first losses.
+
+    Sealing drops what no archive holds, staging the links that lead to what is not the agent's.
+    """
+    production, verification = history.production, history.verification
+    count = 0
+    named: tuple[Loss, ...] = ()
+    if production is not None and production.candidate is not None:
+        count, named = production.candidate.dropped_entries, production.candidate.dropped
+    if verification is not None:
+        count += verification.command.dropped_entries
+        named += verification.command.dropped
+    return count, named
 
 
 def usage_fields(usage: Usage) -> dict[str, int]:
@@ -155,8 +172,19 @@ def _produced(plan: RunPlan, task: TaskPlan, production: HarnessResult) -> dict[
     candidate = production.candidate
     if candidate is not None and candidate.file is not None:
         result["candidate_sha256"] = candidate.candidate_sha256
-        if task.extraction.mode == ExtractionMode.WORKSPACE:
-            result["candidate_dropped_entries"] = candidate.dropped_entries
+    return result
+
+
+def _dropped(task: TaskPlan, history: AttemptHistory) -> dict[str, object]:
+    candidate = history.production.candidate if history.production is not None else None
+    if candidate is None or candidate.file is None:
+        return {}
+    if task.extraction.mode != ExtractionMode.WORKSPACE:
+        return {}
+    count, named = losses(history)
+    result: dict[str, object] = {"candidate_dropped_entries": count}
+    if named:
+        result["candidate_dropped_paths"] = [each._asdict() for each in named]
     return result
 
 

@@ -27,6 +27,7 @@ from securebench.run.plan.model import VerifierKind
 from securebench.run.records.labels import IsolationLabel, record_digests, record_labels
 from securebench.run.records.producer_metadata import (
     command_fields,
+    losses,
     producer_metadata,
     stream_fields,
 )
@@ -156,6 +157,9 @@ def _patch_metadata(
 def _stopped(history: AttemptHistory) -> dict[str, object]:
     return dict(history.finish.metadata) if history.finish is not None else {}
 
+
+LOSSES_SHOWN = 5
+"""Entries that a failure message names; the record has more."""
 
 MAX_TAGS, LABEL_CHARACTERS = 32, 64
 """Bounds of the tags of a record, and of each of them and the difficulty."""
@@ -342,8 +346,20 @@ def _redacted(
         texts.verifier_stdout,
         stderr,
         metadata,
-        finish.message or None,
+        _message(history, finish),
     )
+
+
+def _message(history: AttemptHistory, finish: Finish) -> str | None:
+    """Return the failure message: also what the check did not get, where the attempt failed."""
+    count, named = losses(history)
+    if verdict_of(finish) is not False or not named:
+        return finish.message or None
+    shown = [f"{path} ({reason})" for path, reason in named[:LOSSES_SHOWN]]
+    more = max(count, len(named)) - len(shown)
+    listed = ", ".join([*shown, f"{more} more"] if more else shown)
+    lost = f"the check did not get all that the agent left: {listed}"
+    return f"{finish.message}; {lost}" if finish.message else lost
 
 
 def _verifier_metadata(

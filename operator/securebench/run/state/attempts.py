@@ -44,6 +44,18 @@ class DiffReport:
     baseline: str = ""
 
 
+class Loss(NamedTuple):
+    """What of a workspace did not reach the check.
+
+    Attributes:
+        path: Of the entry; supervise escaped and shortened it.
+        reason: Why, in a few words.
+    """
+
+    path: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class CommandReport:
     """What supervise reported about a command; evidence, never a verdict.
@@ -60,6 +72,8 @@ class CommandReport:
         grading: What the verdict rests on, and of which form the candidate was (``values-fenced``),
             if the command proved its end and said so.
         diff: Report on the diff of the image's repository, if one was made.
+        dropped_entries: Links of the candidate that a check does not get.
+        dropped: The first of them.
     """
 
     exit_code: int | None = None
@@ -72,6 +86,8 @@ class CommandReport:
     unstarted: bool = False
     memory_kills: int = 0
     grading: str = ""
+    dropped_entries: int = 0
+    dropped: tuple[Loss, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +124,7 @@ class SealedCandidate:
         message: The problem in one plain sentence.
         is_blank: Whether a text is only white space.
         patch: Present if the text is a patch to a repository.
+        dropped: The first of what was left out of a workspace, set-id bits included.
     """
 
     launch: int
@@ -120,6 +137,7 @@ class SealedCandidate:
     message: str
     is_blank: bool = False
     patch: SealedPatch | None = None
+    dropped: tuple[Loss, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

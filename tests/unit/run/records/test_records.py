@@ -21,7 +21,7 @@ from securebench.run.records.record import (
     candidate_record,
 )
 from securebench.run.records.record_line import record_line
-from securebench.run.state.attempts import CommandReport, Finish, PodFacts, StreamInfo
+from securebench.run.state.attempts import CommandReport, Finish, Loss, PodFacts, StreamInfo
 from support.comparable import TIMING_FIELDS, without
 from support.manifest_samples import (
     CHECK_COMMAND,
@@ -180,6 +180,54 @@ class TestRedaction:
             },
             {"name": "accepted_answers", "visibility": "hidden", "kind": "json", "redacted": True},
         ]
+
+
+LOSSES = (Loss("pipe", "a FIFO"), Loss("suid", "without its set-id bits"))
+REFUSED = Loss("answer.txt", "a link to a folder of the framework")
+
+
+def lossy(*, passed: bool, message: str = "", **candidate_changes: Any) -> dict[str, Any]:
+    """Return the record of a workspace of which sealing and staging left something out."""
+    past = checked()
+    assert past.production is not None
+    assert past.production.candidate is not None
+    changes = {"dropped_entries": 1, "dropped": LOSSES, **candidate_changes}
+    candidate = replace(past.production.candidate, **changes)
+    command = replace(CHECK_VERIFICATION.command, dropped_entries=1, dropped=(REFUSED,))
+    finish = Finish(AttemptKey(7, 1), Outcome.SCORED, passed=passed, message=message)
+    past = past._replace(
+        production=replace(past.production, candidate=candidate),
+        verification=replace(CHECK_VERIFICATION, command=command),
+        finish=finish,
+    )
+    return record(past, terminal_task())
+
+
+class TestLosses:
+    def test_both_sides_are_counted_and_named(self) -> None:
+        made = lossy(passed=True)["producer_metadata"]
+
+        assert made["candidate_dropped_entries"] == 2
+        assert made["candidate_dropped_paths"] == [
+            {"path": loss.path, "reason": loss.reason} for loss in (*LOSSES, REFUSED)
+        ]
+
+    def test_a_failure_names_them(self) -> None:
+        lost = "the check did not get all that the agent left: pipe (a FIFO), "
+        lost += "suid (without its set-id bits), answer.txt (a link to a folder of the framework)"
+
+        assert lossy(passed=False)["failure_message"] == lost
+        assert lossy(passed=False, message="too slow")["failure_message"] == f"too slow; {lost}"
+
+    def test_a_pass_is_no_failure(self) -> None:
+        assert "failure_message" not in lossy(passed=True)
+
+    def test_five_are_named_and_the_others_counted(self) -> None:
+        many = tuple(Loss(f"p{number}", "a FIFO") for number in range(20))
+        made = lossy(passed=False, dropped_entries=1000, dropped=many)
+
+        assert made["failure_message"].endswith("p4 (a FIFO), 996 more")
+        assert len(made["producer_metadata"]["candidate_dropped_paths"]) == 21
 
 
 class TestCheck:
