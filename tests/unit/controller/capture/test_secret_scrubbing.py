@@ -4,12 +4,17 @@ from dataclasses import replace
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.capture import ExposedValues, capture, hide_values
+from securebench.controller.capture import (
+    ExposedValues,
+    capture,
+    hide_values,
+    losses_without_values,
+)
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.candidate import STREAMS
 from securebench.run.decide.attempt import Capture
 from securebench.run.observe.stage import Ended
-from securebench.run.state.attempts import DiffReport
+from securebench.run.state.attempts import DiffReport, Loss
 from support.build import HARNESS, NOW, VERIFIER, harness_done, plan_of, seal_message, view_of
 from support.fake_cluster import FakeCluster
 from support.manifest_samples import RUN_UID, text_task
@@ -93,6 +98,13 @@ async def test_streams_on_the_volume_lose_the_values(tmp_path, launch, folder):
     assert (place / folder / "stdout").read_bytes() == b"key=" + b"*" * len(TOKEN)
     assert not (place / folder / "stderr").exists()
     assert (place / "candidate/candidate.txt").read_bytes() == TOKEN
+
+
+async def test_names_of_what_was_lost_lose_the_values():
+    found, _ = await values()
+    losses = (Loss(f"key-{TOKEN.decode()}", "a FIFO"),)
+    hidden = "*" * len(TOKEN)
+    assert losses_without_values(losses, found) == (Loss(f"key-{hidden}", "a FIFO"),)
 
 
 @pytest.mark.parametrize("env", [(), ("TOKEN",)], ids=["no values", "not among them"])

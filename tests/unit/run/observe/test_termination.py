@@ -12,7 +12,7 @@ from securebench.run.observe.termination import (
     text_verdict,
     verdicts_digest,
 )
-from securebench.run.state.attempts import CommandReport, DiffReport, StreamInfo
+from securebench.run.state.attempts import CommandReport, DiffReport, Loss, StreamInfo
 from support.build import (
     KERNEL,
     collect_message,
@@ -97,6 +97,29 @@ def test_evidence_that_cannot_be_read_is_empty(message):
 def test_a_report_of_odd_types_is_empty():
     body = {"v": 1, "exit_code": True, "timed_out": "true", "duration_seconds": False, "phase": 3}
     assert command_report(json.dumps(body)) == CommandReport()
+
+
+def test_what_of_a_workspace_was_lost():
+    given = [{"path": "pipe", "reason": "a FIFO"}, {"path": "x\x1b[2J" * 100, "reason": "a\nb"}]
+    wanted = (Loss("pipe", "a FIFO"), Loss(("x?[2J" * 100)[:200], "a?b"))
+    found, _, _ = sealed_candidate(seal_message(dropped=given), 1)
+    assert found.dropped == wanted
+    report = command_report(supervise_message(0, dropped=given, dropped_entries=7))
+    assert (report.dropped, report.dropped_entries) == (wanted, 7)
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        (None, 0),
+        ("pipe", 0),
+        ([1, None, "x", {}, {"path": 3, "reason": "x"}, {"path": "x"}, ["path"]], 0),
+        ([{"path": "x", "reason": "y"}] * 1000, 20),
+    ],
+)
+def test_losses_of_odd_types_or_numbers(given, want):
+    found, _, _ = sealed_candidate(seal_message(dropped=given), 1)
+    assert len(found.dropped) == want
 
 
 @pytest.mark.parametrize("number", [2**63, -(2**63), 10**400])
