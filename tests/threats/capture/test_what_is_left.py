@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-
 from securebench.protocol.bounds import CandidateBounds
+
 from support.courier import Output, Sealed, SealingPlaces, seal
 from support.supervise_build import Edit
 from threats.capture import trap_agents as live
