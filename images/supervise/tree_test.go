@@ -232,7 +232,7 @@ func TestModesAreOpened(t *testing.T) {
 	if err := os.Chmod(f.path("guarded"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	one := shell(`umask 077; mkdir -p a/b; echo x > a/b/f; echo y > run; chmod 700 run; ln -s ../guarded link; chmod 0 a/b/f a/b a; chmod 0 .`)
+	one := shell(`umask 077; mkdir -p a/b; echo x > a/b/f; echo y > run; chmod 700 run; ln run a/b/same; ln -s ../guarded link; chmod 0 a/b/f a/b a; chmod 0 .`)
 	one["workdir"] = f.path("workspace")
 	f.shed()
 	f.phases(one).run()
@@ -244,7 +244,7 @@ func TestModesAreOpened(t *testing.T) {
 	}
 	listed := strings.Split(strings.TrimSuffix(f.read("output/modes"), "\x00"), "\x00")
 	slices.Sort(listed)
-	if want := []string{"0000 .", "0000 a", "0000 a/b", "0000 a/b/f", "0700 run"}; !slices.Equal(listed, want) {
+	if want := []string{"0000 .", "0000 a", "0000 a/b", "0000 a/b/f", "0700 a/b/same", "0700 run"}; !slices.Equal(listed, want) {
 		t.Errorf("the earlier modes are %q", listed)
 	}
 }

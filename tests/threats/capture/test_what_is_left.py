@@ -233,11 +233,11 @@ def test_a_414_twin(tmp_path: Path) -> None:
 
 
 def test_a_414_honest(tmp_path: Path) -> None:
-    does = "umask 077; echo k > key; mkdir .ssh; echo p > .ssh/id; chmod 500 .ssh; chmod 750 ."
+    does = "umask 077; echo k > key; mkdir .ssh; echo p > .ssh/id; chmod 500 .ssh; chmod 750 .; ln key a"
     assert worked(tmp_path, does).code == 0
 
     assert sealed_after(tmp_path).dropped_entries == 0
-    seen = {"key": "0o600", ".ssh": "0o500", ".ssh/id": "0o600"}
+    seen = {"key": "0o600", "a": "0o600", ".ssh": "0o500", ".ssh/id": "0o600"}
     assert modes_of(tmp_path) == seen
     assert oct((tmp_path / "target").stat().st_mode & 0o7777) == "0o750"
 

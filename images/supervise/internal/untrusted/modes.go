@@ -44,21 +44,43 @@ func OpenModes(folder *os.File, changed func(path string, mode uint32)) {
 	if before, isChanged := OpenFolderMode(folder); isChanged {
 		changed(RootPath, before)
 	}
-	openModes(folder, "", 0, changed)
+	opener := modeOpener{changed, map[Inode]uint32{}}
+	opener.openModes(folder, "", 0)
 }
 
-func openModes(folder *os.File, prefix string, depth int, changed func(string, uint32)) {
+type modeOpener struct {
+	changed func(path string, mode uint32)
+	linked  map[Inode]uint32 // earlier modes of files with several names: each of the names has it
+}
+
+// maxLinked is far above what a workspace may hold.
+const maxLinked = 1 << 20
+
+func (o modeOpener) openModes(folder *os.File, prefix string, depth int) {
 	_ = EachEntry(folder, func(name string, status unix.Stat_t) error {
 		switch kind := KindOf(status); {
-		case kind == unix.S_IFREG && status.Mode|fileReadable != status.Mode:
-			if ChangeMode(folder, name, status.Mode|fileReadable) == nil {
-				changed(prefix+name, status.Mode&allModes)
-			}
+		case kind == unix.S_IFREG:
+			o.openFileMode(folder, prefix, name, status)
 		case kind == unix.S_IFDIR && depth < MaxDepth:
-			openFolderModes(folder, prefix, name, status, depth, changed)
+			o.openFolderModes(folder, prefix, name, status, depth)
 		}
 		return nil
 	})
+}
+
+func (o modeOpener) openFileMode(folder *os.File, prefix, name string, status unix.Stat_t) {
+	inode := inodeOf(status)
+	if before, isKnown := o.linked[inode]; isKnown {
+		o.changed(prefix+name, before)
+		return
+	}
+	if status.Mode|fileReadable == status.Mode || ChangeMode(folder, name, status.Mode|fileReadable) != nil {
+		return
+	}
+	o.changed(prefix+name, status.Mode&allModes)
+	if inode != (Inode{}) && len(o.linked) < maxLinked {
+		o.linked[inode] = status.Mode & allModes
+	}
 }
 
 // OpenFolderMode opens the mode of the folder alone and returns the earlier one. Its status is read by
@@ -72,18 +94,16 @@ func OpenFolderMode(folder *os.File) (uint32, bool) {
 	return before, unix.Fchmod(int(folder.Fd()), before|FolderReadable) == nil
 }
 
-func openFolderModes(
-	parent *os.File, prefix, name string, status unix.Stat_t, depth int, changed func(string, uint32),
-) {
+func (o modeOpener) openFolderModes(parent *os.File, prefix, name string, status unix.Stat_t, depth int) {
 	if status.Mode|FolderReadable != status.Mode && ChangeMode(parent, name, status.Mode|FolderReadable) == nil {
-		changed(prefix+name, status.Mode&allModes)
+		o.changed(prefix+name, status.Mode&allModes)
 	}
 	child, err := OpenFolderAt(parent, name)
 	if err != nil {
 		return
 	}
 	defer child.Close()
-	openModes(child, prefix+name+"/", depth+1, changed)
+	o.openModes(child, prefix+name+"/", depth+1)
 }
 
 // ListModes opens the modes of a tree and lists the earlier ones in a folder of our own.

@@ -48,6 +48,14 @@ type Extent struct{ Offset, Length int64 }
 // Inode is what the names of a file have in common.
 type Inode struct{ Device, Number uint64 }
 
+// inodeOf is that of a file with several names, zero for any other.
+func inodeOf(status unix.Stat_t) Inode {
+	if status.Nlink < 2 {
+		return Inode{}
+	}
+	return Inode{uint64(status.Dev), status.Ino}
+}
+
 // Walk is one reading of a tree in the byte order of its paths, within bounds and without following a link.
 type Walk struct {
 	bounds  specs.Bounds
@@ -280,8 +288,7 @@ func (w *Walk) kept(entry TreeEntry, status unix.Stat_t) TreeEntry {
 // file measures a file by what it holds; a file with several names counts once.
 func (w *Walk) file(entry TreeEntry, status unix.Stat_t) (TreeEntry, error) {
 	entry.Size = status.Size
-	if status.Nlink > 1 {
-		entry.Inode = Inode{uint64(status.Dev), status.Ino}
+	if entry.Inode = inodeOf(status); entry.Inode != (Inode{}) {
 		if w.linked[entry.Inode] {
 			return entry, nil
 		}
