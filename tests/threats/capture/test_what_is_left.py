@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from securebench.protocol.bounds import CandidateBounds
 
+from securebench.protocol.candidate import CandidateBounds
 from support.courier import Output, Sealed, SealingPlaces, seal
 from support.supervise_build import Edit
 from threats.capture import trap_agents as live
@@ -233,7 +233,8 @@ def test_a_414_twin(tmp_path: Path) -> None:
 
 
 def test_a_414_honest(tmp_path: Path) -> None:
-    does = "umask 077; echo k > key; mkdir .ssh; echo p > .ssh/id; chmod 500 .ssh; chmod 750 .; ln key a"
+    does = "umask 077; echo k > key; mkdir .ssh; echo p > .ssh/id; chmod 500 .ssh; chmod 750 ."
+    does += "; ln key a"
     assert worked(tmp_path, does).code == 0
 
     assert sealed_after(tmp_path).dropped_entries == 0
