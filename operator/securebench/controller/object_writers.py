@@ -424,14 +424,6 @@ class DeleteBatch(NamedTuple):
     resource_version: str = ""
 
 
-class _Groups(NamedTuple):
-    """Pods that go one by one, those that go together, and those whose phase is to be seen."""
-
-    single: list[Deletion]
-    many: list[Deletion]
-    going: list[Deletion]
-
-
 class EndedPods:
     """The ended Pods of one run that are to be deleted.
 
@@ -499,18 +491,23 @@ class EndedPods:
             return True
         return False
 
-    def _grouped(self, ended: Iterable[Deletion], now: float, *, is_urgent: bool) -> _Groups:
-        groups = _Groups([], [], [])
+    def _grouped(
+        self, ended: Iterable[Deletion], now: float, *, is_urgent: bool
+    ) -> tuple[list[Deletion], list[Deletion], list[Deletion]]:
+        """Return Pods that are deleted singly, together, and once their phase is known."""
+        single: list[Deletion] = []
+        many: list[Deletion] = []
+        going: list[Deletion] = []
         for each in ended:
             view = self._informer.pods.get(each.name)
             if view is None or view.is_terminal:
                 is_alone = self._is_deleted_singly(each)
-                (groups.single if is_alone else groups.many).append(each)
+                (single if is_alone else many).append(each)
             elif not is_urgent and now < self._since[each.uid] + PHASE_SECONDS:
-                groups.going.append(each)
+                going.append(each)
             else:
-                groups.single.append(replace(each, at_once=True))
-        return groups
+                single.append(replace(each, at_once=True))
+        return single, many, going
 
     def _due_at(self, pods: Iterable[Deletion], wait_seconds: float) -> float:
         """Return when the first of some Pods has waited, monotonic seconds; without one, never."""

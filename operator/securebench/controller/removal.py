@@ -10,7 +10,6 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from securebench.clock import rfc3339
 from securebench.cluster.port import ObjectKind, Raw
@@ -74,11 +73,6 @@ REMOVED = Notice(
 )
 
 
-class _Timed(NamedTuple):
-    name: str
-    ttl_seconds: int
-
-
 class RetentionSweeper:
     """Deletes runs and results whose time to live has passed.
 
@@ -92,7 +86,7 @@ class RetentionSweeper:
         self._needs = needs
         self._root: Path = context.settings.data_root
         self._ttl = context.settings.retention.results_ttl_seconds
-        self._timed: dict[str, _Timed] = {}
+        self._timed: dict[str, tuple[str, int]] = {}  # name and time to live, by uid
         self._swept_at: float | None = None
 
     def observe(self, kind: str | None, body: Raw) -> None:
@@ -107,27 +101,27 @@ class RetentionSweeper:
         if kind == "DELETED" or metadata.get("deletionTimestamp") or ttl is None:
             self._timed.pop(uid, None)
         else:
-            self._timed[uid] = _Timed(str(metadata.get("name")), ttl)
+            self._timed[uid] = str(metadata.get("name")), ttl
 
     async def run(self) -> None:
         """Remove what is due, again and again."""
         while True:
-            for uid, timed in list(self._timed.items()):
-                with _warned(f"run {timed.name}"):
-                    await self._look_at(uid, timed)
+            for uid, (name, ttl) in list(self._timed.items()):
+                with _warned(f"run {name}"):
+                    await self._look_at(uid, name, ttl)
             with _warned("results on the volume"):
                 await self._sweep()
             await asyncio.sleep(TICK_SECONDS)
 
-    async def _look_at(self, uid: str, timed: _Timed) -> None:
+    async def _look_at(self, uid: str, name: str, ttl_seconds: int) -> None:
         ended = await on_volume(ended_at, self._root, uid)
-        if ended is not None and self._context.clock.now() >= ended + timed.ttl_seconds:
-            await self._delete_run(uid, timed, ended)
+        if ended is not None and self._context.clock.now() >= ended + ttl_seconds:
+            await self._delete_run(uid, name, ended)
 
-    async def _delete_run(self, uid: str, timed: _Timed, ended: float) -> None:
+    async def _delete_run(self, uid: str, name: str, ended: float) -> None:
         """Delete a run unless its spec says something else by now."""
         cluster = self._context.cluster
-        found = await cluster.get(ObjectKind.BENCHMARK_RUN, timed.name)
+        found = await cluster.get(ObjectKind.BENCHMARK_RUN, name)
         if found is None or str(object_at(found, "metadata").get("uid")) != uid:
             self._timed.pop(uid, None)
             return
@@ -135,8 +129,8 @@ class RetentionSweeper:
         if ttl is None or self._context.clock.now() < ended + ttl:
             self.observe(None, found)
             return
-        logger.info("run %s: deleted, %s s after its end", timed.name, ttl)
-        await cluster.delete(ObjectKind.BENCHMARK_RUN, timed.name, uid=uid, grace_seconds=None)
+        logger.info("run %s: deleted, %s s after its end", name, ttl)
+        await cluster.delete(ObjectKind.BENCHMARK_RUN, name, uid=uid, grace_seconds=None)
         self._timed.pop(uid, None)
 
     async def _sweep(self) -> None:

@@ -33,7 +33,7 @@ from securebench.protocol.volume import EGRESS
 from securebench.reasons import DISK_LIMIT_EXCEEDED, PROVIDER_REASONS
 from securebench.run.api.status import MAX_TASK_ID
 from securebench.run.observe.pods import PodView
-from securebench.run.plan.model import AttemptKey, RunPlan, harness_launch, pod_name
+from securebench.run.plan.model import AttemptKey, LaunchKey, RunPlan, harness_launch, pod_name
 from securebench.run.state.attempts import AttemptHistory, Lost, Usage, usage_of
 from securebench.sizes import KIB, MIB
 
@@ -223,15 +223,6 @@ MAX_LINE = 8192
 """Of one line of the gateway, which bounds every text in it; a longer one is none of its own."""
 
 
-class LaunchLog(NamedTuple):
-    """The log of one launch."""
-
-    task: int
-    attempt: int
-    launch: int
-    path: Path
-
-
 def merge_logs(store: RunStore, plan: RunPlan) -> None:
     """Write egress.jsonl from the logs of all launches, in the order of the pack. Blocks.
 
@@ -251,16 +242,16 @@ def merge_logs(store: RunStore, plan: RunPlan) -> None:
         _write_logs(file, plan, logs)
 
 
-def _write_logs(file: BinaryIO, plan: RunPlan, logs: list[LaunchLog]) -> None:
+def _write_logs(file: BinaryIO, plan: RunPlan, logs: list[tuple[LaunchKey, Path]]) -> None:
     size = dropped = 0
-    for log in logs:
+    for launch, path in logs:
         place = {
-            "task_id": plan.tasks[log.task].task.id[:MAX_TASK_ID],
-            "task": log.task,
-            "attempt": log.attempt,
-            "launch": log.launch,
+            "task_id": plan.tasks[launch.task].task.id[:MAX_TASK_ID],
+            "task": launch.task,
+            "attempt": launch.attempt,
+            "launch": launch.launch,
         }
-        for entry in _entries(log.path):
+        for entry in _entries(path):
             line = json.dumps(place | entry | place).encode() + b"\n"
             if size + len(line) > MAX_EGRESS_BYTES:
                 dropped += 1
@@ -280,8 +271,8 @@ def _entries(path: Path) -> Iterator[dict[str, object]]:
                 continue
 
 
-def _logs(store: RunStore, plan: RunPlan) -> Iterator[LaunchLog]:
+def _logs(store: RunStore, plan: RunPlan) -> Iterator[tuple[LaunchKey, Path]]:
     for path in (store.gateway_folder / LAUNCHES).glob("*.jsonl"):
         launch = harness_launch(plan.identity.uid, path.stem)
         if launch is not None and launch.task in plan.tasks:
-            yield LaunchLog(launch.task, launch.attempt, launch.launch, path)
+            yield launch, path

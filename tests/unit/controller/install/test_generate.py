@@ -10,8 +10,14 @@ import pytest
 import yaml
 
 from securebench.controller.install import generate
-from securebench.controller.install.chart import BEGIN, END, Value, values, with_values
-from securebench.controller.install.generate import generated_files
+from securebench.controller.install.generate import (
+    BEGIN,
+    END,
+    Value,
+    generated_files,
+    values,
+    with_values,
+)
 from securebench.run.api.crd import benchmark_run_crd
 from securebench.suite.api.crd import benchmark_suite_crd
 
