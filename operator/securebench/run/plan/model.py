@@ -10,15 +10,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from securebench.benchmark.families.base import PYTEST, CodePlan, PatchPlan
 from securebench.benchmark.families.counted_commands import counted_calls
-from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.protocol.candidate import RECORD_BYTES, CandidateBounds, Extraction
 from securebench.protocol.gateway import PROVIDER_PORT
 from securebench.protocol.volume import PackAudit
 from securebench.run.api.field_types import PodRetention
+
+if TYPE_CHECKING:  # readers of the volume start without the reader of packs and its JSON Schema
+    from securebench.benchmark.pack.task import SecureBenchTask
 
 _HARNESS_POD = re.compile(r"sb-([0-9a-f]+)-([0-9]{1,9})-([0-9]{1,9})h([0-9]{1,9})")
 
