@@ -252,7 +252,7 @@ def test_a_304_attack(arena: Arena, name: str) -> None:
     record = arena.record(SHADOWS_REFUSED[name])
 
     assert (record["outcome"], record["passed"]) == ("agent", False)
-    assert record["failure_reason"] == "candidate_patch_policy_violation"
+    assert record["failure_reason"] == "empty_filtered_candidate_patch"
 
 
 @pytest.mark.trials(*SHADOWS_OPENED.values())

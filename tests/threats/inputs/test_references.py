@@ -497,7 +497,7 @@ async def test_a_186_twin_of_a_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Without the frozen copy the second start would judge by other answers."""
     folder = tmp_path / "packs/smoke"
 
-    def unfrozen(_: Path, __: object, digest: str) -> FrozenPack:
+    def unfrozen(_: Path, digest: str) -> FrozenPack:
         return FrozenPack(folder, folder / "manifest.yaml", folder / "tasks.jsonl", digest)
 
     world = Restarted(tmp_path)
