@@ -22,6 +22,7 @@ from securebench.run.state.history import AttemptIndex
 from support.build import (
     NOW,
     PROVEN_NETWORK,
+    changed,
     harness_done,
     history_of,
     many_tasks,
@@ -137,7 +138,7 @@ class Run:
         self.changed.add(name)
 
     def _set(self, key: AttemptKey, **changes: Any) -> None:
-        self.history[key] = self.history[key]._replace(**changes)
+        self.history[key] = changed(self.history[key], **changes)
 
     def _begin(self, launch: LaunchKey, batch: LaunchKey | None) -> None:
         begun = {"live": launch, "live_since": self.now, "batch": batch}
@@ -201,7 +202,7 @@ def test_counts_of_an_index_are_those_of_its_attempts(changes: list[tuple[int, s
             "end": {"live": None, "finish": Finish(key, Outcome.SCORED, passed=task > 1)},
             "crash_suspicion": {"crash_suspicion": CrashSuspicion.SUSPECTED},
         }
-        index[key] = index[key]._replace(**change[what])
+        index[key] = changed(index[key], **change[what])
         again = AttemptIndex(index.values())
         assert index.tally() == again.tally()
         assert index.open == sum(1 for each in index.values() if each.finish is None)

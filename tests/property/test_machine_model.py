@@ -267,7 +267,7 @@ class MachineModel(OperatorUnderTest):
             place = f"runs/{self.uid}/tasks/{key.task}/attempts/{key.attempt}/record.json"
             record = (self.root / place).read_bytes()
             assert self.ledger.records.setdefault(key, record) == record
-            assert hashlib.sha256(record).hexdigest() == known.record_sha256
+            assert hashlib.sha256(record).hexdigest() == known.state.record_sha256
 
     # The end
 

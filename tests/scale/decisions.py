@@ -41,6 +41,7 @@ from support.build import (
     NOW,
     PROVEN_NETWORK,
     FakeClock,
+    changed,
     history_of,
     many_tasks,
     plan_of,
@@ -64,7 +65,7 @@ def decision_ms(tasks: int, in_flight: int) -> dict[str, float]:
     history = AttemptIndex(history_of(AttemptKey(task, 1)) for task in range(tasks))
     for launch in launches:
         key = launch.attempt_key
-        history[key] = history[key]._replace(live=launch, live_since=NOW, launches=1)
+        history[key] = changed(history[key], live=launch, live_since=NOW, launches=1)
     status = pod_status("Running", running("courier"), running("harness"))
     views = {pod_name(plan.identity.uid, each): view_of(each, status) for each in launches}
     whole = ObservedState(plan, history, PROVEN_NETWORK, views, (), (), NOW)
@@ -128,7 +129,7 @@ class Crowd:
         history = AttemptIndex(history_of(AttemptKey(task, 1)) for task in range(tasks))
         for launch in launches:
             key = launch.attempt_key
-            history[key] = history[key]._replace(live=launch, live_since=NOW, launches=1)
+            history[key] = changed(history[key], live=launch, live_since=NOW, launches=1)
         status = pod_status("Running", running("courier"), running("harness"))
         self.pods = {
             pod_name(self.plan.identity.uid, each): view_of(each, status) for each in launches

@@ -38,11 +38,18 @@ from securebench.run.plan.model import (
     pod_name,
 )
 from securebench.run.state.attempts import (
+    QUEUED,
     AttemptHistory,
+    AttemptState,
     CommandReport,
+    FinishedState,
     HarnessResult,
+    JudgedState,
+    LaunchedState,
     Lost,
     PodFacts,
+    ProducedState,
+    QueuedState,
     SealedCandidate,
     VerifierResult,
 )
@@ -305,13 +312,61 @@ def verification(*, passed: bool = True, **changes: Any) -> VerifierResult:
     return replace(VerifierResult(1, passed, {}, CommandReport(), facts), **changes)
 
 
+STATE = {
+    "live",
+    "live_since",
+    "batch",
+    "production",
+    "produced_at",
+    "verification",
+    "finish",
+    "record_sha256",
+    "finished_at",
+}
+"""What a test says of an attempt's state; ``state_of`` finds the state that it is."""
+
+
+def state_of(**known: Any) -> AttemptState:
+    made = known.get("production")
+    produced = QUEUED if made is None else ProducedState(made, known.get("produced_at", 0.0))
+    if (finish := known.get("finish")) is not None:
+        return FinishedState(finish, known.get("record_sha256", ""), known.get("finished_at"))
+    if (launch := known.get("live")) is not None:
+        return LaunchedState(launch, known.get("live_since", 0.0), known.get("batch"), produced)
+    if (verified := known.get("verification")) is None:
+        return produced
+    assert isinstance(produced, ProducedState)
+    return JudgedState(produced, verified)
+
+
+def _known(state: AttemptState) -> dict[str, Any]:
+    match state:
+        case QueuedState():
+            return {}
+        case ProducedState(production, at):
+            return {"production": production, "produced_at": at}
+        case LaunchedState(launch, since, batch, before):
+            return {"live": launch, "live_since": since, "batch": batch} | _known(before)
+        case JudgedState(produced, verified):
+            return {"verification": verified} | _known(produced)
+        case FinishedState(finish, sha256, at):
+            return {"finish": finish, "record_sha256": sha256, "finished_at": at}
+
+
+def changed(history: AttemptHistory, **changes: Any) -> AttemptHistory:
+    """Return an attempt of which something else is known, its state included."""
+    known = _known(history.state) | {name: changes[name] for name in STATE & changes.keys()}
+    rest = {name: value for name, value in changes.items() if name not in STATE}
+    return history._replace(state=state_of(**known), **rest)
+
+
 def history_of(key: AttemptKey = KEY, **changes: Any) -> AttemptHistory:
-    return AttemptHistory(key, **changes)
+    return changed(AttemptHistory(key), **changes)
 
 
 def live(launch: LaunchKey = HARNESS, **changes: Any) -> AttemptHistory:
     known = {"live": launch, "live_since": NOW, "launches": launch.launch, "started_at": NOW}
-    return AttemptHistory(launch.attempt_key, **(known | changes))
+    return history_of(launch.attempt_key, **(known | changes))
 
 
 def lost_launch(launch: LaunchKey = HARNESS, at: float = NOW, reason: str = "pod_lost") -> Lost:

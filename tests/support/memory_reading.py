@@ -68,10 +68,10 @@ def record(folder: Path) -> object:
     made = production(candidate=sealed(patch=SealedPatch()))
     finish = Finish(KEY, Outcome.SCORED, passed=True)
     report = verification(command=CommandReport(exit_code=0, phase="checks"))
-    history = history_of(production=made, verification=report, finish=finish, launches=1)
+    history = history_of(production=made, verification=report, launches=1)
     texts = read_texts(store, history)
     line = record_line(
-        candidate_record(run_plan(task), task, history, texts, CONTEXT), TaskLimits()
+        candidate_record(run_plan(task), task, history, finish, texts, CONTEXT), TaskLimits()
     )
     return store.write_record(KEY, line)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jsonschema import Draft202012Validator
 
@@ -28,6 +28,7 @@ from securebench.run.state.attempts import (
     StreamInfo,
     VerifierResult,
 )
+from support.build import changed, history_of
 from support.manifest_samples import (
     candidate,
     run_plan,
@@ -57,16 +58,27 @@ VERIFICATION = VerifierResult(
 TEXTS = RecordTexts(producer_stdout="Erie \n", candidate="Erie \n")
 
 
-def history(outcome: Outcome = Outcome.SCORED, **changes: Any) -> AttemptHistory:
+class Past(NamedTuple):
+    """An attempt of which a record is written: what was known of it, and how it ends."""
+
+    history: AttemptHistory
+    finish: Finish
+
+    def but(self, *, finish: Finish | None = None, **changes: Any) -> Past:
+        """Return another one."""
+        return Past(changed(self.history, **changes), finish or self.finish)
+
+
+def history(outcome: Outcome = Outcome.SCORED, **changes: Any) -> Past:
     finish = Finish(AttemptKey(0, 1), outcome, passed=True if outcome is Outcome.SCORED else None)
-    return AttemptHistory(
-        key=AttemptKey(0, 1),
+    known = history_of(
+        AttemptKey(0, 1),
         launches=2,
         production=PRODUCTION,
         verification=VERIFICATION,
-        finish=finish,
         started_at=STARTED_AT,
-    )._replace(**changes)
+    )
+    return Past(known, finish).but(**changes)
 
 
 def failed(outcome: Outcome, reason: str, phase: str, **changes: Any) -> Finish:
@@ -75,13 +87,13 @@ def failed(outcome: Outcome, reason: str, phase: str, **changes: Any) -> Finish:
 
 
 def unchecked(
-    past: AttemptHistory, task: Any = None, texts: RecordTexts = TEXTS, **plan_changes: Any
+    past: Past, task: Any = None, texts: RecordTexts = TEXTS, **plan_changes: Any
 ) -> dict[str, Any]:
     task = text_task() if task is None else task
-    return candidate_record(run_plan(task, **plan_changes), task, past, texts, CONTEXT)
+    return candidate_record(run_plan(task, **plan_changes), task, *past, texts, CONTEXT)
 
 
-def record(past: AttemptHistory, *given: Any, **changes: Any) -> dict[str, Any]:
+def record(past: Past, *given: Any, **changes: Any) -> dict[str, Any]:
     made = unchecked(past, *given, **changes)
     VALIDATOR.validate(json.loads(b"".join(record_line(made, TaskLimits()))))
     return made
@@ -96,7 +108,7 @@ CHECK_VERIFICATION = replace(
 WORKSPACE_PRODUCTION = replace(PRODUCTION, candidate=candidate("workspace.tar", dropped_entries=4))
 
 
-def checked(**changes: Any) -> AttemptHistory:
+def checked(**changes: Any) -> Past:
     return history(
         production=WORKSPACE_PRODUCTION,
         verification=CHECK_VERIFICATION,

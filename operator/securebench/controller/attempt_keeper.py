@@ -249,8 +249,8 @@ class AttemptKeeper:
 
     def _batch(self, first: LaunchKey) -> list[LaunchKey]:
         """Return the live launches of a batch."""
-        known = self._ledger.history.attempts.under_way
-        return sorted(each.live for each in known if each.batch == first and each.live is not None)
+        known = (each.launched for each in self._ledger.history.attempts.under_way)
+        return sorted(each.launch for each in known if each is not None and each.batch == first)
 
     async def _member(self, launch: LaunchKey) -> Member:
         task = self._plan.tasks[launch.task]

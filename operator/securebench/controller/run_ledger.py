@@ -25,7 +25,14 @@ from securebench.json_values import object_at, text_at
 from securebench.run.plan.model import AttemptKey, pod_name
 from securebench.run.records.record import RecordTexts, candidate_record, record_context
 from securebench.run.records.record_line import record_line
-from securebench.run.state.attempts import AttemptHistory, CrashSuspicion, Finish, Usage
+from securebench.run.state.attempts import (
+    AttemptHistory,
+    CrashSuspicion,
+    Finish,
+    FinishedState,
+    JudgedState,
+    Usage,
+)
 from securebench.run.state.entries import (
     NO_EVIDENCE,
     Closed,
@@ -139,9 +146,9 @@ class RunLedger:
     def finished(self) -> list[tuple[AttemptKey, str]]:
         """Return the finished attempts with the digests of their records, in pack order."""
         return [
-            (key, history.record_sha256)
+            (key, history.state.record_sha256)
             for key, history in self.history.attempts.items()
-            if history.finish is not None
+            if isinstance(history.state, FinishedState)
         ]
 
     async def close(self) -> None:
@@ -183,9 +190,10 @@ class RunLedger:
         """Write a record; return its digest and its ``labels.grading``."""
         plan = self._prepared.plan
         known = self.history.attempts[finish.key]
-        known = known._replace(finish=finish, usage=known.usage + usage)
+        known = known._replace(usage=known.usage + usage)
         is_read = known.crash_suspicion is not CrashSuspicion.CONDEMNED
-        known = known if is_read else known._replace(verification=None)
+        if not is_read and isinstance(known.state, JudgedState):
+            known = known._replace(state=known.state.produced)
         texts = read_texts(self._prepared.store, known) if is_read else RecordTexts()
         context = record_context(
             self.history.isolation,
@@ -195,7 +203,7 @@ class RunLedger:
             resume_generation=self._prepared.index.resume_generation,
             platform=_platform_name(),
         )
-        record = candidate_record(plan, plan.tasks[finish.key.task], known, texts, context)
+        record = candidate_record(plan, plan.tasks[finish.key.task], known, finish, texts, context)
         record |= {} if is_read else {"record_truncated": True}
         sha256 = self._prepared.store.write_record(finish.key, record_line(record, plan.limits))
         return sha256, text_at(object_at(record, "labels"), "grading")

@@ -52,7 +52,7 @@ def judged(image: str, problem: str = "") -> Finish:
     """Return the end of an attempt whose check ran in an image, and passed unless it failed."""
     task = check_task()
     verified = verification(passed=not problem, problem=problem, facts=PodFacts(image_id=image))
-    return after_verification(task, history_of(KEY, production=production()), verified)
+    return after_verification(task, KEY, production(), verified)
 
 
 @pytest.mark.short
@@ -133,10 +133,9 @@ def record_of(plan: RunPlan = PLAN, candidate: str = digest("9"), **facts: Any) 
         started_at=1_767_225_600.0,
         production=production(candidate=sealed(candidate_sha256=candidate)),
         verification=verification(facts=PodFacts(**{"image_id": IMAGE_ID, **facts})),
-        finish=finish,
     )
     record: Record = json.loads(
-        json.dumps(candidate_record(plan, task, history, RecordTexts(), CONTEXT))
+        json.dumps(candidate_record(plan, task, history, finish, RecordTexts(), CONTEXT))
     )
     return record
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from signal import Signals
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar, assert_never
 
 from securebench.benchmark.patch.judgement import PatchProblem
 from securebench.clock import backoff
@@ -47,7 +47,6 @@ from securebench.run.plan.model import (
     AttemptKey,
     EarlierRun,
     LaunchKey,
-    Refusal,
     Role,
     RunPlan,
     RunPolicy,
@@ -58,8 +57,13 @@ from securebench.run.state.attempts import (
     AttemptHistory,
     CommandReport,
     Finish,
+    FinishedState,
     HarnessResult,
+    JudgedState,
+    LaunchedState,
     Lost,
+    ProducedState,
+    QueuedState,
     SealedCandidate,
     SealedPatch,
     VerifierResult,
@@ -132,22 +136,30 @@ def attempt_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, n
         during which the model provider failed; whether a Pod that is not seen is lost is decided
         where the listing is known.
     """
-    task, policy = plan.tasks[history.key.task], plan.policy
-    if history.live is not None:
-        return _live_step(plan, history, view, now)
-    if history.verification is not None:
-        return after_verification(task, history, history.verification)
-    if task.refusal is not None and history.launches == 0:
-        return _refused(history, task.refusal)
-    if history.production is not None:
-        if was_refused_by_run_budget(history.production):
-            return _cut_by_budget(history.key)
-        outage = _outage(plan, history, history.production, now)
-        judged = outage or after_production(task, history, history.production)
-        return judged if judged is not None else _next_launch(history, Role.VERIFIER, policy, now)
-    if plan.regrade is not None:
-        return _never_sealed(history.key, plan.regrade)
-    return _next_launch(history, Role.HARNESS, policy, now)
+    task = plan.tasks[history.key.task]
+    match history.state:
+        case LaunchedState() as launched:
+            return _launched_step(plan, launched, view, now)
+        case JudgedState(produced, verification):
+            return after_verification(task, history.key, produced.production, verification)
+        case ProducedState(production):
+            return (
+                _refused(task, history)
+                or _cut_by_budget(history.key, production)
+                or _outage(plan, history, production, now)
+                or after_production(task, history.key, production)
+                or _next_launch(history, Role.VERIFIER, plan.policy, now)
+            )
+        case QueuedState():
+            return (
+                _refused(task, history)
+                or _never_sealed(history.key, plan.regrade)
+                or _next_launch(history, Role.HARNESS, plan.policy, now)
+            )
+        case FinishedState():
+            return Wait()
+        case _:
+            assert_never(history.state)
 
 
 def unreadable_output_finish(key: AttemptKey) -> Finish:
@@ -156,39 +168,63 @@ def unreadable_output_finish(key: AttemptKey) -> Finish:
     return _agent(key, Problem.INVALID.value, FailurePhase.CANDIDATE_EXTRACTION, message)
 
 
-def _never_sealed(key: AttemptKey, earlier: EarlierRun) -> Finish:
+def _refused(task: TaskPlan, history: AttemptHistory) -> Finish | None:
+    """End an attempt whose task was refused when the run was planned."""
+    refusal = task.refusal
+    if refusal is None or history.launches:
+        return None
+    outcome = Outcome(refusal.outcome)
+    passed = False if outcome is Outcome.AGENT else None
+    return Finish(
+        history.key,
+        outcome,
+        refusal.reason,
+        refusal.phase,
+        refusal.message,
+        passed,
+        refusal.metadata,
+    )
+
+
+def _never_sealed(key: AttemptKey, earlier: EarlierRun | None) -> Finish | None:
     """End an attempt of a regrade of which the earlier run left neither candidate nor record."""
+    if earlier is None:
+        return None
     message = f"run {earlier.name} ended before it sealed a candidate for this attempt"
     return Finish(key, Outcome.CANCELLED, "cancelled", FailurePhase.QUEUED, message)
 
 
-def _cut_by_budget(key: AttemptKey) -> Finish:
+def _cut_by_budget(key: AttemptKey, production: HarnessResult) -> Finish | None:
     """End an attempt whose agent could not continue; what it submitted is not its full answer."""
+    if not was_refused_by_run_budget(production):
+        return None
     message = "the budget of the run was used up while the agent worked"
     return Finish(key, Outcome.CANCELLED, RUN_BUDGET_EXHAUSTED, FailurePhase.PRODUCER, message)
 
 
-def _live_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, now: float) -> Step:
-    live = history.live
-    if live is None or view is None:
+def _launched_step(
+    plan: RunPlan, launched: LaunchedState, view: PodView | None, now: float
+) -> Step:
+    live, is_shared = launched.launch, launched.batch is not None
+    if view is None:
         return Wait()
     kind = plan.tasks[live.task].verifier if live.role is Role.VERIFIER else None
-    match launch_stage(view, kind, history.live_since, plan.policy, now):
+    match launch_stage(view, kind, launched.since, plan.policy, now):
         case InProgress(wake_at):
             return Wait(wake_at)
         case Interrupted(reason, message, is_final=True):
             phase = PHASE_OF_ROLE[live.role]
-            return Finish(history.key, Outcome.INFRASTRUCTURE, reason, phase, message)
-        case Interrupted(reason, message) if history.batch is not None:
+            return Finish(live.attempt_key, Outcome.INFRASTRUCTURE, reason, phase, message)
+        case Interrupted(reason, message) if is_shared:
             return Lost(live, reason, message, now, is_shared=True)
-        case Ended(problem=problem, message=message) if problem and history.batch is not None:
+        case Ended(problem=problem, message=message) if problem and is_shared:
             return Lost(live, POD_LOST, message, now, is_shared=True)
         case Interrupted(reason, message) if reason == PREFLIGHT_FAILED:
             return Lost(live, reason, f"{_preflight(plan)} failed: {message}", now)
         case Interrupted(reason, message, is_suspect=is_suspect):
             return Lost(live, reason, message, now, is_suspect=is_suspect)
         case ended:
-            return Capture(live, view, ended, history.batch)
+            return Capture(live, view, ended, launched.batch)
 
 
 def _next_launch(history: AttemptHistory, role: Role, policy: RunPolicy, now: float) -> Step:
@@ -284,48 +320,77 @@ def _preflight(plan: RunPlan) -> str:
     return " ".join(PurePosixPath(word).name for word in words) or "the preflight"
 
 
-def _refused(history: AttemptHistory, refusal: Refusal) -> Finish:
-    outcome = Outcome(refusal.outcome)
-    passed = False if outcome is Outcome.AGENT else None
-    return Finish(
-        history.key,
-        outcome,
-        refusal.reason,
-        refusal.phase,
-        refusal.message,
-        passed,
-        refusal.metadata,
-    )
+T = TypeVar("T")
 
 
-def after_production(
-    task: TaskPlan, history: AttemptHistory, production: HarnessResult
-) -> Finish | None:
+def _first(steps: Iterable[T | None]) -> T | None:
+    """Return the first step that applies; the later ones are not taken."""
+    return next((step for step in steps if step is not None), None)
+
+
+def after_production(task: TaskPlan, key: AttemptKey, production: HarnessResult) -> Finish | None:
     """Judge what needs no verifier Pod; None where a verifier decides.
 
     Source: contract 13.1, 14.7, 15.1; a producer timeout comes before everything else.
     """
-    key = history.key
+    policies = (
+        _producer_timeout,
+        _harness_killed,
+        _harness_limit,
+        _launch_budget,
+        _harness_not_started,
+        _not_verified,
+        _candidate_end,
+    )
+    return _first(policy(task, key, production) for policy in policies)
+
+
+def _producer_timeout(task: TaskPlan, key: AttemptKey, production: HarnessResult) -> Finish | None:
+    if not production.command.timed_out:
+        return None
+    message = f"candidate production timed out after {task.timeout_seconds or 0.0:g} seconds"
+    return _agent(key, PRODUCER_TIMEOUT, FailurePhase.PRODUCER, message)
+
+
+def _harness_killed(_task: TaskPlan, key: AttemptKey, production: HarnessResult) -> Finish | None:
+    if production.problem != SUPERVISOR_KILLED:
+        return None
+    message = "the harness ended the supervisor of its own container"
+    return _agent(key, SUPERVISOR_KILLED, FailurePhase.PRODUCER, message)
+
+
+def _harness_limit(_task: TaskPlan, key: AttemptKey, production: HarnessResult) -> Finish | None:
+    reason = production.problem
+    if not reason:
+        return None
+    message = _limit_message(reason, "harness")
+    return Finish(key, Outcome.RESOURCE, reason, FailurePhase.PRODUCER, message, passed=False)
+
+
+def _launch_budget(_task: TaskPlan, key: AttemptKey, production: HarnessResult) -> Finish | None:
     relay = production.egress.relay if production.egress is not None else None
-    if production.command.timed_out:
-        message = f"candidate production timed out after {task.timeout_seconds or 0.0:g} seconds"
-        return _agent(key, PRODUCER_TIMEOUT, FailurePhase.PRODUCER, message)
-    if production.problem == SUPERVISOR_KILLED:
-        message = "the harness ended the supervisor of its own container"
-        return _agent(key, SUPERVISOR_KILLED, FailurePhase.PRODUCER, message)
-    if production.problem:
-        message = _limit_message(production.problem, "harness")
-        return Finish(
-            key, Outcome.RESOURCE, production.problem, FailurePhase.PRODUCER, message, passed=False
-        )
-    if relay is not None and relay.budget_exhausted:
-        message = "the agent used up the budget of its launch for the model provider"
-        return _agent(key, BUDGET_EXHAUSTED, FailurePhase.PRODUCER, message)
-    unstarted = harness_not_started(key, production)
-    if unstarted is not None:
-        return unstarted
-    if task.verifier is VerifierKind.NONE:
-        return Finish(key, Outcome.NOT_VERIFIED)
+    if relay is None or not relay.budget_exhausted:
+        return None
+    message = "the agent used up the budget of its launch for the model provider"
+    return _agent(key, BUDGET_EXHAUSTED, FailurePhase.PRODUCER, message)
+
+
+def _harness_not_started(
+    _task: TaskPlan, key: AttemptKey, production: HarnessResult
+) -> Finish | None:
+    """End an attempt whose harness program does not exist or cannot be executed."""
+    command = production.command
+    if not command.unstarted:
+        return None
+    message = f"the harness cannot be started (exit code {command.exit_code}): {command.error}"
+    return _agent(key, HARNESS_NOT_STARTED, FailurePhase.PRODUCER, message)
+
+
+def _not_verified(task: TaskPlan, key: AttemptKey, _production: HarnessResult) -> Finish | None:
+    return Finish(key, Outcome.NOT_VERIFIED) if task.verifier is VerifierKind.NONE else None
+
+
+def _candidate_end(task: TaskPlan, key: AttemptKey, production: HarnessResult) -> Finish | None:
     return _with_failure_cause(_judged(task, key, production.candidate), production)
 
 
@@ -360,58 +425,68 @@ def _agent(key: AttemptKey, reason: str, phase: str, message: str) -> Finish:
 
 
 def after_verification(
-    task: TaskPlan, history: AttemptHistory, verification: VerifierResult
+    task: TaskPlan, key: AttemptKey, production: HarnessResult, verification: VerifierResult
 ) -> Finish:
-    """Turn what the verifier Pod said into the attempt's end.
+    """Turn what the verifier Pod reported into the attempt's end.
 
     Nothing that happened in another image than the harness's counts, a failure as little as a pass.
     """
-    key = history.key
-    if _image_changed(task, history, verification):
+    if _image_changed(task, production, verification):
         message = "the task image resolved to different contents in harness and verifier"
         return Finish(
             key, Outcome.INFRASTRUCTURE, IMAGE_CHANGED, FailurePhase.VERIFICATION, message
         )
-    if verification.problem == SUPERVISOR_KILLED:
-        message = "the candidate ended the supervisor of the check"
-        return Finish(
-            key, Outcome.SCORED, SUPERVISOR_KILLED, FailurePhase.VERIFICATION, message, passed=False
-        )
-    if verification.problem in {OOM_KILLED, DISK_LIMIT_EXCEEDED}:
-        message = _limit_message(verification.problem, "verifier")
-        return Finish(
-            key,
-            Outcome.RESOURCE,
-            verification.problem,
-            FailurePhase.VERIFICATION,
-            message,
-            passed=False,
-        )
-    if verification.problem:
-        return _check_failure(key, verification)
-    if verification.command.timed_out:
-        message = "the check ran into its time limit"
-        phase = verification.command.phase or FailurePhase.CHECKER
-        return Finish(key, Outcome.SCORED, VERIFIER_TIMEOUT, phase, message, passed=False)
-    if verification.command.memory_kills and not verification.passed:
-        message = "the check failed and a process in it was killed at the memory limit"
-        return Finish(
-            key, Outcome.RESOURCE, OOM_KILLED, FailurePhase.VERIFICATION, message, passed=False
-        )
-    return Finish(key, Outcome.SCORED, passed=verification.passed)
+    policies = (_check_killed, _check_limit, _check_failure, _check_timeout, _check_memory)
+    end = _first(policy(key, verification) for policy in policies)
+    return end or Finish(key, Outcome.SCORED, passed=verification.passed)
 
 
-def _check_failure(key: AttemptKey, verification: VerifierResult) -> Finish:
+def _check_killed(key: AttemptKey, verification: VerifierResult) -> Finish | None:
+    if verification.problem != SUPERVISOR_KILLED:
+        return None
+    message = "the candidate ended the supervisor of the check"
+    return Finish(
+        key, Outcome.SCORED, SUPERVISOR_KILLED, FailurePhase.VERIFICATION, message, passed=False
+    )
+
+
+def _check_limit(key: AttemptKey, verification: VerifierResult) -> Finish | None:
+    reason = verification.problem
+    if reason not in {OOM_KILLED, DISK_LIMIT_EXCEEDED}:
+        return None
+    message = _limit_message(reason, "verifier")
+    return Finish(key, Outcome.RESOURCE, reason, FailurePhase.VERIFICATION, message, passed=False)
+
+
+def _check_failure(key: AttemptKey, verification: VerifierResult) -> Finish | None:
     """End an attempt whose check gave no verdict of its own."""
+    if not verification.problem:
+        return None
     outcome = Outcome(verification.outcome or Outcome.VERIFIER)
     passed = None if outcome is Outcome.VERIFIER else False
     phase = verification.phase or FailurePhase.VERIFICATION
     return Finish(key, outcome, verification.problem, phase, verification.message, passed=passed)
 
 
-def _image_changed(task: TaskPlan, history: AttemptHistory, verification: VerifierResult) -> bool:
-    production = history.production
-    if task.verifier not in WITH_TASK_IMAGE or production is None:
+def _check_timeout(key: AttemptKey, verification: VerifierResult) -> Finish | None:
+    if not verification.command.timed_out:
+        return None
+    message = "the check ran into its time limit"
+    phase = verification.command.phase or FailurePhase.CHECKER
+    return Finish(key, Outcome.SCORED, VERIFIER_TIMEOUT, phase, message, passed=False)
+
+
+def _check_memory(key: AttemptKey, verification: VerifierResult) -> Finish | None:
+    if verification.passed or not verification.command.memory_kills:
+        return None
+    message = "the check failed and a process in it was killed at the memory limit"
+    return Finish(
+        key, Outcome.RESOURCE, OOM_KILLED, FailurePhase.VERIFICATION, message, passed=False
+    )
+
+
+def _image_changed(task: TaskPlan, production: HarnessResult, verification: VerifierResult) -> bool:
+    if task.verifier not in WITH_TASK_IMAGE:
         return False
     before, after = production.facts.image_id, verification.facts.image_id
     return bool(before and after and before != after)
@@ -437,22 +512,6 @@ _SHELL_WORDS: Final[Mapping[int, str]] = {
     126: ", as when a program cannot be executed",
     127: ", as when a program is not found",
 }
-
-
-def harness_not_started(key: AttemptKey, production: HarnessResult) -> Finish | None:
-    """Return the end of an attempt whose harness program does not exist or cannot be executed.
-
-    Args:
-        key: The attempt.
-        production: Its harness launch.
-    """
-    command = production.command
-    if not command.unstarted:
-        return None
-    message = f"the harness cannot be started (exit code {command.exit_code}): {command.error}"
-    return Finish(
-        key, Outcome.AGENT, HARNESS_NOT_STARTED, FailurePhase.PRODUCER, message, passed=False
-    )
 
 
 def _with_failure_cause(end: Finish | None, production: HarnessResult) -> Finish | None:

@@ -60,7 +60,14 @@ from securebench.run.decide.waits import (
 from securebench.run.observe.pods import KUBELETS_SECONDS, PodView
 from securebench.run.observe.waiting import WaitReason
 from securebench.run.plan.model import AttemptKey, LaunchKey, RunPlan, pod_name
-from securebench.run.state.attempts import AttemptHistory, CrashSuspicion, Finish, Lost
+from securebench.run.state.attempts import (
+    AttemptHistory,
+    CrashSuspicion,
+    Finish,
+    LaunchedState,
+    Lost,
+    ProducedState,
+)
 from securebench.run.state.history import AttemptIndex
 
 LIST_SECONDS = 5.0
@@ -476,19 +483,20 @@ def _decide_attempt(
         return
     if may_become_batchable(plan, history):
         cache.batch_candidates.add(key)
-    name = pod_name(plan.identity.uid, history.pod) if history.pod is not None else ""
+    launched = history.launched
+    name = pod_name(plan.identity.uid, launched.pod) if launched is not None else ""
     view = observed.pods.get(name)
-    if history.pod is not None:
-        cache.live.put(key, name, launch_image(plan, history.pod))
-    if name and view is None:
+    if launched is not None:
+        cache.live.put(key, name, launch_image(plan, launched.pod))
+    if launched is not None and view is None:
         cache.without_pod.add(key)
-        cache.store(key, _without_pod(observed, history, name))
+        cache.store(key, _without_pod(observed, launched, name))
         return
     match attempt_step(plan, history, view, observed.now):
         case Lost() | Finish() if not _is_confirmed(observed, history, view):
             cache.unconfirmed.add(key)
         case Begin(launch) if is_batchable(plan, history, launch):
-            cache.store(key, BatchableLaunch(launch, history.produced_at))
+            cache.store(key, BatchableLaunch(launch, _produced_at(history)))
         case step:
             if isinstance(step, Wait) and history.live is None:
                 cache.backing_off.add(key)
@@ -517,14 +525,15 @@ def _cancelled(controls: Controls, cause: CancelCause, history: AttemptHistory) 
     return None
 
 
+def _produced_at(history: AttemptHistory) -> float:
+    return history.state.at if isinstance(history.state, ProducedState) else 0.0
+
+
 def _without_pod(
-    observed: ObservedState, history: AttemptHistory, name: str
+    observed: ObservedState, launched: LaunchedState, name: str
 ) -> Lost | RepeatCreate | Wait:
-    live, pod = history.live, history.pod
-    if live is None or pod is None:
-        return Wait()
     if name in observed.vanished:
         message = f"Pod {name} disappeared before it gave a result"
-        is_shared = history.batch is not None
-        return Lost(live, POD_LOST, message, observed.now, is_shared=is_shared)
-    return RepeatCreate(pod) if name in observed.pending else Wait()
+        is_shared = launched.batch is not None
+        return Lost(launched.launch, POD_LOST, message, observed.now, is_shared=is_shared)
+    return RepeatCreate(launched.pod) if name in observed.pending else Wait()

@@ -373,8 +373,9 @@ def launch_waits(
     later: list[float] = []
     for name in live.starting:
         history = attempts[next(iter(live.attempts_of(name)))]
-        report_at = history.live_since + REPORT_DELAY_SECONDS
-        if history.live is not None and now < report_at:
+        launched = history.launched
+        report_at = launched.since + REPORT_DELAY_SECONDS if launched is not None else now
+        if now < report_at:
             later.append(report_at)
         elif message := _waiting(history, pods.get(name), network, writes, now):
             found[message, False].append(name)

@@ -17,7 +17,6 @@ from securebench.benchmark.patch.judgement import listed
 from securebench.benchmark.resources import REDACTED
 from securebench.clock import rfc3339
 from securebench.digests import content_digest
-from securebench.errors import InvariantViolationError
 from securebench.names import logical_name
 from securebench.protocol.candidate import ExtractionMode
 from securebench.reasons import PRODUCER_TIMEOUT, VERIFIER_TIMEOUT, FailurePhase
@@ -112,7 +111,12 @@ IN_PROCESS = {"containment_profile": "shared_runtime", "hidden_test_runtime_secr
 
 
 def _patch_metadata(
-    task: TaskPlan, check: CheckPlan, patch: PatchPlan, history: AttemptHistory, text: str | bytes
+    task: TaskPlan,
+    check: CheckPlan,
+    patch: PatchPlan,
+    history: AttemptHistory,
+    finish: Finish,
+    text: str | bytes,
 ) -> dict[str, object]:
     """Return the verifier metadata of a candidate patch, before redaction.
 
@@ -139,7 +143,7 @@ def _patch_metadata(
         common["applied_candidate_patch_sha256"] = content_digest(judgement.text)
     verification = history.verification
     if verification is None:
-        return common | _stopped(history) | {VERIFIER_STDERR: judgement.stderr}
+        return common | dict(finish.metadata) | {VERIFIER_STDERR: judgement.stderr}
     command = verification.command
     common |= {
         "phase": verification.phase or command.phase or FailurePhase.CHECKS,
@@ -152,10 +156,6 @@ def _patch_metadata(
     if reason:
         common["failure_reason"] = reason
     return common | dict(verification.metadata)
-
-
-def _stopped(history: AttemptHistory) -> dict[str, object]:
-    return dict(history.finish.metadata) if history.finish is not None else {}
 
 
 LOSSES_SHOWN = 5
@@ -191,17 +191,20 @@ def candidate_record(
     plan: RunPlan,
     task: TaskPlan,
     history: AttemptHistory,
+    finish: Finish,
     texts: RecordTexts,
     context: RecordContext,
 ) -> dict[str, object]:
-    """Return the record of a finished attempt.
+    """Return the record of an attempt.
 
-    Raises:
-        InvariantViolationError: The attempt is not finished.
+    Args:
+        plan: The run.
+        task: Its task.
+        history: The attempt, still open: its state has what the record reports.
+        finish: How it ends.
+        texts: What its launches left.
+        context: What the record holds of its run.
     """
-    finish = history.finish
-    if finish is None:
-        raise InvariantViolationError("only a finished attempt has a record", key=history.key)
     verified = _redacted(task, history, finish, texts)
     return {
         **_identity(plan, task, history, context),
@@ -368,7 +371,9 @@ def _verifier_metadata(
     """Return the metadata before redaction; may include the operator's own stderr text."""
     verification = history.verification
     if task.check is not None and task.check.patch is not None and texts.candidate is not None:
-        metadata = _patch_metadata(task, task.check, task.check.patch, history, texts.candidate)
+        metadata = _patch_metadata(
+            task, task.check, task.check.patch, history, finish, texts.candidate
+        )
         return metadata if verification is None else metadata | _launched(verification)
     if verification is None:
         return dict(finish.metadata)

@@ -353,28 +353,96 @@ class CrashSuspicion(StrEnum):
     """The operator crashed while reading it alone; it is never read again."""
 
 
+@dataclass(frozen=True, slots=True)
+class QueuedState:
+    """No launch is under way, nothing was handed in: before the first launch, or after a loss."""
+
+
+QUEUED = QueuedState()
+
+
+@dataclass(frozen=True, slots=True)
+class ProducedState:
+    """The harness has handed something in, which is judged next.
+
+    Attributes:
+        production: The harness's result.
+        at: When that was journalled, seconds since the epoch, or 0.
+    """
+
+    production: HarnessResult
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedState:
+    """A launch is under way: its Pod may exist in the cluster.
+
+    Attributes:
+        launch: The launch.
+        since: When it was journalled, seconds since the epoch.
+        batch: First launch of its batch; None if it has its own Pod.
+        before: The state to which the attempt returns if the launch is lost.
+    """
+
+    launch: LaunchKey
+    since: float = 0.0
+    batch: LaunchKey | None = None
+    before: QueuedState | ProducedState = QUEUED
+
+    @property
+    def pod(self) -> LaunchKey:
+        """The launch after which the Pod is named: the first one of a batch."""
+        return self.launch if self.batch is None else self.batch
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedState:
+    """The verifier has given its result; the record comes next.
+
+    Attributes:
+        produced: What was judged.
+        verification: The verifier's result.
+    """
+
+    produced: ProducedState
+    verification: VerifierResult
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedState:
+    """The attempt has its record, which holds what production and verification reported.
+
+    Attributes:
+        finish: How it ended.
+        record_sha256: Digest of the record's line.
+        at: When it ended, seconds since the epoch; None for a record of an earlier run.
+    """
+
+    finish: Finish
+    record_sha256: str = ""
+    at: float | None = None
+
+
+OpenState = QueuedState | LaunchedState | ProducedState | JudgedState
+
+AttemptState = OpenState | FinishedState
+
+
 class AttemptHistory(NamedTuple):
-    """State of one attempt, as folded from the journal.
+    """One attempt, as folded from the journal: its state, and its launches so far.
 
     A tuple, since each entry of a journal makes a copy: of a dataclass it takes ten times as long.
 
     Attributes:
-        live: The launch whose Pod may exist in the cluster, or None.
-        live_since: When that launch was journalled, seconds since the epoch.
-        batch: First launch of the batch of the last launch; None if that had its own Pod.
+        state: What is under way or known.
         launches: Number of the last launch, of either role.
         retries: Roles of the launches lost to infrastructure failures so far.
         provider_retries: Launches lost to outages of the model provider so far.
         shared: Launches lost so far together with others of their batch, or of the run.
         suspect: Roles of the launches lost so far, possibly because of the agent's output.
         last_lost: The latest lost launch, or None.
-        production: The harness's result, or None; also None once the attempt has its record.
-        produced_at: When that was journalled, seconds since the epoch, or 0.
-        verification: The verifier's result, or None; also None once the attempt has its record.
-        finish: How the attempt ended, or None.
-        record_sha256: Digest of the record's line, empty until finished.
         started_at: When the first launch was journalled, seconds since the epoch, or None.
-        finished_at: When the attempt was finished, or None.
         usage: Model provider usage of all its launches, including lost ones.
         reading: Whether the operator is reading its output.
         crash_suspicion: Whether its output is suspected of having crashed the operator.
@@ -383,31 +451,53 @@ class AttemptHistory(NamedTuple):
     """
 
     key: AttemptKey
-    live: LaunchKey | None = None
-    live_since: float = 0.0
+    state: AttemptState = QUEUED
     launches: int = 0
     retries: tuple[Role, ...] = ()
     provider_retries: int = 0
     suspect: tuple[Role, ...] = ()
     last_lost: Lost | None = None
-    production: HarnessResult | None = None
-    verification: VerifierResult | None = None
-    finish: Finish | None = None
-    record_sha256: str = ""
     started_at: float | None = None
-    finished_at: float | None = None
     usage: Usage = Usage()
     reading: Reading = Reading.NONE
     crash_suspicion: CrashSuspicion = CrashSuspicion.NONE
-    batch: LaunchKey | None = None
-    produced_at: float = 0.0
     shared: int = 0
     network: ProducerNetwork | None = None
 
     @property
+    def launched(self) -> LaunchedState | None:
+        """The launch that is under way, or None."""
+        return self.state if isinstance(self.state, LaunchedState) else None
+
+    @property
+    def live(self) -> LaunchKey | None:
+        """Key of the launch that is under way, or None."""
+        return self.state.launch if isinstance(self.state, LaunchedState) else None
+
+    @property
     def pod(self) -> LaunchKey | None:
-        """The launch after which the live launch's Pod is named: that of the whole batch."""
-        return self.batch if self.live is not None and self.batch is not None else self.live
+        """The launch after which the Pod of the launch under way is named, or None."""
+        return self.state.pod if isinstance(self.state, LaunchedState) else None
+
+    @property
+    def production(self) -> HarnessResult | None:
+        """The harness's result, or None; also None once the attempt has its record."""
+        state = self.state
+        if isinstance(state, LaunchedState):
+            state = state.before
+        if isinstance(state, JudgedState):
+            state = state.produced
+        return state.production if isinstance(state, ProducedState) else None
+
+    @property
+    def verification(self) -> VerifierResult | None:
+        """The verifier's result, or None; also None once the attempt has its record."""
+        return self.state.verification if isinstance(self.state, JudgedState) else None
+
+    @property
+    def finish(self) -> Finish | None:
+        """How the attempt ended, or None."""
+        return self.state.finish if isinstance(self.state, FinishedState) else None
 
     @property
     def is_untouched(self) -> bool:

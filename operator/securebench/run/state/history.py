@@ -8,18 +8,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from securebench.errors import InvariantViolationError
 from securebench.reasons import PROVIDER_REASONS
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.model import AttemptKey, RunPlan
 from securebench.run.state.attempts import (
+    QUEUED,
     AttemptHistory,
+    AttemptState,
     CrashSuspicion,
     Finish,
+    FinishedState,
+    JudgedState,
+    LaunchedState,
     Lost,
+    ProducedState,
+    QueuedState,
     Reading,
     Usage,
+    VerifierResult,
     usage_of,
     was_refused_by_run_budget,
 )
@@ -31,6 +40,7 @@ from securebench.run.state.entries import (
     Entry,
     Finished,
     IsolationResult,
+    Kept,
     LaunchBegun,
     LaunchLost,
     Opened,
@@ -74,7 +84,6 @@ class AttemptIndex(Mapping[AttemptKey, AttemptHistory]):
         self._changed: set[AttemptKey] = set()
         self._counts = Counts()
         self._with_result = 0
-        self._in_flight = 0
         self._is_budget_spent = False
         for history in histories:
             self[history.key] = history
@@ -97,10 +106,8 @@ class AttemptIndex(Mapping[AttemptKey, AttemptHistory]):
         if before is not None:
             self._counts.remove(before)
             self._with_result -= _has_result(before)
-            self._in_flight -= before.live is not None
         self._counts.add(history)
         self._with_result += _has_result(history)
-        self._in_flight += history.live is not None
         self._is_budget_spent |= was_refused_by_run_budget(history.production)
         self._all[key] = history
         self._changed.add(key)
@@ -127,7 +134,7 @@ class AttemptIndex(Mapping[AttemptKey, AttemptHistory]):
     @property
     def in_flight(self) -> int:
         """How many launches have begun and not ended."""
-        return self._in_flight
+        return self._counts.active
 
     @property
     def has_results(self) -> bool:
@@ -150,19 +157,27 @@ class AttemptIndex(Mapping[AttemptKey, AttemptHistory]):
 
 
 def _has_result(history: AttemptHistory) -> bool:
-    return history.finish is not None or history.production is not None
+    state = history.state
+    if isinstance(state, LaunchedState):
+        state = state.before
+    return not isinstance(state, QueuedState)
 
 
 def _is_under_way(history: AttemptHistory) -> bool:
-    is_known = (
-        history.live is not None
-        or history.launches > 0
-        or history.last_lost is not None
-        or history.production is not None
-        or history.reading is not Reading.NONE
-        or history.crash_suspicion is not CrashSuspicion.NONE
-    )
-    return is_known and history.finish is None
+    match history.state:
+        case FinishedState():
+            return False
+        case LaunchedState() | ProducedState() | JudgedState():
+            return True
+        case QueuedState():
+            return (
+                history.launches > 0
+                or history.last_lost is not None
+                or history.reading is not Reading.NONE
+                or history.crash_suspicion is not CrashSuspicion.NONE
+            )
+        case _:
+            assert_never(history.state)
 
 
 _SUSPICION_AFTER_CRASH = {
@@ -284,48 +299,64 @@ def _read_over(history: AttemptHistory) -> AttemptHistory:
 
 def _apply_step(history: AttemptHistory, entry: StepEntry) -> AttemptHistory:
     match entry:
-        case LaunchBegun(launch, at, batch):
-            if history.live is not None:
-                raise InvariantViolationError(f"attempt {history.key} has a live launch already")
-            started_at = at if history.started_at is None else history.started_at
-            return history._replace(
-                live=launch,
-                live_since=at,
-                batch=batch,
-                launches=launch.launch,
-                started_at=started_at,
-            )
+        case LaunchBegun():
+            return _launched(history, entry)
         case LaunchLost(lost):
             return _apply_loss(history, lost)
         case Produced(_, production, at):
             usage = history.usage + usage_of(production.egress)
-            return history._replace(live=None, production=production, produced_at=at, usage=usage)
+            return history._replace(state=ProducedState(production, at), usage=usage)
         case CandidateKept(_, production, at, usage, network):
             return history._replace(
-                production=production, produced_at=at, usage=usage, network=network
+                state=ProducedState(production, at), usage=usage, network=network
             )
         case Verified(_, verification):
-            return history._replace(live=None, verification=verification)
+            return history._replace(state=_judged(history, verification))
         case Finished(finish, sha256, at, usage):
-            # The record has what production and verification said; nothing asks for them again.
             return history._replace(
-                live=None,
-                production=None,
-                verification=None,
-                finish=finish,
-                record_sha256=sha256,
-                finished_at=at,
-                usage=history.usage + usage,
+                state=FinishedState(finish, sha256, at), usage=history.usage + usage
             )
+        case Kept(finish, sha256):
+            return history._replace(state=FinishedState(finish, sha256))
         case _:
-            return history._replace(finish=entry.finish, record_sha256=entry.record_sha256)
+            assert_never(entry)
+
+
+def _launched(history: AttemptHistory, entry: LaunchBegun) -> AttemptHistory:
+    match history.state:
+        case QueuedState() | ProducedState() as before:
+            return history._replace(
+                state=LaunchedState(entry.launch, entry.at, entry.batch, before),
+                launches=entry.launch.launch,
+                started_at=entry.at if history.started_at is None else history.started_at,
+            )
+        case LaunchedState():
+            raise InvariantViolationError(f"attempt {history.key} has a live launch already")
+        case JudgedState() | FinishedState():
+            raise InvariantViolationError(f"attempt {history.key} is judged already")
+        case _:
+            assert_never(history.state)
+
+
+def _judged(history: AttemptHistory, verification: VerifierResult) -> JudgedState:
+    match history.state:
+        case ProducedState() as produced:
+            return JudgedState(produced, verification)
+        case LaunchedState(before=ProducedState() as produced):
+            return JudgedState(produced, verification)
+        case JudgedState(produced):
+            return JudgedState(produced, verification)
+        case QueuedState() | LaunchedState() | FinishedState():
+            raise InvariantViolationError(f"attempt {history.key} was judged without a candidate")
+        case _:
+            assert_never(history.state)
 
 
 def _apply_loss(history: AttemptHistory, lost: Lost) -> AttemptHistory:
-    """Return an attempt after the loss of a launch; a provider outage also voids the candidate."""
-    idle = history._replace(live=None, last_lost=lost, usage=history.usage + lost.usage)
-    if lost.reason in PROVIDER_REASONS:
-        idle = idle._replace(production=None)
+    """Return an attempt after the loss of a launch."""
+    idle = history._replace(
+        state=_state_after(history.state, lost), last_lost=lost, usage=history.usage + lost.usage
+    )
     if lost.is_shared:
         return idle._replace(shared=history.shared + 1)
     if lost.reason in PROVIDER_REASONS:
@@ -333,6 +364,13 @@ def _apply_loss(history: AttemptHistory, lost: Lost) -> AttemptHistory:
     if lost.is_suspect:
         return idle._replace(suspect=(*history.suspect, lost.launch.role))
     return idle._replace(retries=(*history.retries, lost.launch.role))
+
+
+def _state_after(state: AttemptState, lost: Lost) -> AttemptState:
+    """Return the state after a loss; an outage of the provider also voids the candidate."""
+    if lost.reason in PROVIDER_REASONS:
+        return QUEUED
+    return state.before if isinstance(state, LaunchedState) else state
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,11 +426,13 @@ class Counts:
 
     def _count(self, history: AttemptHistory, step: int) -> None:
         self.total += step
-        self.active += step * (history.live is not None)
-        if history.finish is not None:
+        state = history.state
+        if isinstance(state, LaunchedState):
+            self.active += step
+        elif isinstance(state, FinishedState):
             self.done += step
-            self.passed += step * (history.finish.passed is True)
-            self.outcomes[history.finish.outcome] += step
+            self.passed += step * (state.finish.passed is True)
+            self.outcomes[state.finish.outcome] += step
 
     def tally(self) -> Tally:
         """Return the counts as they are now."""

@@ -33,7 +33,7 @@ from securebench.run.state.entries import (
 from securebench.run.state.history import RunHistory, run_history, task_verdicts
 from securebench.sizes import GIB
 from securebench.stats.intervals import Estimates, pass_at_each_k, pass_rate
-from support.build import NOW, many_tasks, plan_of, production
+from support.build import NOW, changed, many_tasks, plan_of, production
 from support.manifest_samples import text_task
 from support.records import SCHEMA
 
@@ -44,7 +44,7 @@ def finished(plan: RunPlan, *finishes: Finish) -> RunHistory:
     history = run_history(plan, ())
     for finish in finishes:
         known = history.attempts[finish.key]
-        history.attempts[finish.key] = known._replace(finish=finish, record_sha256="a" * 64)
+        history.attempts[finish.key] = changed(known, finish=finish, record_sha256="a" * 64)
     return history
 
 

@@ -23,6 +23,7 @@ from support.build import (
     OPENAI,
     PROVEN_NETWORK,
     VERIFIER,
+    changed,
     check_task,
     ended,
     history_of,
@@ -199,7 +200,7 @@ def test_readiness_of_a_pod_is_seen(ready):
 
 def outage(task=None, relay=None, history=None, **changes):
     made = production(egress=relayed(**FAILED | (relay or {})), **changes)
-    return step((history or history_of(launches=1))._replace(production=made), task=task)
+    return step(changed(history or history_of(launches=1), production=made), task=task)
 
 
 LOST = Lost(
@@ -404,7 +405,7 @@ def test_a_run_of_which_no_request_was_answered_waits(name, candidate):
     relay, want_reason = UNANSWERED[name]
     report = replace(relayed(**relay), unanswered="its answer had status 404: the model is gone")
     made = production(egress=report, candidate=candidate, command=TIMED_OUT)
-    history = history_of(launches=9, provider_retries=8)._replace(production=made)
+    history = history_of(launches=9, provider_retries=8, production=made)
     found = step(history)
     assert isinstance(found, Lost)
     assert found.reason == want_reason
@@ -418,7 +419,7 @@ def test_a_run_of_which_no_request_was_answered_waits(name, candidate):
 def test_launches_of_a_run_that_waits_take_no_retry():
     report = replace(relayed(**FAILED), unanswered="its answer had status 401")
     made = production(egress=report, candidate=MISSING)
-    found = step(history_of(launches=1)._replace(production=made))
+    found = step(history_of(launches=1, production=made))
     assert isinstance(found, Lost)
     entries = [LaunchBegun(HARNESS, NOW), Produced(KEY, made, NOW), LaunchLost(found)]
     after = run_history(plan(), entries).attempts[KEY]
@@ -427,7 +428,7 @@ def test_launches_of_a_run_that_waits_take_no_retry():
 
 def test_a_run_without_retries_does_not_wait():
     report = replace(relayed(failures=0, failure=""), unanswered="its answer had status 404")
-    history = history_of(launches=1)._replace(production=production(egress=report))
+    history = history_of(launches=1, production=production(egress=report))
     policy = replace(POLICY, provider_retries=0)
     found = attempt_step(replace(plan(), policy=policy), history, None, NOW)
     assert (found.outcome, found.reason) == (Outcome.PROVIDER, "provider_unavailable")
@@ -435,8 +436,8 @@ def test_a_run_without_retries_does_not_wait():
 
 def test_limits_of_the_container_are_the_agents_also_in_such_a_run():
     report = replace(relayed(**FAILED), unanswered="its answer had status 401")
-    history = history_of(launches=1)._replace(
-        production=production(egress=report, problem="oom_killed", candidate=None)
+    history = history_of(
+        launches=1, production=production(egress=report, problem="oom_killed", candidate=None)
     )
     assert step(history).outcome is Outcome.RESOURCE
 

@@ -34,6 +34,7 @@ from support.build import (
     UNSCHEDULABLE,
     VERIFIER,
     ended,
+    history_of,
     live,
     pod_status,
     running,
@@ -113,7 +114,7 @@ def test_nothing_is_told_before_its_time(view: PodView | None) -> None:
 def test_a_launch_that_has_ended_meanwhile_waits_for_nothing() -> None:
     pods = LaunchPods()
     pods.put(HARNESS.attempt_key, NAME, "x:1")
-    attempts = AttemptIndex([live(HARNESS)._replace(live=None)])
+    attempts = AttemptIndex([history_of(launches=1)])
     found = launch_waits(pods, {}, attempts, PROVEN_NETWORK, ObservedWrites(), LATER)
     assert found == LaunchWaits()
 

@@ -13,7 +13,6 @@ from support.build import (
     VERIFIER,
     check_task,
     ended,
-    history_of,
     pod_status,
     production,
     sealed,
@@ -43,7 +42,7 @@ def judged(candidate=BLANK, said="", task=None, problem="", **command):
         last_words=said,
         problem=problem,
     )
-    return after_production(task or text_task(), history_of(production=made), made)
+    return after_production(task or text_task(), KEY, made)
 
 
 def failed(reason, message, outcome=Outcome.AGENT, phase="producer"):
@@ -150,7 +149,7 @@ def test_limits_that_the_kubelet_reports_come_first():
 )
 def test_a_failed_check_says_that_memory_was_short(passed, kills, want):
     seen = verification(passed=passed, command=CommandReport(memory_kills=kills))
-    found = after_verification(check_task(), history_of(production=production()), seen)
+    found = after_verification(check_task(), KEY, production(), seen)
     assert (found.outcome, found.passed) == (want, passed)
 
 

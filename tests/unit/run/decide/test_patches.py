@@ -14,7 +14,6 @@ from support.build import (
     VERIFIER,
     collect_message,
     ended,
-    history_of,
     pod_status,
     production,
     sealed,
@@ -30,14 +29,14 @@ TASK = patch_task(index=0)
 
 def test_a_judged_patch_goes_to_the_check():
     made = production(candidate=sealed(patch=PATCH))
-    assert after_production(TASK, history_of(), made) is None
+    assert after_production(TASK, KEY, made) is None
 
 
 @pytest.mark.parametrize("is_blank", [True, False])
 def test_a_patch_with_a_problem_ends_the_attempt(is_blank):
     patch = SealedPatch("empty_candidate_patch", "candidate_patch", "empty candidate patch")
     made = production(candidate=sealed(patch=patch, is_blank=is_blank))
-    assert after_production(TASK, history_of(), made) == Finish(
+    assert after_production(TASK, KEY, made) == Finish(
         KEY,
         Outcome.AGENT,
         "empty_candidate_patch",
@@ -55,7 +54,7 @@ def test_a_failed_step_ends_the_attempt(outcome, passed):
     checked = verification(
         passed=False, problem="some_step", outcome=outcome, phase="setup_patch", message="no"
     )
-    assert after_verification(TASK, history_of(production=production()), checked) == Finish(
+    assert after_verification(TASK, KEY, production(), checked) == Finish(
         KEY, Outcome(outcome), "some_step", "setup_patch", "no", passed=passed
     )
 

@@ -441,7 +441,7 @@ def test_more_held_attempts_than_are_ever_refused_hide_no_repeated_one():
 
 def test_an_outage_that_is_found_in_this_pass_holds_new_attempts_too():
     report = replace(relayed(failure="provider_auth", failures=4), unanswered="its answer was 401")
-    ended = history_of(launches=1)._replace(production=production(egress=report))
+    ended = history_of(launches=1, production=production(egress=report))
     found = decide(ended, history_of(AttemptKey(1, 1)))
     assert [each.reason for each in found.lost] == ["provider_auth"]
     assert found.begin == ()

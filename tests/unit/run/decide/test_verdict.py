@@ -3,14 +3,13 @@
 from securebench.run.api.field_types import Outcome
 from securebench.run.decide.controls import end_reason
 from securebench.run.plan.model import AttemptKey
-from securebench.run.state.attempts import AttemptHistory, Finish
+from securebench.run.state.attempts import Finish
+from support.build import history_of
 
 
 def attempts(*ends):
     keys = [AttemptKey(number, 1) for number in range(len(ends))]
-    return [
-        AttemptHistory(key, finish=Finish(key, *end)) for key, end in zip(keys, ends, strict=True)
-    ]
+    return [history_of(key, finish=Finish(key, *end)) for key, end in zip(keys, ends, strict=True)]
 
 
 def message(*ends):

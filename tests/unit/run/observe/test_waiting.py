@@ -7,13 +7,14 @@ from securebench.run.api.field_types import Outcome
 from securebench.run.api.status import Reason
 from securebench.run.observe.waiting import WaitReason, after_loss, next_try, pod_waiting
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
-from securebench.run.state.attempts import AttemptHistory, Finish, Lost
+from securebench.run.state.attempts import Finish, Lost
 from support.build import (
     HARNESS,
     NOW,
     UNSCHEDULABLE,
     ended,
     harness_done,
+    history_of,
     pod_status,
     running,
     view_of,
@@ -144,7 +145,7 @@ def test_a_pull_begins_when_the_container_before_has_ended():
 
 
 def attempt(task=0, **changes):
-    return AttemptHistory(AttemptKey(task, 1), **changes)
+    return history_of(AttemptKey(task, 1), **changes)
 
 
 def lost(at, message="no such image"):

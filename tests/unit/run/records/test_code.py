@@ -62,11 +62,11 @@ def test_metadata(name, way):
     history = history_of(
         production=production(),
         verification=replace(checked, command=command),
-        finish=Finish(AttemptKey(0, 1), Outcome.SCORED, passed=passed),
     )
+    finish = Finish(AttemptKey(0, 1), Outcome.SCORED, passed=passed)
     texts = RecordTexts(candidate="def area(side): ...", verifier_stderr="assert area(2) == 4")
     context = RecordContext(IsolationLabel.VERIFIED, finished_at=5.0)
-    made = candidate_record(run_plan(task), task, history, texts, context)
+    made = candidate_record(run_plan(task), task, history, finish, texts, context)
     metadata = made["verifier_metadata"]
     known = {
         "verifier": "code_completion",

@@ -65,9 +65,9 @@ def agent_plan(egress=OPENAI, task=None, **changes):
 def record(of, finish=FINISH, **changes):
     known = {"production": production(egress=relayed()), "usage": USAGE, "launches": 1}
     known |= {"verification": verification(metadata=VERDICT)} if finish is FINISH else {}
-    history = history_of(finish=finish, **(known | changes))
+    history = history_of(**(known | changes))
     (task,) = of.tasks.values()
-    made = candidate_record(of, task, history, RecordTexts(candidate="Bath"), CONTEXT)
+    made = candidate_record(of, task, history, finish, RecordTexts(candidate="Bath"), CONTEXT)
     VALIDATOR.validate(made)
     return made
 

@@ -24,9 +24,9 @@ REPORT = CommandReport(exit_code=0, phase="checks", commit=BASE_COMMIT, duration
 
 def record_of(text, finish, patch=PATCH, checked=None, *, task=TASK, **changes):
     made = production(candidate=sealed(patch=patch), **changes)
-    history = history_of(production=made, verification=checked, finish=finish, launches=1)
+    history = history_of(production=made, verification=checked, launches=1)
     texts = RecordTexts(candidate=text, verifier_stdout=f"before {TEST_PATCH} after")
-    record = candidate_record(run_plan(task), task, history, texts, CONTEXT)
+    record = candidate_record(run_plan(task), task, history, finish, texts, CONTEXT)
     VALIDATOR.validate(json.loads(b"".join(record_line(record, TaskLimits()))))
     return record
 

@@ -196,7 +196,7 @@ def test_the_schema_refuses_scored_records_that_cannot_be(name: str) -> None:
 @pytest.mark.parametrize("name", FAILED_WRONG)
 def test_the_schema_refuses_failures_that_cannot_be(name: str) -> None:
     finish = failed(Outcome.AGENT, "candidate_missing", "candidate_extraction")
-    past = checked()._replace(verification=None, finish=finish)
+    past = checked().but(verification=None, finish=finish)
     made = line(record(past, terminal_task()))
     assert VALIDATOR.is_valid(made)
     assert not VALIDATOR.is_valid(change(made, *FAILED_WRONG[name]))

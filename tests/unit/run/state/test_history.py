@@ -5,7 +5,7 @@ import pytest
 from securebench.errors import InvariantViolationError
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
-from securebench.run.state.attempts import Finish, Usage
+from securebench.run.state.attempts import Finish, FinishedState, Usage
 from securebench.run.state.entries import (
     Finished,
     IsolationResult,
@@ -67,7 +67,7 @@ def test_what_a_launch_asked_that_was_cut_is_counted():
     )
     attempt = history.attempts[KEY]
     assert attempt.usage == asked + cut
-    assert (attempt.live, attempt.record_sha256, attempt.finished_at) == (None, SHA, NOW + 9)
+    assert attempt.state == FinishedState(Finish(KEY, Outcome.CANCELLED, "cancelled"), SHA, NOW + 9)
 
 
 def test_a_whole_run():
@@ -75,7 +75,6 @@ def test_a_whole_run():
     assert (history.bound, history.isolation, history.ended) == (WHOLE[0], WHOLE[2], WHOLE[-1])
     assert (history.epoch, history.started_at) == (2, NOW)
     assert history.attempts[KEY] == history_of(
-        live_since=NOW + 8,
         launches=1,
         retries=(Role.HARNESS,),
         last_lost=lost_launch(),
@@ -91,7 +90,6 @@ STATES = {
     "lost": (
         WHOLE[3:5],
         {
-            "live_since": NOW + 1,
             "launches": 1,
             "retries": (Role.HARNESS,),
             "last_lost": lost_launch(),
@@ -99,7 +97,7 @@ STATES = {
     ),
     "produced": (
         (WHOLE[3], Produced(KEY, PRODUCTION)),
-        {"live_since": NOW + 1, "launches": 1, "production": PRODUCTION},
+        {"launches": 1, "production": PRODUCTION},
     ),
 }
 
@@ -142,6 +140,22 @@ def test_a_finished_attempt_never_changes(first, name):
 def test_an_attempt_has_one_live_launch():
     with pytest.raises(InvariantViolationError, match="has a live launch already"):
         folded(LaunchBegun(HARNESS, NOW), LaunchBegun(SECOND, NOW))
+
+
+CONTRADICTIONS = {
+    "judged, and nothing produced": (Verified(KEY, VERIFICATION),),
+    "launched after its judgement": (
+        Produced(KEY, PRODUCTION),
+        Verified(KEY, VERIFICATION),
+        LaunchBegun(SECOND, NOW),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_a_journal_that_contradicts_itself(name):
+    with pytest.raises(InvariantViolationError, match="judged"):
+        folded(*CONTRADICTIONS[name])
 
 
 def test_an_attempt_that_is_not_planned():
