@@ -9,7 +9,7 @@ import pytest
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
-from securebench.suite.api.models import KIND, PLURAL, BenchmarkSuiteSpec
+from securebench.suite.api import KIND, PLURAL, BenchmarkSuiteSpec
 from support.crd_server import OurObjects, Spec, objects_of, refusal, with_value
 
 pytestmark = pytest.mark.cluster

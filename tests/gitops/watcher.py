@@ -11,7 +11,7 @@ from kubernetes import client, config
 from securebench.names import GROUP, SUITE_CELL_ANNOTATION
 from securebench.run.api.field_types import PLURAL as RUNS
 from securebench.run.api.field_types import VERSION
-from securebench.suite.api.models import PLURAL as SUITES
+from securebench.suite.api import PLURAL as SUITES
 from support.release import CommandError, Raw, condition
 
 FLUX = ("kustomize.toolkit.fluxcd.io", "v1", "kustomizations")

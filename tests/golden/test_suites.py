@@ -14,12 +14,12 @@ import yaml
 from securebench.digests import content_digest
 from securebench.run.plan.model import TaskLimits
 from securebench.run.plan.score_fields import ScoreSettings
-from securebench.suite.api.models import BenchmarkSuiteSpec
-from securebench.suite.expansion import cells
+from securebench.suite.api import BenchmarkSuiteSpec
 from securebench.suite.planning import (
     PackContent,
     SuiteIdentity,
     Trigger,
+    cells,
     plan_runs,
     run_manifest,
 )

@@ -12,9 +12,8 @@ from typing import NamedTuple
 from securebench.run.records.reading import AttemptVerdicts, DecisiveDigests, compare_in_looks
 from securebench.stats.intervals import TaskVerdicts
 from securebench.stats.paired import LEVEL
-from securebench.suite.api.models import NotWorse
-from securebench.suite.gates.not_worse import look_state, not_worse
-from securebench.suite.gates.results import CellResults, JudgedCell
+from securebench.suite.api import NotWorse
+from securebench.suite.gates import CellResults, JudgedCell, look_state, not_worse
 
 CELLS, TASKS, LOOKS, ROUNDS = 4, 100, 4, 2_500
 DIGESTS = frozenset({DecisiveDigests("pack", "verifier", "policy")})

@@ -20,7 +20,7 @@ from securebench.controller.packs import fetch_pack
 from securebench.controller.suite_results import PackReader
 from securebench.errors import RegistryUnavailableError
 from securebench.run.api.models import Pack
-from securebench.suite.api.models import SuitePack
+from securebench.suite.api import SuitePack
 from support.build import FakeClock, context_of
 from support.fake_cluster import FakeCluster
 from support.operator_world import World, opened

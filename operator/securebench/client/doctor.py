@@ -52,8 +52,8 @@ from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 from securebench.run.api.status import ConditionStatus, ConditionType, Reason
 from securebench.run.observe.stage import IMAGE_WAITS
 from securebench.run.observe.waiting import PULLING, is_about_unpulled
-from securebench.suite.api.crd import benchmark_suite_crd
-from securebench.suite.api.models import KIND as SUITE
+from securebench.suite.api import KIND as SUITE
+from securebench.suite.api import benchmark_suite_crd
 from securebench.version import VERSION
 
 

@@ -51,7 +51,7 @@ from securebench.http_errors import describe_connection_error
 from securebench.json_values import text_at
 from securebench.run.api.field_types import API_VERSION, PLURAL
 from securebench.sizes import MIB
-from securebench.suite.api.models import PLURAL as SUITES
+from securebench.suite.api import PLURAL as SUITES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol, cast
 
 from securebench.errors import ClusterError, PermanentClusterError, TransientClusterError
 from securebench.run.api.field_types import KIND
-from securebench.suite.api.models import KIND as SUITE_KIND
+from securebench.suite.api import KIND as SUITE_KIND
 
 Raw = Mapping[str, object]
 """One API object as decoded JSON; treated as immutable."""

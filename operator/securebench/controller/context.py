@@ -29,7 +29,7 @@ from securebench.run.api.field_types import KIND as RUN_KIND
 from securebench.run.api.status import Condition, read_conditions
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.entries import CandidateKept, Kept
-from securebench.suite.api.models import KIND as SUITE_KIND
+from securebench.suite.api import KIND as SUITE_KIND
 from securebench.suite.planning import SuiteIdentity
 
 

@@ -34,7 +34,7 @@ from securebench.controller.volume.results import prepare_published
 from securebench.controller.volume_calls import bulk_on_volume
 from securebench.names import GROUP
 from securebench.run.api.field_types import PLURAL, VERSION
-from securebench.suite.api.models import PLURAL as SUITES
+from securebench.suite.api import PLURAL as SUITES
 
 logger = logging.getLogger(__name__)
 

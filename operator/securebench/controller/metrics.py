@@ -19,8 +19,7 @@ from securebench.run.state.entries import (
     RunEnded,
     Verified,
 )
-from securebench.suite.api.reasons import SuiteReason
-from securebench.suite.api.status import CellState
+from securebench.suite.api import CellState, SuiteReason
 
 STAGE_BUCKETS = (0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 """Upper bounds in seconds. Kubernetes' own times are in whole seconds."""

@@ -39,9 +39,7 @@ from securebench.run.api.status import Condition, ConditionStatus, ConditionType
 from securebench.run.decide.notices import Notice
 from securebench.run.observe.waiting import VOLUME_SILENT, WaitReason, lasting_words
 from securebench.run.plan.score_fields import ScoreSettings
-from securebench.suite.api.models import BenchmarkSuiteSpec
-from securebench.suite.api.reasons import SuiteReason
-from securebench.suite.api.status import BenchmarkSuiteStatus
+from securebench.suite.api import BenchmarkSuiteSpec, BenchmarkSuiteStatus, SuiteReason
 from securebench.suite.decide import (
     DesiredSuite,
     NeededObservation,
@@ -49,8 +47,7 @@ from securebench.suite.decide import (
     SuiteDecision,
     decide,
 )
-from securebench.suite.expansion import cells
-from securebench.suite.planning import PlannedRun, SuiteIdentity, run_manifest
+from securebench.suite.planning import PlannedRun, SuiteIdentity, cells, run_manifest
 from securebench.suite.progress import counts, suite_run
 from securebench.suite.report import (
     SuiteFindings,

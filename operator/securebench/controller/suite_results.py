@@ -38,15 +38,18 @@ from securebench.json_values import object_at, text_at
 from securebench.names import SUITE_LABEL
 from securebench.run.api.models import Pack
 from securebench.run.api.status import ConditionStatus, Reason
-from securebench.suite.api.models import Baseline, BenchmarkSuiteSpec, Gates, SuitePack
-from securebench.suite.api.status import CellState
+from securebench.suite.api import Baseline, BenchmarkSuiteSpec, CellState, Gates, SuitePack
 from securebench.suite.decide import LOOKS_SECONDS, RoundVerdict
-from securebench.suite.expansion import Cell
-from securebench.suite.gates.judge import judge
-from securebench.suite.gates.not_worse import LookState, look_state
-from securebench.suite.gates.results import CellResults, JudgedCell, read_results
-from securebench.suite.gates.verdict import GateReport
-from securebench.suite.planning import PackContent
+from securebench.suite.gates import (
+    CellResults,
+    GateReport,
+    JudgedCell,
+    LookState,
+    judge,
+    look_state,
+    read_results,
+)
+from securebench.suite.planning import Cell, PackContent
 from securebench.suite.progress import CellProgress, ObservedRuns, PastRun, SuiteRun, suite_run
 from securebench.suite.rounds import BoundBaseline, PassedResult
 from securebench.text import listed

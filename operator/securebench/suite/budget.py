@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.api.status import Reason
-from securebench.suite.api.models import BenchmarkSuiteSpec
-from securebench.suite.api.status import CellState
+from securebench.suite.api import BenchmarkSuiteSpec, CellState
 from securebench.suite.planning import PlannedRun, has_provider
 from securebench.suite.progress import CellProgress, ObservedRuns
 from securebench.suite.rounds import SuiteState

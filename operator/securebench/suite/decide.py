@@ -10,9 +10,13 @@ from typing import NamedTuple
 from securebench.run.api.field_types import CancelMode
 from securebench.run.api.status import ConditionStatus
 from securebench.run.plan.score_fields import ScoreSettings
-from securebench.suite.api.models import BenchmarkSuiteSpec, ConcurrencyPolicy, Gates
-from securebench.suite.api.reasons import SuiteReason
-from securebench.suite.api.status import CellState
+from securebench.suite.api import (
+    BenchmarkSuiteSpec,
+    CellState,
+    ConcurrencyPolicy,
+    Gates,
+    SuiteReason,
+)
 from securebench.suite.budget import (
     BudgetUse,
     allot_budget,
@@ -20,9 +24,8 @@ from securebench.suite.budget import (
     current_allowances,
     fail_unfunded_cells,
 )
-from securebench.suite.expansion import Cell
-from securebench.suite.gates.verdict import GateReport
-from securebench.suite.planning import PackContent, Plan, PlannedRun, SuiteIdentity, plan_runs
+from securebench.suite.gates import GateReport
+from securebench.suite.planning import Cell, PackContent, Plan, PlannedRun, SuiteIdentity, plan_runs
 from securebench.suite.progress import (
     CellProgress,
     EndRules,
@@ -33,8 +36,7 @@ from securebench.suite.progress import (
     to_delete,
 )
 from securebench.suite.report import SuiteFindings
-from securebench.suite.rounds import PassedResult, RoundStart, SuiteState, opening
-from securebench.suite.schedule import schedule_times
+from securebench.suite.rounds import PassedResult, RoundStart, SuiteState, opening, schedule_times
 
 PACKS_SECONDS = 60.0
 """Interval at which the packs of a suite without a schedule are read: their change runs cells."""

@@ -19,7 +19,7 @@ from securebench.run.api.status import (
     run_end,
 )
 from securebench.run.plan.score_fields import ScoreSettings
-from securebench.suite.api.status import CellState
+from securebench.suite.api import CellState
 from securebench.suite.planning import Plan, PlannedRun, is_same_work
 
 AGAIN = f"to run it again, set the annotation {RERUN_ANNOTATION} of the suite to a new value"

@@ -15,20 +15,20 @@ from securebench.run.api.status import (
     PassRate,
     set_conditions,
 )
-from securebench.suite.api.models import BenchmarkSuiteSpec
-from securebench.suite.api.reasons import SuiteReason
-from securebench.suite.api.status import (
+from securebench.suite.api import (
     MAX_CELL_MESSAGE,
+    BenchmarkSuiteSpec,
     BenchmarkSuiteStatus,
     CellCounts,
     CellState,
     StatusBudget,
     StatusCell,
+    SuiteReason,
 )
 from securebench.suite.budget import BudgetUse
-from securebench.suite.gates.verdict import GateReport
+from securebench.suite.gates import GateReport
 from securebench.suite.progress import CellProgress, counts
-from securebench.suite.schedule import Times
+from securebench.suite.rounds import Times
 from securebench.text import listed
 
 

@@ -16,7 +16,7 @@ from securebench.cluster.port import ObjectKind
 from securebench.controller import earlier_run
 from securebench.controller.suite_results import BaselineReader, RunObserver
 from securebench.controller.volume.registers import IndexEntry, RunIndex
-from securebench.suite.api.models import Baseline
+from securebench.suite.api import Baseline
 from support.operator_world import opened
 from support.regrade_world import RegradeWorld
 from support.sealed_runs import handed_on

@@ -13,8 +13,8 @@ import yaml
 from securebench.audit.subject import load_subject
 from securebench.benchmark.families.registry import text_verifier
 from securebench.stats.paired import mcnemar_exact
-from securebench.suite.api.models import BenchmarkSuiteSpec
-from securebench.suite.expansion import cells
+from securebench.suite.api import BenchmarkSuiteSpec
+from securebench.suite.planning import cells
 
 SUITES = Path(__file__).parents[3] / "benchmarks" / "suites"
 RIGHT = {"careful": 8, "hasty": 5}

@@ -52,7 +52,7 @@ ALLOWED_CALLS = {
     ("securebench.clock", "monotonic"),
     # In UTC, of a number that is given.
     ("securebench.clock", "fromtimestamp"),
-    ("securebench.suite.schedule", "fromtimestamp"),
+    ("securebench.suite.rounds", "fromtimestamp"),
     # The clock that was given.
     ("securebench.clock", "now"),
     # A manifest carries programs of the installed package as text.

@@ -14,7 +14,7 @@ from securebench.protocol.candidate import Problem
 from securebench.run.api.field_types import Outcome
 from securebench.run.api.status import END_STATES, ConditionType, Reason
 from securebench.run.records.reading import CHECKS_FAILED, NO_VERIFIER, WRONG_ANSWER
-from securebench.suite.api.reasons import SuiteReason
+from securebench.suite.api import SuiteReason
 
 PAGE = (Path(__file__).parents[3] / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 SCHEMA = json.loads(files("securebench.schemas").joinpath("record.schema.json").read_text())

@@ -11,7 +11,7 @@ import yaml
 from securebench.client.submit.tester_config import parse_tester_config
 from securebench.errors import SecureBenchError
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.suite.api.models import BenchmarkSuiteSpec
+from securebench.suite.api import BenchmarkSuiteSpec
 
 ROOT = Path(__file__).parents[3]
 SCHEMAS = ROOT / "operator" / "securebench" / "schemas"

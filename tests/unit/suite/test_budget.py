@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from securebench.run.api.status import Reason
-from securebench.suite.api.models import BenchmarkSuiteSpec
-from securebench.suite.api.status import CellState
+from securebench.suite.api import BenchmarkSuiteSpec, CellState
 from securebench.suite.budget import BudgetUse
 from securebench.suite.decide import DesiredSuite, ObservedSuite, SuiteDecision, decide
-from securebench.suite.expansion import cells
-from securebench.suite.planning import PackContent, PlannedRun
+from securebench.suite.planning import PackContent, PlannedRun, cells
 from securebench.suite.progress import ObservedRuns, PastRun, SuiteRun
 from securebench.suite.report import suite_status
 from securebench.suite.rounds import SuiteState

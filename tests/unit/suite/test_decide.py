@@ -13,9 +13,7 @@ from securebench.errors import SpecError
 from securebench.run.api.status import ConditionStatus
 from securebench.run.plan.model import TaskLimits
 from securebench.run.plan.score_fields import ScoreSettings
-from securebench.suite.api.models import BenchmarkSuiteSpec
-from securebench.suite.api.reasons import SuiteReason
-from securebench.suite.api.status import CellState
+from securebench.suite.api import BenchmarkSuiteSpec, CellState, SuiteReason
 from securebench.suite.decide import (
     LOOKS_SECONDS,
     PACKS_SECONDS,
@@ -27,9 +25,8 @@ from securebench.suite.decide import (
     SuiteDecision,
     decide,
 )
-from securebench.suite.expansion import cells
-from securebench.suite.gates.verdict import GateReport
-from securebench.suite.planning import PackContent, PlannedRun, SuiteIdentity
+from securebench.suite.gates import GateReport
+from securebench.suite.planning import PackContent, PlannedRun, SuiteIdentity, cells
 from securebench.suite.progress import ObservedRuns, PastRun, SuiteRun
 from securebench.suite.rounds import PassedResult, SuiteState, initial_state
 

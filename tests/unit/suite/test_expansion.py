@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from securebench.errors import ConfigErrors, SpecError
-from securebench.suite.api.models import BenchmarkSuiteSpec
-from securebench.suite.expansion import cells
+from securebench.suite.api import BenchmarkSuiteSpec
+from securebench.suite.planning import cells
 from support.suite_world import HARNESSES, PACKS, suite_spec
 
 MODELS = [{"name": "large", "model": "gpt-5"}, {"name": "small", "model": "gpt-5-mini"}]

@@ -9,9 +9,8 @@ import pytest
 
 from securebench.run.records.reading import DecisiveDigests
 from securebench.stats.intervals import TaskVerdicts
-from securebench.suite.api.models import NotWorse
-from securebench.suite.gates.not_worse import not_worse
-from securebench.suite.gates.results import CellResults, JudgedCell
+from securebench.suite.api import NotWorse
+from securebench.suite.gates import CellResults, JudgedCell, not_worse
 
 DIGESTS = frozenset({DecisiveDigests("pack", "verifier", "policy")})
 

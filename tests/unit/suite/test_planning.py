@@ -9,13 +9,13 @@ import pytest
 
 from securebench.run.plan.model import TaskLimits
 from securebench.run.plan.score_fields import ScoreSettings
-from securebench.suite.api.models import BenchmarkSuiteSpec
-from securebench.suite.expansion import cells
+from securebench.suite.api import BenchmarkSuiteSpec
 from securebench.suite.planning import (
     PackContent,
     PlannedRun,
     SuiteIdentity,
     Trigger,
+    cells,
     is_same_work,
     plan_runs,
 )

@@ -3,13 +3,17 @@ from __future__ import annotations
 import json
 
 from securebench.run.api.status import ConditionStatus
-from securebench.suite.api.models import MAX_CELLS, BenchmarkSuiteSpec
-from securebench.suite.api.reasons import SuiteReason
-from securebench.suite.api.status import BenchmarkSuiteStatus, CellState
-from securebench.suite.gates.verdict import GateReport
+from securebench.suite.api import (
+    MAX_CELLS,
+    BenchmarkSuiteSpec,
+    BenchmarkSuiteStatus,
+    CellState,
+    SuiteReason,
+)
+from securebench.suite.gates import GateReport
 from securebench.suite.progress import CellProgress
 from securebench.suite.report import SuiteFindings, suite_status
-from securebench.suite.schedule import Times
+from securebench.suite.rounds import Times
 from support.suite_world import suite_spec
 
 RATE = {"value": "0.1234", "low": "0.1234", "high": "0.1234"}

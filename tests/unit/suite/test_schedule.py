@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from securebench.errors import SpecError
-from securebench.suite.api.models import BenchmarkSuiteSpec
-from securebench.suite.schedule import schedule_times
+from securebench.suite.api import BenchmarkSuiteSpec
+from securebench.suite.rounds import schedule_times
 from support.suite_world import suite_spec
 
 

@@ -21,8 +21,8 @@ from securebench.names import GROUP
 from securebench.run.api.crd import benchmark_run_crd
 from securebench.run.api.field_types import PLURAL
 from securebench.run.api.models import with_agents
-from securebench.suite.api.crd import benchmark_suite_crd
-from securebench.suite.api.models import PLURAL as SUITES
+from securebench.suite.api import PLURAL as SUITES
+from securebench.suite.api import benchmark_suite_crd
 
 BEGIN = "<!-- values: generated from values.yaml by `make generate` -->"
 END = "<!-- end of values -->"

@@ -16,7 +16,7 @@ from securebench.client.volume.link import Exec, ExecResult
 from securebench.cluster.port import Forbidden, Listing, ObjectKind, Raw
 from securebench.errors import PermanentClusterError
 from securebench.run.api.crd import benchmark_run_crd
-from securebench.suite.api.crd import benchmark_suite_crd
+from securebench.suite.api import benchmark_suite_crd
 from securebench.version import VERSION
 from support.fake_cluster import FakeCluster
 from support.fake_operator import Namespace

@@ -19,7 +19,7 @@ from securebench.controller.install.generate import (
     with_values,
 )
 from securebench.run.api.crd import benchmark_run_crd
-from securebench.suite.api.crd import benchmark_suite_crd
+from securebench.suite.api import benchmark_suite_crd
 
 ROOT = Path(__file__).parents[4]
 FILES = generated_files(ROOT)

@@ -20,7 +20,7 @@ from securebench.errors import (
     TooLargeError,
     TransientClusterError,
 )
-from securebench.suite.api.reasons import SuiteReason
+from securebench.suite.api import SuiteReason
 
 REMEDY = "; mend the operator's rights, Pod Security or the admission webhook that refuses it"
 REPORTED = [

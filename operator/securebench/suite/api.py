@@ -1,12 +1,20 @@
-"""The spec of a BenchmarkSuite. The docstrings below are the CRD's descriptions."""
+"""The API object BenchmarkSuite: its spec, its status, the rules that span several fields, its CRD.
+
+The docstrings of the models are the CRD's descriptions. The status is a bounded summary on which no
+decision is based.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from securebench.names import LABEL_LIMIT
+from securebench.run.api.crd import RULES as RUN_RULES
+from securebench.run.api.crd import CelRule, Column, ResourceDefinition, custom_resource
 from securebench.run.api.field_types import (
     ApiModel,
     Digest,
@@ -16,6 +24,7 @@ from securebench.run.api.field_types import (
     SafePath,
 )
 from securebench.run.api.models import MAX_ATTEMPTS, Budget, Harness, Pack, Provider, RunTemplate
+from securebench.run.api.status import Condition, Count, PassRate, Reason, Time
 from securebench.stats.sequential import MAX_LOOKS
 
 KIND = "BenchmarkSuite"
@@ -321,3 +330,217 @@ class BenchmarkSuiteSpec(ApiModel):
         if is_compared and not has_all:
             raise ValueError(NEEDS_BASELINE)
         return self
+
+
+class SuiteReason(StrEnum):
+    """Why a condition of a BenchmarkSuite has its status."""
+
+    RUNNING = Reason.RUNNING.value
+    COMPLETED = Reason.COMPLETED.value
+    INVALID_SPEC = Reason.INVALID_SPEC.value
+    SUSPENDED = Reason.SUSPENDED.value
+    NOT_SUSPENDED = Reason.NOT_SUSPENDED.value
+    QUOTA_EXCEEDED = Reason.QUOTA_EXCEEDED.value
+    FORBIDDEN = Reason.FORBIDDEN.value
+    REGISTRY_UNAVAILABLE = Reason.REGISTRY_UNAVAILABLE.value
+    STORAGE_UNAVAILABLE = Reason.STORAGE_UNAVAILABLE.value
+    INTERNAL = Reason.INTERNAL.value
+    SCHEDULED = "Scheduled"
+    CLOCK_SET_BACK = "ClockSetBack"
+    CELLS_INVALID = "CellsInvalid"
+    CELLS_FAILED = "CellsFailed"
+    GATES_PASSED = "GatesPassed"
+    GATES_FAILED = "GatesFailed"
+    GATES_UNDECIDED = "GatesUndecided"
+
+
+MAX_CELL_MESSAGE = 256
+"""Characters of a cell's message; keeps the status below 64 KiB."""
+
+MAX_CELL_ID = 128
+
+
+class CellState(StrEnum):
+    """How far the run of a cell is."""
+
+    WAITING = "Waiting"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    STOPPED = "Stopped"
+    INVALID = "Invalid"
+
+
+class StatusCell(ApiModel):
+    """One cell of the matrix."""
+
+    cell: Annotated[str, Field(max_length=MAX_CELL_ID)]
+    """Names of pack, harness and model, with slashes between."""
+    run: Annotated[str, Field(max_length=LABEL_LIMIT)] | None = None
+    """Its BenchmarkRun; absent for a cell that cannot run."""
+    state: CellState
+    """Waiting, Running, Succeeded, Failed, Stopped or Invalid."""
+    reason: Annotated[str, Field(max_length=64)] | None = None
+    """Reason of the run's condition Succeeded, once it has ended."""
+    message: Annotated[str, Field(max_length=MAX_CELL_MESSAGE)] | None = None
+    """Why the cell cannot run, failed or was stopped."""
+    tries: Count | None = None
+    """Runs of this cell with the same digests that were ever started."""
+    agent_tries: Count | None = None
+    """Runs of the same agent and model on the same pack that were started up to this one, whatever
+    their names, run ids and other settings."""
+    pass_rate: PassRate | None = None
+    """Pass rate of the cell's run; absent once its BenchmarkRun is deleted."""
+
+
+class CellCounts(ApiModel):
+    """Cells by state."""
+
+    total: Count = 0
+    """All cells."""
+    waiting: Count = 0
+    """Cells whose run is not created yet."""
+    running: Count = 0
+    """Cells whose run goes on."""
+    succeeded: Count = 0
+    """Cells whose run is complete."""
+    failed: Count = 0
+    """Cells whose run ended otherwise."""
+    stopped: Count = 0
+    """Cells whose run was cancelled, where gates.notWorse.looks judges what it has done."""
+    invalid: Count = 0
+    """Cells that cannot run."""
+
+
+class StatusBudget(ApiModel):
+    """What has become of the token budget in the current round."""
+
+    tokens: Count
+    """The budget."""
+    used_tokens: Count
+    """What runs that have ended used."""
+    allotted_tokens: Count
+    """What runs in progress may use."""
+
+
+class BenchmarkSuiteStatus(ApiModel):
+    """Status as reported by the operator."""
+
+    observed_generation: Annotated[int, Field(ge=0)] | None = None
+    """Generation of the spec that this status is based on."""
+    cells: CellCounts | None = None
+    """Cells by state."""
+    results: Annotated[
+        tuple[StatusCell, ...],
+        Field(
+            max_length=MAX_CELLS,
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["cell"],
+            },
+        ),
+    ] = ()
+    """Every cell of the current round."""
+    budget: StatusBudget | None = None
+    """What has become of the token budget; absent without one."""
+    last_schedule_time: Time | None = None
+    """The last time of the schedule at which cells ran, or were found to need no run."""
+    next_schedule_time: Time | None = None
+    """The next time of the schedule."""
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Field(
+            max_length=8,
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["type"],
+            },
+        ),
+    ] = ()
+    """Ready, Reconciling, Stalled, Suspended, GatesPassed."""
+
+
+RULES: Mapping[type[ApiModel], Sequence[CelRule]] = {
+    **RUN_RULES,
+    BenchmarkSuiteSpec: (
+        CelRule(
+            "!has(self.runPolicy) || self.runPolicy != 'Always' || has(self.schedule)",
+            NEEDS_SCHEDULE,
+            ".runPolicy",
+        ),
+        CelRule(
+            "has(self.schedule) || !has(self.timeZone) && !has(self.startingDeadlineSeconds)",
+            ZONE_NEEDS_SCHEDULE,
+        ),
+        CelRule(
+            "!has(self.gates) || !has(self.gates.notWorse) || has(self.baseline) || "
+            "self.matrix.packs.all(pack, has(pack.baseline))",
+            NEEDS_BASELINE,
+            ".gates",
+        ),
+    ),
+    Baseline: (
+        CelRule(
+            "(has(self.run) ? 1 : 0) + (has(self.suite) ? 1 : 0) + (has(self.file) ? 1 : 0) == 1",
+            ONE_BASELINE,
+        ),
+        CelRule("!has(self.uid) || !has(self.file)", UID_NEEDS_NAME),
+    ),
+    Gates: (
+        CelRule(
+            "!has(self.maxCostMicroDollars) || has(self.prices) && size(self.prices) > 0",
+            COST_NEEDS_PRICES,
+        ),
+    ),
+}
+"""Rules by model; those of the parts of a BenchmarkRun are among them."""
+
+ROOT_RULES: Sequence[CelRule] = (
+    CelRule(
+        f"size(self.metadata.name) <= {MAX_SUITE_NAME}",
+        f"the name of a suite has at most {MAX_SUITE_NAME} characters: "
+        "the names of its runs begin with it",
+    ),
+    CelRule(
+        "!self.metadata.name.contains('.')",
+        "the name of a suite has no '.': the names of its runs begin with it",
+    ),
+)
+"""Rules on the whole object."""
+
+
+_READY = '.status.conditions[?(@.type=="Ready")]'
+
+_SUITE = ResourceDefinition(
+    kind=KIND,
+    plural=PLURAL,
+    short_name="bsuite",
+    description="BenchmarkRuns of a matrix of packs, harnesses and models, and their gates.",
+    spec=BenchmarkSuiteSpec,
+    status=BenchmarkSuiteStatus,
+    rules=RULES,
+    root_rules=ROOT_RULES,
+    columns=(
+        Column("Ready", "string", f"{_READY}.status", "True when every cell has its result"),
+        Column("Reason", "string", f"{_READY}.reason", "Why"),
+        Column(
+            "Gates",
+            "string",
+            '.status.conditions[?(@.type=="GatesPassed")].status',
+            "Whether the results keep to the gates",
+        ),
+        Column("Cells", "integer", ".status.cells.total", "Cells of the matrix"),
+        Column("Running", "integer", ".status.cells.running", "Cells whose run goes on"),
+        Column("Succeeded", "integer", ".status.cells.succeeded", "Cells with a complete run"),
+        Column("Failed", "integer", ".status.cells.failed", "Cells whose run ended otherwise"),
+        Column("Age", "date", ".metadata.creationTimestamp", "Time since creation"),
+        Column("Schedule", "string", ".spec.schedule", "When cells run", 1),
+        Column("Next", "date", ".status.nextScheduleTime", "Next time of the schedule", 1),
+        Column("Suspend", "boolean", ".spec.suspend", "Whether no run is started", 1),
+    ),
+)
+
+
+def benchmark_suite_crd() -> dict[str, object]:
+    """Return the CRD of BenchmarkSuite."""
+    return custom_resource(_SUITE)

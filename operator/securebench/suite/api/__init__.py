@@ -1,1 +1,0 @@
-"""The API object BenchmarkSuite: models, rules, status, CRD."""
