@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from securebench.benchmark.families.code_stubs import stubs
+from securebench.benchmark.families.code_completion import stubs
 from securebench.benchmark.families.reached_code import candidate_names, compared_objects
 from securebench.grading.code.own_process import uses_of_own_process
 from support.code_pair import judge, judge_shared

@@ -12,7 +12,7 @@ from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.run.plan.model import LaunchKey, Role, TaskPlan
 from securebench.run.pods.harness import harness_pod
-from securebench.run.pods.verify.member import Member
+from securebench.run.pods.verify.check import Member
 from securebench.run.pods.verify.verifier import verifier_pod
 from support.manifest_samples import (
     FACTS,

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from securebench.run.plan.model import CheckPlan
-from securebench.run.pods.verify.counting import control_run, counted
+from securebench.run.pods.verify.check import control_run, counted
 from support.manifest_samples import patch_task
 
 SECRET = "s" * 32

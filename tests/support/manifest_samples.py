@@ -49,9 +49,8 @@ from securebench.run.pods.isolation import (
     egress_policy,
     gateway_policy,
 )
-from securebench.run.pods.verify.member import Member
-from securebench.run.pods.verify.text import text_pod
-from securebench.run.pods.verify.verifier import verifier_pod
+from securebench.run.pods.verify.check import Member
+from securebench.run.pods.verify.verifier import text_pod, verifier_pod
 from securebench.run.state.attempts import SealedCandidate, SealedPatch
 
 FOLDER = Path(__file__).parents[1] / "golden" / "manifests"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from securebench.run.plan.model import CheckPlan, SourcePlan
-from securebench.run.pods.verify.checkers import checker_phases, checker_prechecks
+from securebench.run.pods.verify.check import checker_phases, checker_prechecks
 from support.manifest_samples import LANES, terminal_task
 
 IMPORTING = (

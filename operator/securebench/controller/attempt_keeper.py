@@ -35,9 +35,8 @@ from securebench.run.decide.reconcile import RunDecision
 from securebench.run.observe.termination import launch_evidence
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, TaskPlan, pod_name
 from securebench.run.pods.harness import harness_pod
-from securebench.run.pods.verify.member import Member
-from securebench.run.pods.verify.text import text_pod
-from securebench.run.pods.verify.verifier import verifier_pod
+from securebench.run.pods.verify.check import Member
+from securebench.run.pods.verify.verifier import text_pod, verifier_pod
 from securebench.run.state.attempts import Finish, Lost
 from securebench.run.state.entries import EvidenceByAttempt, LaunchEvidence, LaunchLost
 

@@ -41,7 +41,7 @@ from securebench.run.api.status import (
 )
 from securebench.run.layout import run_folder
 from securebench.run.plan.model import RunPlan
-from securebench.run.records.producer_metadata import usage_fields
+from securebench.run.records.labels import usage_fields
 from securebench.run.state.attempts import Finish
 from securebench.run.state.history import (
     RunHistory,

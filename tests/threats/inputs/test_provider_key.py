@@ -17,8 +17,7 @@ from securebench.agents.providers.provider import ProviderRules, RequestKind
 from securebench.gateway import account, provider_call, provider_route
 from securebench.gateway.provider_call import upstream_headers
 from securebench.run.plan.model import AttemptKey, EgressPlan, ProviderPlan
-from securebench.run.records.labels import IsolationLabel, record_labels
-from securebench.run.records.producer_metadata import producer_metadata
+from securebench.run.records.labels import IsolationLabel, producer_metadata, record_labels
 from securebench.run.state.attempts import AttemptHistory
 from support.build import history_of, production
 from support.manifest_samples import run_plan, text_task

@@ -13,7 +13,7 @@ from securebench.benchmark.resources import Resource, ResourceBundle
 from securebench.run.plan.model import LaunchKey, Role, RunPlan, TaskPlan
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.isolation import deny_policy
-from securebench.run.pods.verify.member import Member
+from securebench.run.pods.verify.check import Member
 from securebench.run.pods.verify.verifier import verifier_pod
 from support.manifest_samples import (
     FACTS,

@@ -30,7 +30,7 @@ from securebench.run.pods.containers import POD_SUPERVISE, supervise_argv
 from securebench.run.pods.gateway import GatewayPolicy, gateway_pod, gateway_service
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.isolation import canary_pod, control_pod
-from securebench.run.pods.verify.member import Member
+from securebench.run.pods.verify.check import Member
 from securebench.run.pods.verify.verifier import verifier_pod
 from support.build import DOMAINS
 from support.manifest_samples import FACTS, LANES, candidate, pods, run_plan, text_task

@@ -56,7 +56,7 @@ ALLOWED_CALLS = {
     # The clock that was given.
     ("securebench.clock", "now"),
     # A manifest carries programs of the installed package as text.
-    ("securebench.run.pods.verify.prechecks", "read_text"),
+    ("securebench.run.pods.verify.check", "read_text"),
 }
 CLOCKS_OF_THE_MACHINE = {
     "securebench.clock.SystemClock",

@@ -1,11 +1,14 @@
-"""code_completion: a Python module judged by tests in another process (contract 14.4)."""
+"""code_completion: a Python module judged by tests in another process (contract 14.4).
+
+``stubs`` are modules that solve nothing: tests that pass with one of them prove nothing.
+"""
 
 from __future__ import annotations
 
 import builtins
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from securebench.benchmark.families.base import (
@@ -22,7 +25,6 @@ from securebench.benchmark.families.base import (
     TaskView,
     TrialRule,
 )
-from securebench.benchmark.families.code_stubs import stubs
 from securebench.benchmark.families.reached_code import (
     CHECK,
     candidate_names,
@@ -43,17 +45,25 @@ from securebench.json_values import (
 )
 
 LANGUAGE = "python"
+
+
 REPEATS = 8
 """``tests.repeat`` is at most so much."""
+
 
 CODE_SECONDS = 30.0
 """Time limit where neither tests nor environment give one (contract 15.8)."""
 
+
 ENTRY_POINT = re.compile(r"[^\W\d]\w*(?:\(\))?(?:\.[^\W\d]\w*(?:\(\))?)*")
 """A name, or a method as in ``Solution().twoSum``."""
 
+
 CLASS = re.compile(r"\bclass\s+([^\W\d]\w*)\s*[:(]")
+
+
 DEFINITION = re.compile(r"\b(?:def|class)\s+([^\W\d]\w*)")
+
 
 _TESTS = object_of(
     {
@@ -131,7 +141,7 @@ def _repeat_problem(tests: Mapping[str, object]) -> str | None:
     return None
 
 
-def code_plan(task: TaskView) -> CodePlan:
+def _code_plan(task: TaskView) -> CodePlan:
     """Return how the tests of a task run."""
     tests = task.resources.value("tests")
     fields = tests if isinstance(tests, Mapping) else {}
@@ -141,12 +151,12 @@ def code_plan(task: TaskView) -> CodePlan:
             (fields.get("timeout_seconds"), task.environment.get("timeout_seconds")), CODE_SECONDS
         ),
         isolation=str(fields.get("isolation", SEPARATE)),
-        declared=declared_names(task),
+        declared=_declared_names(task),
         repeat=repeat if isinstance(repeat, int) else 0,
     )
 
 
-def declared_names(task: TaskView) -> tuple[str, ...]:
+def _declared_names(task: TaskView) -> tuple[str, ...]:
     """Return builtins and standard modules that prompt or starter code define, sorted.
 
     The tests get every other builtin and standard module as Python has it, whatever the candidate
@@ -238,6 +248,72 @@ def _record_metadata(task: TaskView) -> Mapping[str, object]:
     return {"language": task.resources.value("language") or LANGUAGE}
 
 
+_EQUAL = """class _Equal:
+    def __eq__(self, other): return True
+    def __ne__(self, other): return False
+    __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __eq__
+    def __hash__(self): return 0
+    def __bool__(self): return True
+    def __len__(self): return 0
+    def __iter__(self): return iter(())
+    def __getitem__(self, key): return self
+    def __call__(self, *arguments, **names): return self
+    def __getattr__(self, name): return self
+    def __enter__(self): return self
+    def __exit__(self, *error): return False
+    def __add__(self, other): return self
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __add__
+    def __abs__(self): return self
+    def __round__(self, digits=None): return self
+    def __float__(self): return 0.0
+    def __int__(self): return 0
+"""
+
+
+_EMPTY = """for each in (*arguments, *names.values()):
+        if hasattr(each, "clear"):
+            each.clear()
+    return None"""
+
+
+_BODIES: Mapping[str, str] = {
+    "a stub that returns None": "return None",
+    "a stub that returns 0": "return 0",
+    'a stub that returns ""': 'return ""',
+    "a stub that returns []": "return []",
+    "a stub that returns True": "return True",
+    "a stub that returns its argument": "return arguments[0] if arguments else None",
+    "a stub that raises": 'raise ValueError("stub")',
+    "a stub that empties its arguments": _EMPTY,
+    "a stub whose result equals everything": "return _Equal()",
+}
+
+
+def stubs(functions: Iterable[str], classes: Iterable[str]) -> dict[str, str]:
+    """Return modules by what is said of them.
+
+    Args:
+        functions: Names of the functions that tests call.
+        classes: Names of the classes; every method of theirs does what the functions do.
+    """
+    calls, kinds = sorted(functions), sorted(classes)
+    return {said: _module(body, calls, kinds) for said, body in _BODIES.items()}
+
+
+def _module(body: str, functions: Iterable[str], classes: Iterable[str]) -> str:
+    parts = [_EQUAL, f"def _stub(*arguments, **names):\n    {body}\n"]
+    parts += [f"{name} = _stub\n" for name in functions]
+    for name in classes:
+        parts.append(
+            f"class {name}:\n"
+            "    def __init__(self, *arguments, **names): pass\n"
+            "    def __getattr__(self, name):\n"
+            '        if name[:2] == "__": raise AttributeError(name)\n'
+            "        return _stub\n"
+        )
+    return "".join(parts)
+
+
 FAMILY = Family(
     name="code_completion",
     candidate_kind="code",
@@ -298,7 +374,7 @@ FAMILY = Family(
         ),
     ),
     own_problem=configuration_problem,
-    code=code_plan,
+    code=_code_plan,
     record_metadata=_record_metadata,
     test_sources=_test_sources,
     answer_problems=_never_run,

@@ -23,11 +23,13 @@ from securebench.reasons import PRODUCER_TIMEOUT, VERIFIER_TIMEOUT, FailurePhase
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.build import VERIFIER_STDERR
 from securebench.run.plan.model import VerifierKind
-from securebench.run.records.labels import IsolationLabel, record_digests, record_labels
-from securebench.run.records.producer_metadata import (
+from securebench.run.records.labels import (
+    IsolationLabel,
     command_fields,
     losses,
     producer_metadata,
+    record_digests,
+    record_labels,
     stream_fields,
 )
 from securebench.run.records.redaction import (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.json_values import object_at, text_at
-from securebench.run.records.producer_metadata import usage_fields
+from securebench.run.records.labels import usage_fields
 from securebench.stats.intervals import (
     AttemptVerdict,
     Interval,

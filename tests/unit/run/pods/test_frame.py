@@ -8,7 +8,7 @@ import pytest
 from securebench.run.plan.model import ClusterFacts, LaunchKey, Role, RunIdentity
 from securebench.run.pods.frame import deadline_seconds
 from securebench.run.pods.harness import harness_pod
-from securebench.run.pods.verify.member import Member
+from securebench.run.pods.verify.check import Member
 from securebench.run.pods.verify.verifier import verifier_pod
 from support.manifest_samples import (
     FACTS,

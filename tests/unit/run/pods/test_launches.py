@@ -14,7 +14,7 @@ from securebench.run import layout
 from securebench.run.plan.model import LaunchKey, Role, VerifierKind
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.isolation import canary_pod, control_pod, deny_policy
-from securebench.run.pods.verify.member import Member
+from securebench.run.pods.verify.check import Member
 from securebench.run.pods.verify.verifier import verifier_pod
 from support.manifest_samples import (
     CHECK_COMMAND,

@@ -27,14 +27,14 @@ from securebench.run.pods.containers import (
     verifier_courier,
 )
 from securebench.run.pods.frame import Containers, Manifest
-from securebench.run.pods.verify.prechecks import inline_compiler
+from securebench.run.pods.verify.check import inline_compiler
 from securebench.run.pods.volumes import candidate_mount, lane_mount, tools_mount
 from securebench.sizes import MIB
 
 if TYPE_CHECKING:
     from securebench.benchmark.families.base import CodePlan
     from securebench.run.plan.model import ClusterFacts, RunPlan
-    from securebench.run.pods.verify.member import Member
+    from securebench.run.pods.verify.check import Member
 
 WORKER_SECONDS = 60.0
 """Until the worker, whose container starts before that of the tests, has made its socket."""
@@ -142,7 +142,7 @@ def code_seconds(code: CodePlan) -> float:
     return code.timeout_seconds + (0 if code.is_shared else WORKER_SECONDS)
 
 
-def folder_digest(name: str, digest: str) -> str:
+def _folder_digest(name: str, digest: str) -> str:
     """Return the tree digest of a folder that holds one file.
 
     Args:
@@ -207,7 +207,7 @@ def _test_spec(job: _CodeJob) -> RunSpec:
         verdict=True,
         lanes=(
             DigestedPath(layout.REPOSITORY_INPUTS, job.member.lanes.evaluation_inputs_digest),
-            DigestedPath(layout.CANDIDATE, folder_digest(TEXT_FILE, job.member.candidate.digest)),
+            DigestedPath(layout.CANDIDATE, _folder_digest(TEXT_FILE, job.member.candidate.digest)),
         ),
         home=layout.HOME,
         prechecks=(inline_compiler(TEST_FILE, job.member.task.workspace, user),),

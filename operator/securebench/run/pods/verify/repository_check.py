@@ -22,8 +22,13 @@ from securebench.run.pods.containers import (
     verifier_courier,
 )
 from securebench.run.pods.frame import Containers, Manifest
-from securebench.run.pods.verify.counting import control_run, counted
-from securebench.run.pods.verify.prechecks import command_prechecks, is_of_candidate, test_compiler
+from securebench.run.pods.verify.check import (
+    command_prechecks,
+    control_run,
+    counted,
+    is_of_candidate,
+    test_compiler,
+)
 from securebench.run.pods.volumes import (
     candidate_mount,
     lane_mount,
@@ -33,7 +38,7 @@ from securebench.run.pods.volumes import (
 if TYPE_CHECKING:
     from securebench.benchmark.families.base import PatchPlan
     from securebench.run.plan.model import CheckPlan, ClusterFacts, RunPlan
-    from securebench.run.pods.verify.member import Member
+    from securebench.run.pods.verify.check import Member
     from securebench.run.state.attempts import SealedPatch
 
 APPLIED = "applied.patch"

@@ -9,8 +9,7 @@ from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.protocol.messages import spec_object
 from securebench.run import layout
 from securebench.run.plan.model import LaunchKey, Role
-from securebench.run.pods.verify.checkers import TESTS, checker_phases
-from securebench.run.pods.verify.member import Member
+from securebench.run.pods.verify.check import TESTS, Member, checker_phases
 from securebench.run.pods.verify.verifier import verifier_pod
 from support.manifest_samples import FACTS, LANES, candidate, run_plan, terminal_task
 from support.pytest_place import IMPORTING, phases, prechecks, task

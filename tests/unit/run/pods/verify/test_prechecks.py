@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.run.pods.verify.prechecks import (
+from securebench.run.pods.verify.check import (
     COMPILE,
     COMPILED,
     FILE,
@@ -14,7 +14,7 @@ from securebench.run.pods.verify.prechecks import (
     command_prechecks,
     is_of_candidate,
 )
-from securebench.run.pods.verify.prechecks import test_compiler as compiler_of
+from securebench.run.pods.verify.check import test_compiler as compiler_of
 from support.manifest_samples import terminal_task
 
 BELOW = "securebench/evaluation_inputs"
