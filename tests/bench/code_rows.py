@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from securebench.benchmark.families.code_completion import stubs
-from securebench.benchmark.families.reached_code import candidate_names, compared_objects
+from securebench.benchmark.families.reached_code import candidate_names, needs_one_process
 from securebench.grading.code.own_process import uses_of_own_process
 from support.code_pair import judge, judge_shared
 
@@ -63,7 +63,7 @@ def verdict(row: Mapping[str, str], *, with_stubs: bool) -> Verdict:
         return Verdict(row["id"], label, stubs=found)
     lines = [line for line in judged.stderr.splitlines() if BASIS not in line]
     label = IN_PROCESS if judge_shared(row["solution"], tests).code == 0 else NOTHING
-    is_found = any(True for _ in (*uses_of_own_process(tests), *compared_objects(tests)))
+    is_found = any(True for _ in (*uses_of_own_process(tests), *needs_one_process(tests)))
     return Verdict(row["id"], label, lines[-1], SHARED in judged.stderr, is_found, found)
 
 

@@ -197,6 +197,9 @@ def test_the_difference_of_a_checkout_is_for_repositories_alone():
     assert lint_harness([], takes_checkout=True, task_types=["short_answer", "repo_patch"]) == ()
 
 
+CASE = "import unittest\nclass T(unittest.TestCase):\n def test_it(self):\n  "
+
+
 @pytest.mark.parametrize(
     ("source", "isolation", "said"),
     [
@@ -204,6 +207,24 @@ def test_the_difference_of_a_checkout_is_for_repositories_alone():
         ("import os\nos.environ['A'] = '1'\nassert f()", "separate", "line 2: os.environ"),
         ("assert total() == Money(42)", "separate", "line 1: an object of Money"),
         ("assert Money(1) != 3", "separate", "line 1: an object of Money"),
+        ("money = Money(1)\nassert total() == money", "separate", "line 2: an object of Money"),
+        ("bag = Bag()\nassert 'a' in bag", "separate", "line 2: an object of Bag"),
+        (
+            f"{CASE}self.bag = Bag()\n  self.assertEqual(self.bag, f())\nunittest.main()",
+            "separate",
+            "an object of Bag",
+        ),
+        ("bag = Bag()\nbag.items['a'] = 1", "separate", "line 2: bag.items is changed"),
+        ("bag = Bag()\nbag.items.append(1)", "separate", "line 2: bag.items is changed"),
+        ("import os\nf()\nos.remove('a')", "separate", "line 3: os.remove does not reach"),
+        ("bag = Bag()\nassert bag is not None and bag.size == 1", "separate", None),
+        ("bag = Bag()\nbag = bag.size\nassert bag == 1", "separate", None),
+        (
+            "bag = Bag()\nbag.shelf.add(1)\nbag[0] = 1\nitems = bag.items\nitems[0] = 1",
+            "separate",
+            None,
+        ),
+        ("for money in (Money(1), f()): pass\nassert money == 1", "separate", None),
         ("assert Money(1).cents == 1", "separate", None),
         ("from decimal import Decimal\nassert f() == Decimal(1)", "separate", None),
         ("assert f() == 1", "separate", None),

@@ -28,7 +28,7 @@ from securebench.benchmark.families.base import (
 from securebench.benchmark.families.reached_code import (
     CHECK,
     candidate_names,
-    compared_objects,
+    needs_one_process,
     never_run,
     uncalled_check,
 )
@@ -191,10 +191,7 @@ def _isolation_advice(row_eval: Mapping[str, object]) -> Iterator[Advice]:
             (line, f"{name} does not reach the candidate, {what}")
             for line, name, what in uses_of_own_process(code)
         ),
-        *(
-            (line, f"an object of {name} is compared; compare values that its methods return")
-            for line, name in compared_objects(code)
-        ),
+        *needs_one_process(code),
     ]
     for line, message in found:
         yield Advice("isolation", f"eval.tests.code, line {line}: {message}")

@@ -30,6 +30,11 @@ _PASSIVE = frozenset(
 )
 """Modules whose decorators do not call what they decorate; nor do these builtins."""
 _PASSIVE_BUILTINS = frozenset(("staticmethod", "classmethod", "property"))
+_COMPARING = frozenset((
+    "assertEqual", "assertNotEqual", "assertIn", "assertNotIn", "assertLess", "assertGreater",
+))  # fmt: skip
+_CHANGING = frozenset(("append", "extend", "setdefault"))
+"""Methods of unittest and of containers; more of the latter are those of many classes too."""
 _LOOKS = frozenset(("callable", "hasattr"))
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -56,16 +61,78 @@ def candidate_names(source: str) -> frozenset[str]:
     return frozenset() if tree is None else frozenset(_walked(tree, frozenset()).candidates)
 
 
-def compared_objects(source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and class where the tests compare an object that they make of the candidate's."""
+def needs_one_process(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and defect where tests compare or change what another process has.
+
+    Objects are those that the tests make of the candidate's classes, directly or in a variable that
+    holds nothing else.
+    """
     tree = _parsed(source)
-    names = candidate_names(source)
-    for node in () if tree is None else ast.walk(tree):
-        for side in (node.left, *node.comparators) if isinstance(node, ast.Compare) else ():
-            name = getattr(side.func, "id", "") if isinstance(side, ast.Call) else ""
-            if name in names and name[0].isupper():
-                yield side.lineno, name
-                break
+    if tree is None:
+        return
+    classes = {name for name in candidate_names(source) if name[:1].isupper()}
+    scopes = [tree, *(node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS))]
+    members = _made(
+        [node for scope in scopes for node in _own_nodes(scope)], classes, is_member=True
+    )
+    for scope in scopes:
+        nodes = list(_own_nodes(scope))
+        made = {**members, **_made(nodes, classes, is_member=False)}
+        for node in nodes:
+            for side in _compared(node):
+                name = made.get(ast.unparse(side)) or _class_of(side, classes)
+                if name:
+                    what = (
+                        f"an object of {name} is compared; compare values that its methods return"
+                    )
+                    yield side.lineno, what
+                    break
+            changed = _changed(node)
+            if changed is not None and ast.unparse(changed.value) in made:
+                text = ast.unparse(changed)
+                yield changed.lineno, f"{text} is changed, of which the tests have a copy"
+
+
+def _made(nodes: Iterable[ast.AST], classes: set[str], *, is_member: bool) -> dict[str, str]:
+    """Return variables that hold objects of the candidate's classes alone, or else attributes."""
+    kind = ast.Attribute if is_member else ast.Name
+    given: dict[str, list[str]] = {}
+    stored: dict[str, int] = {}
+    for node in nodes:
+        if isinstance(node, kind) and not isinstance(node.ctx, ast.Load):
+            stored[ast.unparse(node)] = stored.get(ast.unparse(node), 0) + 1
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                given.setdefault(ast.unparse(target), []).append(_class_of(node.value, classes))
+    return {
+        text: names[0]
+        for text, names in given.items()
+        if len(names) == stored.get(text) and names[0] and len({*names}) == 1
+    }
+
+
+def _class_of(node: ast.AST, classes: set[str]) -> str:
+    name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+    return name if name in classes else ""
+
+
+def _compared(node: ast.AST) -> Iterable[ast.expr]:
+    if isinstance(node, ast.Compare):
+        is_identity = any(isinstance(each, ast.Is | ast.IsNot) for each in node.ops)
+        return () if is_identity else (node.left, *node.comparators)
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return ()
+    return node.args[:2] if node.func.attr in _COMPARING else ()
+
+
+def _changed(node: ast.AST) -> ast.Attribute | None:
+    """Return the attribute of which a statement changes the contents."""
+    changed: ast.AST | None = None
+    if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        changed = node.value
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        changed = node.func.value if node.func.attr in _CHANGING else None
+    return changed if isinstance(changed, ast.Attribute) else None
 
 
 def never_run(source: str, asked: frozenset[str]) -> Iterator[tuple[int, str]]:

@@ -81,16 +81,17 @@ def usable(names: Sequence[tuple[str, Any]], declared: str) -> dict[str, Any]:
     """Return the candidate's top-level names that the tests get.
 
     A candidate does not replace builtins or standard modules for the tests, unless the task asks
-    for a definition of that name; ``declared`` are such names, with commas.
+    for a definition of that name; ``declared`` are such names, with commas. What a standard module
+    has by its own name, as datetime has, is Python's own too.
     """
     asked = frozenset(declared.split(","))
     result: dict[str, Any] = {}
     for name, value in names:
         module = safe_module(name)
-        if name in asked or (module is None and not hasattr(builtins, name)):
+        own = (module, getattr(module, name, None)) if module else ()
+        is_free = module is None and not hasattr(builtins, name)
+        if name in asked or is_free or any(value is each for each in own):
             result[name] = value
-        elif module is not None and value is module:
-            result[name] = module
         else:
             sys.stderr.write(f"securebench: the candidate's {name} does not replace Python's own\n")
     return result

@@ -17,7 +17,31 @@ NAMES = {
     **dict.fromkeys(("assertLogs", "assertNoLogs", "addHandler", "caplog"), "its logs"),
     **dict.fromkeys(("signature", "getsource", "getfullargspec", "get_type_hints"), "its source"),
     **dict.fromkeys(("__annotations__", "__code__", "__defaults__", "__globals__"), "its source"),
-    **dict.fromkeys(("open", "tempfile", "write_text", "write_bytes", "tmp_path"), "its files"),
+    **dict.fromkeys(
+        (
+            *(
+                "open",
+                "tempfile",
+                "tmp_path",
+                "write_text",
+                "write_bytes",
+                "read_text",
+                "read_bytes",
+            ),
+            *("os.remove", "os.unlink", "os.rename", "os.replace", "os.mkdir", "os.makedirs"),
+            *("os.rmdir", "os.listdir", "os.scandir", "os.walk", "os.stat", "path.exists"),
+            *(
+                "path.isfile",
+                "path.isdir",
+                "path.getsize",
+                "shutil",
+                "glob.glob",
+                "sqlite3.connect",
+            ),
+            *("ZipFile", "tarfile.open", "gzip.open"),
+        ),
+        "its files",
+    ),
 }
 """Last parts of dotted names, and of whom or what they change or ask in this process alone."""
 

@@ -202,8 +202,8 @@ class Session(Marshaller):
         while True:
             kind, values, sent, changes = self._received(identity, table)
             if kind != "call":
-                if changes and not (kind == "return" and values[0] is None):
-                    raise self._tampered("a change beside a result")
+                if changes and kind != "return":
+                    raise self._tampered("a change beside an exception")
                 if in_place:
                     self._apply(changes, table)
                 elif changes:

@@ -5,7 +5,7 @@
 import pytest
 
 from securebench.grading.code import handles
-from support.code_pair import judge
+from support.code_pair import judge, judge_shared
 from unit.grading.code.test_shared import shared
 
 pytestmark = pytest.mark.timeout(30)
@@ -125,6 +125,56 @@ FOR_EFFECT = (
     "f(nums)", "assert f(nums) is None", "assert f(nums) == None", "unittest.TestCase().assertIsNone(f(nums))",
     "def call(items): f(items)\ncall(nums)", "for _ in range(1): f(nums)", "(lambda: 0)(); f(nums); None",
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("statement", ["f(nums)", "for _ in range(1): f(nums)", "Sorter().f(nums)"])
+def test_a_statement_changes_its_argument_whatever_it_returns(statement):
+    candidate = "def f(items):\n    items.sort()\n    return items, 1\n"
+    candidate += "class Sorter:\n    f = staticmethod(f)\n"
+    judged = judge(candidate, f"nums = [2, 1]\n{statement}\nassert nums == [1, 2]\n")
+    assert judged.code == 0, judged.stderr
+
+
+OWN = {
+    "a class of its own module": (
+        "from datetime import datetime\ndef day(): return datetime(2026, 1, 2)\n",
+        "assert day() == datetime(2026, 1, 2) and isinstance(day(), datetime)\n",
+        "values",
+    ),
+    "a type in a container": (
+        "class Parser:\n    def __init__(self): self.types = {'age': int, 'day': str}\n",
+        "assert Parser().types == {'age': int, 'day': str}\n",
+        "objects",
+    ),
+    "a type under the name that the task asks for": (
+        "whole = int\n", "assert whole('7') == 7 and whole(7.9) == 7\n", "objects"
+    ),
+    "an exception under another name": (
+        "class Parser:\n    Error = ValueError\n    def run(self): raise self.Error('no')\n",
+        """
+        try: Parser().run()
+        except Parser.Error as error: assert str(error) == 'no'
+        else: raise AssertionError
+        """,
+        "objects",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_classes_of_python_are_its_own_in_the_tests(name):
+    candidate, tests, basis = OWN[name]
+    judged = judge(candidate, tests)
+    assert judged.code == 0, judged.stderr
+    assert f"rests on {basis}" in judged.stderr
+    assert judge_shared(candidate, tests).code == 0
+
+
+def test_no_attribute_catches_an_exception_of_the_tests():
+    candidate = "class Parser:\n    Error = AssertionError\nclass Other:\n    Error = ValueError\n"
+    for name, error in (("Parser", "AssertionError"), ("Other", "ValueError")):
+        tests = f"try: raise {error}\nexcept {name}.Error: pass\n"
+        assert judge(candidate, tests).code == 1
 
 
 @pytest.mark.parametrize("statement", FOR_EFFECT)

@@ -295,7 +295,7 @@ VIOLATIONS = {
     "an answer to no question": "def f(): send('return', [], [1, 2])",
     "has to be asked for while": f"def f(): send('return', [], [['vi', ['o', 9998, {CLASS}]]])",
     "odd output": "def f(): send('return', [['screen', 'x']], [1])",
-    "a change beside a result": "def f(_): send('return', [], [1], [['l', 1, ['l', 9]]])",
+    "a change beside an exception": "def f(_): send('raise', [], [1, 2], [['l', 1, ['l', 9]]])",
     "new contents for a value": "def f(_): send('return', [], [None], [['l', 1, ['l', 9]]])",
     "place of nothing": "def f(_): send('return', [], [None], [['l', 99, ['l', 9]]])",
 }

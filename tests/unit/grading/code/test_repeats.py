@@ -70,7 +70,7 @@ LEFT = {
         import os, socket
         def remember(text):
             server = socket.socket(socket.AF_UNIX)
-            server.bind("\\0securebench-test-" + str(os.getppid()))
+            server.bind("\\0securebench-test-" + os.getcwd())
             server.listen(8)
             if os.fork() == 0:
                 os.setsid()
@@ -82,7 +82,7 @@ LEFT = {
             server.close()
         def recall():
             client = socket.socket(socket.AF_UNIX)
-            client.connect("\\0securebench-test-" + str(os.getppid()))
+            client.connect("\\0securebench-test-" + os.getcwd())
             return client.recv(99).decode()
     """,
     "the time of a folder": """\
