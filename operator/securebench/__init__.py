@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from securebench.client.session.facade import run_tester_config
     from securebench.client.session.run_summary import TesterRunSummary
     from securebench.client.session.verify import candidate_record, verify_candidate
-    from securebench.client.submit.env_file import load_env_file
-    from securebench.client.submit.tester_config import (
+    from securebench.client.submit import load_env_file
+    from securebench.client.tester_config import (
         load_tester_config,
         parse_tester_config,
         with_tester_overrides,
@@ -56,14 +56,14 @@ _HOMES = {
     "compile_benchmark_row": "benchmark.pack.task",
     "load_benchmark_manifest": "benchmark.files.load",
     "load_benchmark_pack": "benchmark.files.load",
-    "load_env_file": "client.submit.env_file",
-    "load_tester_config": "client.submit.tester_config",
-    "parse_tester_config": "client.submit.tester_config",
+    "load_env_file": "client.submit",
+    "load_tester_config": "client.tester_config",
+    "parse_tester_config": "client.tester_config",
     "run_tester_config": "client.session.facade",
     "task_from_spec": "benchmark.pack.task",
     "verifier_for_task_type": "benchmark.families.registry",
     "verify_candidate": "client.session.verify",
-    "with_tester_overrides": "client.submit.tester_config",
+    "with_tester_overrides": "client.tester_config",
 }
 
 

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from securebench.audit.command import Trial, run_trial
-from securebench.client.volume.connection import ClusterTarget
+from securebench.client.volume import ClusterTarget
 
 PACK = Path(__file__).parents[2] / "benchmarks" / "humaneval-mini"
 MODES = ("separate", "shared")

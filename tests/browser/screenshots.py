@@ -19,9 +19,9 @@ from playwright.sync_api import Page, sync_playwright
 from rich.console import Console
 
 from securebench.cli.main import main as command_line
-from securebench.client.commands import run
-from securebench.client.watch.live_reporter import LiveReporter
-from securebench.client.watch.progress import Event
+from securebench.client import run
+from securebench.client.live import LiveReporter
+from securebench.client.progress import Event
 from support.chromium import CHROMIUM, FLAGS
 from support.release import ROOT
 

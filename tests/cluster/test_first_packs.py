@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cluster.shell import kubeconfig
-from securebench.client.packs.starter import init
+from securebench.client.starter import init
 from support.documented import Reader, write_files
 from support.release import ROOT, Record, Release
 

@@ -9,8 +9,8 @@ import pytest
 
 from securebench.audit.command import Trial, run_trial
 from securebench.benchmark.families.registry import FAMILIES
-from securebench.client.packs.starter import init
-from securebench.client.volume.connection import ClusterTarget
+from securebench.client.starter import init
+from securebench.client.volume import ClusterTarget
 from support.release import Release
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

@@ -22,8 +22,8 @@ from securebench.benchmark.patch.candidate_policy import CandidatePolicy
 from securebench.benchmark.patch.judgement import judge_patch
 from securebench.benchmark.patch.reader import NoncanonicalPatchError, read_patch
 from securebench.benchmark.resources import Component
-from securebench.client.submit.env_file import EnvFileError, load_env_file
-from securebench.client.submit.tester_config import load_tester_config
+from securebench.client.submit import EnvFileError, load_env_file
+from securebench.client.tester_config import load_tester_config
 from securebench.controller.volume.journal import checksum, encode_all, first_link, read_entries
 from securebench.errors import ConfigErrors, InvalidInputError, JournalCorruptError
 from securebench.run.api.field_types import Outcome

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from securebench.audit.command import Trial, TrialKind, run_trial
-from securebench.client.volume.connection import ClusterTarget
+from securebench.client.volume import ClusterTarget
 from securebench.errors import SecureBenchError
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securebench.client.inspection.verify import HANDED_ON
+from securebench.client.results import HANDED_ON
 from securebench.protocol.volume import CANDIDATES, JOURNAL
 from support.sealed_runs import OPERATOR, check, handed_on, seal_runs, told
 

@@ -18,15 +18,12 @@ from support.interrupts import interruptible
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     made = Shell(tmp_path)
     monkeypatch.chdir(tmp_path)
-    readers = ("results", "verify", "launch_details", "why", "logs")
-    connecting = [f"inspection.{name}" for name in readers] + ["commands.packs", "commands.names"]
-    for module in ("session.facade", *connecting):
+    for module in ("session.facade", "results", "why", "logs", "packs", "runs"):
         monkeypatch.setattr(f"securebench.client.{module}.open_connection", made.connect)
-    changing = [f"commands.{name}" for name in ("runs", "resume", "regrade", "names")]
-    for module in ("inspection.why", *changing):
+    for module in ("why", "run", "runs"):
         monkeypatch.setattr(f"securebench.client.{module}.open_cluster", made.open_cluster)
-    monkeypatch.setattr("securebench.client.inspection.results.open_published", made.open_published)
-    monkeypatch.setattr("securebench.client.commands.watch.open_watched", made.open_watched)
+    monkeypatch.setattr("securebench.client.results.open_published", made.open_published)
+    monkeypatch.setattr("securebench.client.run.open_watched", made.open_watched)
     return made
 
 

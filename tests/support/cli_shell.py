@@ -9,8 +9,13 @@ from typing import NamedTuple
 from typer.testing import CliRunner
 
 from securebench.cli.main import app
-from securebench.client.volume.connection import ClusterTarget, Connection, WatchedNamespace
-from securebench.client.volume.link import VIEWER_COMMAND, OperatorLink
+from securebench.client.volume import (
+    VIEWER_COMMAND,
+    ClusterTarget,
+    Connection,
+    OperatorLink,
+    WatchedNamespace,
+)
 from securebench.errors import PermanentClusterError
 from support.fake_operator import (
     FakeCluster,

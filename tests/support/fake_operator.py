@@ -11,7 +11,7 @@ from typing import IO
 
 from securebench.benchmark.files.bundle import BundleLimits
 from securebench.benchmark.scorers.result import VERIFIER_VERSION
-from securebench.client.volume.link import ExecResult
+from securebench.client.volume import ExecResult
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.controller.exec_io import Streams, Volume, serve
 from securebench.controller.run_status import succeeded

@@ -27,14 +27,20 @@ from securebench.analysis.comparison import (
 )
 from securebench.analysis.export import ExportFormat, as_csv, as_openmetrics, write_parquet
 from securebench.analysis.results import ResultSet, read_results
-from securebench.client.handed_files import means_folder
-from securebench.client.inspection.results import fetch_results
-from securebench.client.output import print_line, print_note, print_notices, print_table
-from securebench.client.output_formats import OutputForm, print_objects
+from securebench.client.output import (
+    OutputForm,
+    print_line,
+    print_note,
+    print_notices,
+    print_objects,
+    print_table,
+    shown_path,
+)
+from securebench.client.result_folder import means_folder
+from securebench.client.results import fetch_results
 from securebench.client.session.run_summary import write_summary
-from securebench.client.submit.prices import load_prices
-from securebench.client.terminal_text import shown_path
-from securebench.client.volume.connection import ClusterTarget
+from securebench.client.tester_config import load_prices
+from securebench.client.volume import ClusterTarget
 from securebench.errors import InvalidInputError
 from securebench.protocol.volume import CANDIDATES
 from securebench.stats.intervals import Interval

@@ -34,7 +34,7 @@ from securebench.analysis.results import (
     provenance_sentence,
     visible,
 )
-from securebench.client.volume.record_mirror import read_records
+from securebench.client.result_folder import read_records
 from securebench.json_values import text_at
 from securebench.run.records.reading import Record, RecordKey, record_key
 

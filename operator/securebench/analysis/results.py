@@ -15,10 +15,9 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import NamedTuple, TypeVar
 
-from securebench.client.handed_files import handed_content, handed_lines
+from securebench.client.result_folder import handed_content, handed_lines, read_records
 from securebench.client.session.run_cost import summary_prices
-from securebench.client.submit.prices import Prices
-from securebench.client.volume.record_mirror import read_records
+from securebench.client.tester_config import Prices
 from securebench.errors import InvalidInputError
 from securebench.json_values import as_number, object_at, object_in, text_at
 from securebench.protocol.messages import decode_object

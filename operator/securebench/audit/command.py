@@ -59,10 +59,11 @@ from securebench.benchmark.families.base import TrialRule
 from securebench.benchmark.files.load import pack_digest
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.client.output import print_error, print_note
-from securebench.client.packs.lint import harness_findings
+from securebench.client.packs import harness_findings
+from securebench.client.progress import NullReporter
 from securebench.client.session.facade import open_session
-from securebench.client.submit.prepare import prepare
-from securebench.client.submit.tester_config import (
+from securebench.client.submit import prepare
+from securebench.client.tester_config import (
     TESTER_FILE,
     BenchmarkSection,
     HarnessSection,
@@ -70,8 +71,7 @@ from securebench.client.submit.tester_config import (
     TesterConfig,
     load_tester_config,
 )
-from securebench.client.volume.connection import ClusterTarget, open_connection
-from securebench.client.watch.progress import NullReporter
+from securebench.client.volume import ClusterTarget, open_connection
 from securebench.clock import SystemClock, rfc3339
 from securebench.errors import SecureBenchError
 from securebench.names import logical_name

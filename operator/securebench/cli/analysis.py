@@ -40,7 +40,7 @@ def report(
 ) -> None:
     """Write a report of runs as one HTML file."""
     from securebench.analysis.command import write_report
-    from securebench.client.volume.connection import ClusterTarget
+    from securebench.client.volume import ClusterTarget
 
     target = ClusterTarget(namespace, context, operator_pod)
     end_with(lambda: write_report(runs, output, target, prices))
@@ -74,7 +74,7 @@ def compare(  # noqa: PLR0913 - flags
 ) -> None:
     """Compare runs with the first one, task by task."""
     from securebench.analysis.command import CompareOutput, compare_runs
-    from securebench.client.volume.connection import ClusterTarget
+    from securebench.client.volume import ClusterTarget
 
     if len(runs) < 2:  # noqa: PLR2004
         raise typer.BadParameter("name at least two runs")
@@ -115,7 +115,7 @@ def export(  # noqa: PLR0913 - flags
 ) -> None:
     """Write the attempts of a run as CSV or Parquet, its figures as OpenMetrics or to MLflow."""
     from securebench.analysis.command import MlflowTarget, export_run, export_to_mlflow
-    from securebench.client.volume.connection import ClusterTarget
+    from securebench.client.volume import ClusterTarget
 
     if to not in {None, "mlflow"}:
         raise typer.BadParameter(f"--to is mlflow, not {to!r}")
@@ -168,7 +168,7 @@ def audit_command(  # noqa: PLR0913 - flags
 ) -> None:
     """Check a pack before anyone trusts it."""
     from securebench.audit.command import AuditOptions, run_audit
-    from securebench.client.volume.connection import ClusterTarget
+    from securebench.client.volume import ClusterTarget
 
     if pack is None and config is None:
         raise typer.BadParameter("name the pack: a folder or --config")

@@ -1,15 +1,61 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the completion of names of runs and tasks.
+
+Completion asks the cluster. A shell waits for it a few seconds at most, and gets no name when the
+cluster does not answer.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from securebench.cli.completion import complete_run, complete_task
-from securebench.client.output_formats import OutputForm
+from securebench.client.output import OutputForm
+
+if TYPE_CHECKING:
+    from securebench.client.volume import ClusterTarget
+
+# ruff: noqa: PLC0415
+
+_SECONDS = 3.0
+"""How long a shell waits for names at most."""
+
+
+def complete_run(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the names and run ids of runs that begin with a text."""
+    _end_silently_after(_SECONDS)
+    from securebench.client.runs import run_names
+
+    return [name for name in run_names(_target(context)) if name.startswith(incomplete)]
+
+
+def complete_task(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the ids of the tasks of the run that is named before, if they begin with a text."""
+    _end_silently_after(_SECONDS)
+    from securebench.client.runs import task_names
+
+    run = str(context.params.get("run") or "")
+    return [name for name in task_names(run, _target(context)) if name.startswith(incomplete)]
+
+
+def _end_silently_after(seconds: float) -> None:
+    """End the program without a word when it takes longer.
+
+    A name server that does not answer is asked in a thread, for which the interpreter would wait.
+    """
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _target(context: typer.Context) -> ClusterTarget:
+    from securebench.client.volume import ClusterTarget
+
+    given = context.params
+    return ClusterTarget(given.get("namespace"), given.get("context"), given.get("operator_pod"))
 
 
 class TextOrJson(StrEnum):

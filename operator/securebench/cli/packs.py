@@ -20,7 +20,7 @@ from securebench.cli.options import (
 from securebench.client.output import end_with
 
 if TYPE_CHECKING:
-    from securebench.client.packs.source import PackFiles
+    from securebench.client.packs import PackFiles
 
 # ruff: noqa: PLC0415
 
@@ -57,7 +57,7 @@ def init_command(
     ] = "command",
 ) -> None:
     """Make a pack that runs at once, with reference answers and editor support."""
-    from securebench.client.packs.starter import init
+    from securebench.client.starter import init
 
     end_with(lambda: init(folder, family, agent))
 
@@ -78,12 +78,12 @@ def pack_lint(  # noqa: PLR0913 - flags
     output: TextOrJsonOutput = TextOrJson.TEXT,
 ) -> None:
     """Check a pack without running it."""
-    from securebench.client.packs import lint
+    from securebench.client import packs
 
     files, as_json = _pack_files(config, manifest, tasks, folder), output is TextOrJson.JSON
     if watch:
-        end_with(lambda: lint.watch(files, as_json=as_json))
-    end_with(lambda: lint.lint(files, strict=strict, as_json=as_json))
+        end_with(lambda: packs.watch(files, as_json=as_json))
+    end_with(lambda: packs.lint(files, strict=strict, as_json=as_json))
 
 
 @app.command("push")
@@ -106,16 +106,15 @@ def pack_push(  # noqa: PLR0913 - flags
     operator_pod: OperatorPod = None,
 ) -> None:
     """Upload a pack to the results volume, or push it to a registry as an image."""
-    from securebench.client.commands import packs as pack
-    from securebench.client.packs import images
-    from securebench.client.volume.connection import ClusterTarget
+    from securebench.client import packs
+    from securebench.client.volume import ClusterTarget
 
     files = _pack_files(config, manifest, tasks)
     if image is not None:
-        options = images.RegistryOptions(plain_http, ca_file)
-        end_with(lambda: images.push(files, image, options))
+        options = packs.RegistryOptions(plain_http, ca_file)
+        end_with(lambda: packs.push_image(files, image, options))
     target = ClusterTarget(namespace, context, operator_pod)
-    end_with(lambda: pack.push(files, name, target))
+    end_with(lambda: packs.push(files, name, target))
 
 
 @app.command("build")
@@ -127,10 +126,10 @@ def pack_build(
     tasks: Tasks = None,
 ) -> None:
     """Build a pack's image as an OCI image layout, without a registry."""
-    from securebench.client.packs import images
+    from securebench.client import packs
 
     files = _pack_files(config, manifest, tasks)
-    end_with(lambda: images.build(files, folder))
+    end_with(lambda: packs.build(files, folder))
 
 
 @app.command("pull")
@@ -142,10 +141,10 @@ def pack_pull(
     ca_file: CaFile = None,
 ) -> None:
     """Pull a pack from a registry into a folder."""
-    from securebench.client.packs import images
+    from securebench.client import packs
 
-    options = images.RegistryOptions(plain_http, ca_file)
-    end_with(lambda: images.pull(image, folder, options))
+    options = packs.RegistryOptions(plain_http, ca_file)
+    end_with(lambda: packs.pull(image, folder, options))
 
 
 @app.command("show")
@@ -165,21 +164,20 @@ def pack_show(  # noqa: PLR0913 - flags
     operator_pod: OperatorPod = None,
 ) -> None:
     """Show a pack on the results volume, or a local one and who sees what of its tasks."""
-    from securebench.client.commands import packs as pack
-    from securebench.client.packs import show
-    from securebench.client.volume.connection import ClusterTarget
+    from securebench.client import packs
+    from securebench.client.volume import ClusterTarget
 
     as_json = output is TextOrJson.JSON
     files = _pack_files(config, manifest, tasks)
     if name is None:
-        options = show.ShowOptions(task, every_task, as_json)
-        end_with(lambda: show.show_local(files, options))
+        options = packs.ShowOptions(task, every_task, as_json)
+        end_with(lambda: packs.show_local(files, options))
     if (config, manifest, tasks) != (None, None, None):
         raise typer.BadParameter("name a pack on the results volume or a local one, not both")
     if task is not None or every_task:
         raise typer.BadParameter("--task and --all are for a local pack; name it with --config")
     target = ClusterTarget(namespace, context, operator_pod)
-    end_with(lambda: pack.show_uploaded(name, target, as_json=as_json))
+    end_with(lambda: packs.show_uploaded(name, target, as_json=as_json))
 
 
 @app.command("list")
@@ -190,10 +188,10 @@ def pack_list(
     operator_pod: OperatorPod = None,
 ) -> None:
     """List the packs on the results volume and the active runs that use them."""
-    from securebench.client.commands import packs as pack
-    from securebench.client.volume.connection import ClusterTarget
+    from securebench.client import packs
+    from securebench.client.volume import ClusterTarget
 
-    end_with(lambda: pack.list_uploaded(ClusterTarget(namespace, context, operator_pod)))
+    end_with(lambda: packs.list_uploaded(ClusterTarget(namespace, context, operator_pod)))
 
 
 @app.command("rm")
@@ -205,10 +203,10 @@ def pack_rm(
     operator_pod: OperatorPod = None,
 ) -> None:
     """Remove a pack from the results volume, unless an active run uses it."""
-    from securebench.client.commands import packs as pack
-    from securebench.client.volume.connection import ClusterTarget
+    from securebench.client import packs
+    from securebench.client.volume import ClusterTarget
 
-    end_with(lambda: pack.remove(name, ClusterTarget(namespace, context, operator_pod)))
+    end_with(lambda: packs.remove(name, ClusterTarget(namespace, context, operator_pod)))
 
 
 @imports.command("terminal-bench")
@@ -237,7 +235,7 @@ def _pack_files(
     config: Path | None, manifest: Path | None, tasks: Path | None, folder: Path | None = None
 ) -> PackFiles:
     """Return where the pack lies; two ways to name it may name two packs."""
-    from securebench.client.packs.source import PackFiles
+    from securebench.client.packs import PackFiles
 
     ways = (folder, config, manifest or tasks)
     if sum(way is not None for way in ways) > 1:

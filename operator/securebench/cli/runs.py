@@ -1,7 +1,8 @@
-"""Commands that start runs, list them and change them."""
+"""Commands on runs: those that start, list and change them, and those that show their results."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,6 +17,7 @@ from securebench.cli.options import (
     Limit,
     Namespace,
     OperatorPod,
+    OptionalTask,
     Output,
     OutputDir,
     Parallelism,
@@ -23,9 +25,12 @@ from securebench.cli.options import (
     Resume,
     Run,
     Runs,
+    Task,
+    TextOrJson,
+    TextOrJsonOutput,
+    complete_run,
 )
-from securebench.client.output import end_with
-from securebench.client.output_formats import OutputForm
+from securebench.client.output import OutputForm, end_with
 
 # ruff: noqa: PLC0415
 
@@ -58,8 +63,8 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
     operator_pod: OperatorPod = None,
 ) -> None:
     """Run the benchmark of a tester YAML and fetch its results."""
-    from securebench.client.commands.run import RunCommand, RunOptions
-    from securebench.client.volume.connection import ClusterTarget
+    from securebench.client.run import RunCommand, RunOptions
+    from securebench.client.volume import ClusterTarget
 
     options = RunOptions(
         config=config,
@@ -96,9 +101,9 @@ def submit(  # noqa: PLR0913 - flags
     operator_pod: OperatorPod = None,
 ) -> None:
     """Start the benchmark of a tester YAML and leave it to the cluster."""
-    from securebench.client.commands.run import RunOptions
-    from securebench.client.commands.submit import submit as submit_run
-    from securebench.client.volume.connection import ClusterTarget
+    from securebench.client.run import RunOptions
+    from securebench.client.run import submit as submit_run
+    from securebench.client.volume import ClusterTarget
 
     options = RunOptions(
         config=config,
@@ -124,9 +129,9 @@ def watch(
     operator_pod: OperatorPod = None,
 ) -> None:
     """Follow a run to its end."""
-    from securebench.client.commands.watch import WatchOptions
-    from securebench.client.commands.watch import watch as watch_run
-    from securebench.client.volume.connection import ClusterTarget
+    from securebench.client.run import WatchOptions
+    from securebench.client.run import watch as watch_run
+    from securebench.client.volume import ClusterTarget
 
     target = ClusterTarget(namespace, context, operator_pod)
     end_with(lambda: watch_run(run, WatchOptions(output, fail_below), target))
@@ -137,8 +142,8 @@ def ps(
     *, output: Output = OutputForm.TEXT, namespace: Namespace = None, context: Context = None
 ) -> None:
     """List the runs of the namespace, the newest last."""
-    from securebench.client.commands import runs
-    from securebench.client.volume.connection import ClusterTarget
+    from securebench.client import runs
+    from securebench.client.volume import ClusterTarget
 
     end_with(lambda: runs.ps(output, ClusterTarget(namespace, context)))
 
@@ -158,8 +163,8 @@ def cancel(
     context: Context = None,
 ) -> None:
     """Cancel a run; finished attempts keep their records."""
-    from securebench.client.commands import runs
-    from securebench.client.volume.connection import ClusterTarget
+    from securebench.client import runs
+    from securebench.client.volume import ClusterTarget
 
     end_with(lambda: runs.cancel(run, ClusterTarget(namespace, context), is_immediate=now))
 
@@ -167,8 +172,8 @@ def cancel(
 @app.command()
 def suspend(run: Run, *, namespace: Namespace = None, context: Context = None) -> None:
     """Let a run begin nothing new until it is resumed."""
-    from securebench.client.commands import runs
-    from securebench.client.volume.connection import ClusterTarget
+    from securebench.client import runs
+    from securebench.client.volume import ClusterTarget
 
     end_with(lambda: runs.suspend(run, ClusterTarget(namespace, context)))
 
@@ -176,8 +181,8 @@ def suspend(run: Run, *, namespace: Namespace = None, context: Context = None) -
 @app.command()
 def resume(run: Run, *, namespace: Namespace = None, context: Context = None) -> None:
     """Resume a suspended run, or continue one that has ended in a new run."""
-    from securebench.client.commands.resume import resume as resume_run
-    from securebench.client.volume.connection import ClusterTarget
+    from securebench.client.run import resume as resume_run
+    from securebench.client.volume import ClusterTarget
 
     end_with(lambda: resume_run(run, ClusterTarget(namespace, context)))
 
@@ -201,9 +206,9 @@ def regrade(  # noqa: PLR0913 - flags
     operator_pod: OperatorPod = None,
 ) -> None:
     """Verify what the agents of a run handed in again, with its pack as it is now."""
-    from securebench.client.commands.regrade import RegradeOptions
-    from securebench.client.commands.regrade import regrade as regrade_run
-    from securebench.client.volume.connection import ClusterTarget
+    from securebench.client.run import RegradeOptions
+    from securebench.client.run import regrade as regrade_run
+    from securebench.client.volume import ClusterTarget
 
     target = ClusterTarget(namespace, context, operator_pod)
     end_with(lambda: regrade_run(run, RegradeOptions(name, pack, wait), target))
@@ -220,7 +225,143 @@ def rm(
     context: Context = None,
 ) -> None:
     """Delete BenchmarkRuns; their results stay on the volume as long as its retention says."""
-    from securebench.client.commands.runs import remove
-    from securebench.client.volume.connection import ClusterTarget
+    from securebench.client.runs import remove
+    from securebench.client.volume import ClusterTarget
 
     end_with(lambda: remove(runs, ClusterTarget(namespace, context), is_forced=force))
+
+
+@app.command()
+def results(  # noqa: PLR0913 - flags
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a BenchmarkRun, even a deleted one, or a run id.",
+            autocompletion=complete_run,
+        ),
+    ],
+    task: OptionalTask = None,
+    *,
+    why: Annotated[
+        bool,
+        typer.Option(
+            "--why",
+            help="Print the launches of what did not pass or met a limit, and why they ended.",
+        ),
+    ] = False,
+    diff: Annotated[
+        bool,
+        typer.Option(
+            "--diff",
+            help="Print which tasks flipped between the first run and a second one, named in the"
+            " place of TASK.",
+        ),
+    ] = False,
+    output: Output = OutputForm.TEXT,
+    fail_below: FailBelow = None,
+    output_dir: OutputDir = None,
+    prices: Prices = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Fetch records and summary of a run into a folder, or say why attempts did not pass."""
+    from securebench.client import results as command
+    from securebench.client.volume import ClusterTarget
+    from securebench.client.why import print_launches
+
+    target = ClusterTarget(namespace, context, operator_pod)
+    if why:
+        end_with(lambda: print_launches(run, task or "", output, target))
+    if diff:
+        from securebench.analysis.command import diff_runs
+
+        if task is None:
+            raise typer.BadParameter("--diff needs two runs: results --diff OLD NEW")
+        end_with(lambda: diff_runs(run, task, output, target))
+    if task is not None:
+        raise typer.BadParameter("TASK goes with --why")
+    options = command.ResultOptions(output, fail_below, prices)
+    end_with(lambda: command.results(run, output_dir, options, target))
+
+
+@app.command()
+def verify(  # noqa: PLR0913 - flags
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="FOLDER|RUN",
+            help="Folder with a run's files, or name or run id of a run that has ended.",
+            autocompletion=complete_run,
+        ),
+    ],
+    *,
+    key: Annotated[
+        list[Path] | None,
+        typer.Option("--key", help="Public key of an operator that you trust, in PEM."),
+    ] = None,
+    unsigned: Annotated[
+        bool,
+        typer.Option("--unsigned", help="Check the files against each other only, no signature."),
+    ] = False,
+    output: TextOrJsonOutput = TextOrJson.TEXT,
+    output_dir: OutputDir = None,
+    journal: Annotated[
+        bool,
+        typer.Option("--journal", help="Leave the journal there too: it may quote hidden values."),
+    ] = False,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Check a run's results against the signed statement on them, and against each other."""
+    from securebench.client import results as command
+    from securebench.client.volume import ClusterTarget
+
+    target = ClusterTarget(namespace, context, operator_pod)
+    options = command.VerifyOptions(
+        keys=tuple(key or ()),
+        is_unsigned=unsigned,
+        output_dir=output_dir,
+        with_journal=journal,
+        is_json=output is TextOrJson.JSON,
+    )
+    end_with(lambda: command.verify(run, options, target))
+
+
+@app.command()
+def why(
+    run: Run,
+    task: OptionalTask = None,
+    *,
+    output: Output = OutputForm.TEXT,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Say what a run waits for, and why it or its attempts failed."""
+    from securebench.client.volume import ClusterTarget
+    from securebench.client.why import explain
+
+    target = ClusterTarget(namespace, context, operator_pod)
+    end_with(lambda: explain(run, task or "", output, target))
+
+
+@app.command()
+def logs(
+    run: Run,
+    task: Task,
+    *,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for more until the task has finished.")
+    ] = False,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Print the output of a task's harness and check, also while they work."""
+    from securebench.client.logs import logs as show_logs
+    from securebench.client.volume import ClusterTarget
+
+    target = ClusterTarget(namespace, context, operator_pod)
+    end_with(lambda: show_logs(run, task, target, is_followed=follow))

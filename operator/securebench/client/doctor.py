@@ -21,20 +21,20 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, cast
 
 from securebench.agents.registry import harness_config, harness_digest
+from securebench.client.follow import Follower, RunState, run_state, shielded
 from securebench.client.output import print_json, print_table
-from securebench.client.submit.submit import owner_patch, random_suffix, run_manifest, run_name
-from securebench.client.volume.connection import (
+from securebench.client.submit import owner_patch, random_suffix, run_manifest, run_name
+from securebench.client.volume import (
     DEFAULT_OPERATOR_POD,
     OPERATOR_CONTAINER,
     ClusterTarget,
+    Exec,
+    OperatorLink,
     PodExec,
     open_cluster,
     operator_pod,
     viewers_pod,
 )
-from securebench.client.volume.link import Exec, OperatorLink
-from securebench.client.watch.follow import Follower, RunState, run_state
-from securebench.client.watch.shielded import shielded
 from securebench.cluster.client import ApiCluster
 from securebench.cluster.port import Cluster, Forbidden, ObjectKind, Raw, metadata
 from securebench.errors import (

@@ -1,13 +1,20 @@
-"""Output and exit codes of commands: 0, 1 and 130; code 2 comes from the argument parser."""
+"""Output and exit codes of commands: 0, 1 and 130; code 2 comes from the argument parser.
+
+Commands print lines for people, or objects in the forms that kubectl names (``--output``).
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import os.path
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from http import HTTPStatus
+from pathlib import Path
 from typing import NoReturn
 
 import typer
@@ -116,3 +123,56 @@ def _lines(text: str) -> tuple[str, ...]:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+class OutputForm(StrEnum):
+    """Value of ``--output``."""
+
+    TEXT = "text"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+
+    @property
+    def is_data(self) -> bool:
+        """Whether programs read it."""
+        return self in {OutputForm.JSON, OutputForm.YAML}
+
+
+def print_objects(objects: Iterable[Mapping[str, object]], form: OutputForm) -> None:
+    """Print objects on stdout: JSON has one a line, YAML one document each.
+
+    Both are ASCII, with escapes for everything else, so that no text moves the cursor.
+    """
+    for item in objects:
+        sys.stdout.write(_yaml(item) if form is OutputForm.YAML else json_line(item))
+    sys.stdout.flush()
+
+
+def json_line(item: Mapping[str, object]) -> str:
+    """Return an object as one line of printable ASCII."""
+    return json.dumps(item, sort_keys=True).replace("\x7f", "\\u007f") + "\n"
+
+
+def _yaml(item: Mapping[str, object]) -> str:
+    import yaml  # noqa: PLC0415 - programs that never print YAML start without it
+
+    plain = json.loads(json.dumps(item))
+    return yaml.safe_dump(plain, explicit_start=True, sort_keys=True)
+
+
+_NUMBERS = re.compile(r"\d+")
+
+
+def without_numbers(text: str) -> str:
+    """Mask numbers, so that messages that differ only in seconds or counts compare equal."""
+    return _NUMBERS.sub("", text)
+
+
+def shown_path(path: Path) -> str:
+    """Return the absolute path without ``..`` and without resolving links.
+
+    A ``..`` after a symlink is kept, because removing it would name another folder.
+    """
+    normal = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
+    return str(normal if normal.resolve() == path.resolve() else path.absolute())

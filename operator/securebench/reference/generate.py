@@ -22,9 +22,9 @@ from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.files.load import load_tasks
 from securebench.benchmark.reading.rows import ASSET, MANIFEST, ROW
 from securebench.benchmark.resources import Lane
-from securebench.client.packs.starter import COMMAND, agents, starter_files
-from securebench.client.packs.visibility import TaskVisibility, task_visibility
-from securebench.client.submit.tester_config import TESTER, load_tester_config
+from securebench.client.packs import TaskVisibility, task_visibility
+from securebench.client.starter import COMMAND, agents, starter_files
+from securebench.client.tester_config import TESTER, load_tester_config
 from securebench.json_values import NO_DEFAULT, Schema, described, object_at, object_in, text_at
 from securebench.run.pods.volumes import DEFAULT_LIMITS
 

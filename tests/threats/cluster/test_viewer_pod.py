@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.client.inspection import results as command
+from securebench.client import results as command
 from support.cli_fixtures import finished, interrupt, shell
 from support.cli_shell import Shell
 from support.release import CommandError, Raw, Release

@@ -9,9 +9,9 @@ import pytest
 
 from securebench.agents.harness import DUMMY_KEY
 from securebench.agents.providers import openai_chat
-from securebench.client.submit import secrets
-from securebench.client.submit.secrets import secret_values
-from securebench.client.submit.tester_config import HarnessSection
+from securebench.client import submit
+from securebench.client.submit import secret_values
+from securebench.client.tester_config import HarnessSection
 from securebench.gateway import account, run_gateway
 from securebench.gateway.dial import Dialer
 from securebench.gateway.provider_call import ProviderCall
@@ -198,7 +198,7 @@ async def test_a_392_attack_by_errors(tmp_path: Path, status: int) -> None:
 
 
 def test_a_392_twin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secrets, "provider_key", lambda *_: "OPENAI_API_KEY")
+    monkeypatch.setattr(submit, "provider_key", lambda *_: "OPENAI_API_KEY")
 
     assert KEY in str(secret_values("run", HARNESSES["codex"], ENVIRONMENT))
 

@@ -16,7 +16,7 @@ from securebench.benchmark.files.bundle import BundleLimits, BundleReceipt, writ
 from securebench.client.session.earlier import Binding
 from securebench.client.session.local_records import left_out_lines
 from securebench.client.session.run_summary import localized_summary, parse_summary
-from securebench.client.volume.link import ExecResult, OperatorLink
+from securebench.client.volume import ExecResult, OperatorLink
 from securebench.controller.exec_io import Streams, Volume, serve
 from securebench.controller.volume.journal import encode_all, first_link, read_entries
 from securebench.errors import SecureBenchError, TransientClusterError

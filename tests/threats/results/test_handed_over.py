@@ -17,7 +17,7 @@ import pytest
 from securebench.analysis import export
 from securebench.analysis.export import cell_text
 from securebench.analysis.results import read_results
-from securebench.client.inspection import verify
+from securebench.client import results
 from securebench.errors import InvalidInputError
 from support.result_folders import result_folder, result_line
 
@@ -69,7 +69,7 @@ def test_a_470_honest(tmp_path: Path) -> None:
 
 def result_of(name: str) -> str:
     predicate = {"run": {**RUN, "name": name}, "attempts": {"finished": 1}}
-    return verify._line(verify.CheckedRun((), (), predicate), 0.0)
+    return results._line(results.CheckedRun((), (), predicate), 0.0)
 
 
 @pytest.mark.short
@@ -81,7 +81,7 @@ def test_a_471_attack_by_a_name() -> None:
 
 
 def test_a_471_twin_of_a_name() -> None:
-    with mock.patch.object(verify, "_quoted", str):
+    with mock.patch.object(results, "_quoted", str):
         assert result_of(RUN["name"]).startswith("run=nightly holds=yes signed_by=operator")
 
 

@@ -15,7 +15,7 @@ from securebench.analysis import export, page
 from securebench.analysis.command import CompareOutput, compare_runs
 from securebench.analysis.results import read_results
 from securebench.client import output
-from securebench.client.volume.connection import ClusterTarget
+from securebench.client.volume import ClusterTarget
 from support.chromium import Opened, browser, open_page
 from support.hostile_results import compared_results, comparison_file, line_of, report_file
 from support.hostile_texts import HOSTILE_TEXTS

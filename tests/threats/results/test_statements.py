@@ -14,7 +14,7 @@ from securebench.attestation.envelope import open_envelope, pem_signer, sealed
 from securebench.attestation.starts import RunStart, appended, read_starts
 from securebench.attestation.statement import encode
 from securebench.attestation.verification import Trust, verify_run
-from securebench.client.inspection.verify import FolderFiles
+from securebench.client.results import FolderFiles
 from securebench.protocol.volume import STARTS, STATEMENT
 from support.operator_world import World, opened
 from support.sealed_runs import (

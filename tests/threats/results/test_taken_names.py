@@ -11,7 +11,7 @@ import pytest
 from securebench.analysis.results import read_results
 from securebench.attestation import start_checks
 from securebench.attestation.verification import Trust, verify_run
-from securebench.client.inspection.verify import FolderFiles
+from securebench.client.results import FolderFiles
 from securebench.cluster.port import ObjectKind
 from securebench.controller import earlier_run
 from securebench.controller.suite_results import BaselineReader, RunObserver

@@ -9,12 +9,11 @@ import unicodedata
 import pytest
 from rich.console import Console
 
-from securebench.client.inspection.log_printer import LogPrinter
-from securebench.client.volume.watch_answers import AttemptOutput, OutputPart
-from securebench.client.watch.in_flight import AttemptInFlight
-from securebench.client.watch.live_view import Screen, rendered
-from securebench.client.watch.progress import LineReporter, record_events
-from securebench.client.watch.run_view import run_view
+from securebench.client.follow import run_view
+from securebench.client.live import AttemptInFlight, Screen, rendered
+from securebench.client.logs import LogPrinter
+from securebench.client.progress import LineReporter, record_events
+from securebench.client.volume import AttemptOutput, OutputPart
 from support.release import Record, call
 from threats.honest import APP, TERMINAL, assert_passed
 from threats.kit.arena import Arena

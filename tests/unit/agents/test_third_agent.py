@@ -10,7 +10,7 @@ from securebench.agents.providers.answers import Meter, TokenUsage
 from securebench.agents.providers.endpoint import PROVIDERS
 from securebench.agents.providers.provider import ProviderRules, RequestRefusal
 from securebench.agents.registry import AGENTS, agent_named
-from securebench.client.watch.agent_events import agent_lines, shown_agent
+from securebench.client.progress import agent_lines, shown_agent
 from securebench.cluster.port import ObjectKind
 from securebench.errors import ConfigErrors
 from support.agent_world import AgentWorld

@@ -12,10 +12,10 @@ from securebench.analysis.command import (
     write_report,
 )
 from securebench.analysis.export import ExportFormat
-from securebench.client.inspection.results import Fetched
-from securebench.client.output_formats import OutputForm
-from securebench.client.volume.connection import ClusterTarget
-from securebench.client.watch.follow import RunState
+from securebench.client.follow import RunState
+from securebench.client.output import OutputForm
+from securebench.client.results import Fetched
+from securebench.client.volume import ClusterTarget
 from securebench.errors import InvalidInputError
 from support.result_folders import result_folder, result_line
 

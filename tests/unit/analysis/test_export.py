@@ -15,7 +15,7 @@ from securebench.analysis.export import (
     cell_text,
 )
 from securebench.analysis.results import read_results
-from securebench.client.volume.connection import ClusterTarget
+from securebench.client.volume import ClusterTarget
 from securebench.errors import InvalidInputError
 from securebench.stats.cost import Price
 from support.result_folders import result_folder, result_line

@@ -12,7 +12,7 @@ from securebench.analysis.command import MlflowTarget, export_to_mlflow
 from securebench.analysis.mlflow_export import log_run, run_metrics, run_params
 from securebench.analysis.results import read_results
 from securebench.cli.main import app
-from securebench.client.volume.connection import ClusterTarget
+from securebench.client.volume import ClusterTarget
 from securebench.errors import InvalidInputError
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.stats.cost import Price

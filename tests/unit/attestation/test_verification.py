@@ -11,7 +11,7 @@ from securebench.attestation.findings import MAX_FINDINGS, Mismatch, bounded
 from securebench.attestation.starts import RunStart, appended, read_starts
 from securebench.attestation.statement import encode
 from securebench.attestation.verification import Trust, verify_run
-from securebench.client.inspection.verify import FolderFiles
+from securebench.client.results import FolderFiles
 from support.operator_world import World, opened
 from support.sealed_runs import (
     OPERATOR,

@@ -16,8 +16,7 @@ from securebench.audit import command
 from securebench.audit.command import Report, every_rule
 from securebench.audit.subject import PACK, Finding, FindingOutcome
 from securebench.cli.main import app
-from securebench.client.volume.connection import ClusterTarget
-from securebench.client.volume.link import OperatorLink
+from securebench.client.volume import ClusterTarget, OperatorLink
 from securebench.controller.volume.registers import pack_audit
 from securebench.errors import TransientClusterError
 from securebench.protocol.volume import PackAudit

@@ -12,13 +12,12 @@ import pytest
 
 from securebench.audit import command
 from securebench.audit.command import Trial, TrialKind, run_trial
+from securebench.client import tester_config as tester
+from securebench.client.progress import Reporter
 from securebench.client.session.dependencies import SessionDependencies
 from securebench.client.session.run_session import RunSession
-from securebench.client.submit import tester_config as tester
-from securebench.client.submit.prepare import PreparedSubmission
-from securebench.client.volume.connection import ClusterTarget
-from securebench.client.volume.link import OperatorLink
-from securebench.client.watch.progress import Reporter
+from securebench.client.submit import PreparedSubmission
+from securebench.client.volume import ClusterTarget, OperatorLink
 from securebench.errors import ConfigErrors, SecureBenchError
 from securebench.names import AUDIT, PURPOSE_LABEL
 from support.fake_operator import Namespace, OperatorRun, record, write_tester

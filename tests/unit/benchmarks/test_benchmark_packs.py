@@ -17,7 +17,7 @@ from securebench.benchmark.files.load import check_pack, load_tasks
 from securebench.benchmark.files.materialize import write_lanes
 from securebench.benchmark.lint import LintRule, lint_pack
 from securebench.benchmark.pack.lane_plan import public_assets
-from securebench.client.submit.tester_config import load_tester_config
+from securebench.client.tester_config import load_tester_config
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.pods.verify.check import RUNNER
 from support.code_pair import judge

@@ -7,8 +7,8 @@ import pytest
 
 from packs.packs import BENCHMARKS, RUNNABLE, Pair, failures, row
 from securebench.audit.command import Trial
-from securebench.client.submit.prepare import prepare
-from securebench.client.submit.tester_config import HarnessSection, load_tester_config
+from securebench.client.submit import prepare
+from securebench.client.tester_config import HarnessSection, load_tester_config
 
 NOT_RUNNABLE = {"swe-bench-verified-codex-smoke"}
 """Their images are public and cannot be pulled everywhere."""

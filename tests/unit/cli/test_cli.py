@@ -10,11 +10,10 @@ from types import ModuleType
 
 import pytest
 
-from securebench.client import output
+from securebench.client import output, volume
 from securebench.client.session.facade import run_tester_config
-from securebench.client.submit.tester_config import load_tester_config, with_tester_overrides
-from securebench.client.volume import connection
-from securebench.client.volume.connection import ClusterTarget
+from securebench.client.tester_config import load_tester_config, with_tester_overrides
+from securebench.client.volume import ClusterTarget
 from securebench.cluster.port import ObjectKind
 from securebench.controller.volume_settings import Bounds, VolumeSettings
 from securebench.errors import (
@@ -341,9 +340,7 @@ def test_cluster_errors_are_one_line(shell: Shell, error: ClusterError, want: st
 
 def test_no_kubeconfig(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(shell.folder / "none"))
-    monkeypatch.setattr(
-        "securebench.client.session.facade.open_connection", connection.open_connection
-    )
+    monkeypatch.setattr("securebench.client.session.facade.open_connection", volume.open_connection)
     result = shell.run()
     assert result.code == 1
     assert result.stdout.count("\n") == 1

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from securebench.cli import completion
-from securebench.cli.main import kubectl_plugin
+from securebench.cli import options
+from securebench.cli.main import kubectl_complete, kubectl_plugin
 from securebench.errors import ConfigError
 from support.cli_fixtures import only_run
 from support.cli_shell import Shell
@@ -19,7 +19,7 @@ from support.fake_operator import OperatorRun
 
 @pytest.fixture(autouse=True)
 def _no_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completion, "_end_silently_after", lambda _: None)
+    monkeypatch.setattr(options, "_end_silently_after", lambda _: None)
     for name in ("_SECUREBENCH_COMPLETE", "COMP_WORDS", "COMP_CWORD"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv(name, "")
@@ -42,7 +42,7 @@ def completed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str
 ) -> list[str]:
     monkeypatch.setattr(sys, "argv", ["kubectl_complete-securebench", *words])
-    completion.kubectl_complete()
+    kubectl_complete()
     shown = capsys.readouterr()
     assert shown.err == ""
     return shown.out.split()
@@ -80,14 +80,14 @@ def test_no_cluster_means_no_names(
         raise ConfigError("the kubeconfig cannot be used")
 
     for opener in ("open_cluster", "open_connection"):
-        monkeypatch.setattr(f"securebench.client.commands.names.{opener}", refuse)
+        monkeypatch.setattr(f"securebench.client.runs.{opener}", refuse)
     assert completed(monkeypatch, capsys, "cancel", "") == [":0"]
     assert completed(monkeypatch, capsys, "logs", "run", "") == [":0"]
 
 
 def test_a_slow_cluster_ends_the_completion_silently() -> None:
     code = (
-        "import time; from securebench.cli.completion import _end_silently_after as end;"
+        "import time; from securebench.cli.options import _end_silently_after as end;"
         "end(0.05); time.sleep(60)"
     )
     done = subprocess.run(

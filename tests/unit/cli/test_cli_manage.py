@@ -211,7 +211,7 @@ def test_a_regrade_can_be_waited_for(
     shell: Shell, finished: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     followed = []
-    module = "securebench.client.commands.regrade.watch"
+    module = "securebench.client.run.watch"
     monkeypatch.setattr(module, lambda name, *_: followed.append(name) or 3)
     assert shell("regrade", finished, "--name", "again", "--wait").code == 3
     assert followed == ["again"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.client.inspection.verify import HANDED_ON
+from securebench.client.results import HANDED_ON
 from securebench.protocol.volume import STATEMENT
 from securebench.run.layout import run_folder
 from support.cli_shell import Shell

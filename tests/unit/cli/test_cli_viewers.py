@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.client.volume.connection import viewers_pod
+from securebench.client.volume import viewers_pod
 from securebench.cluster.port import ObjectKind
 from securebench.controller import exec_io
 from securebench.controller.volume.results import prepare_published

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from securebench.client.inspection import logs as logs_command
-from securebench.client.inspection.advice import ADVICE, IMAGE_ADVICE
-from securebench.client.volume.connection import ClusterTarget
-from securebench.client.watch import follow
+from securebench.client import follow
+from securebench.client import logs as logs_command
+from securebench.client.volume import ClusterTarget
+from securebench.client.why import ADVICE, IMAGE_ADVICE
 from securebench.cluster.port import ObjectKind
 from securebench.errors import TransientClusterError
 from securebench.protocol.volume import encode_waits, shared_waits

@@ -291,7 +291,7 @@ def test_a_batch_has_its_pod_also_when_its_first_launch_does_not_fit(
 def test_an_operator_that_sends_no_attempts_that_passed_sends_the_others(
     shell: Shell, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("securebench.client.volume.link.NEAR_LIMITS", "of a later version")
+    monkeypatch.setattr("securebench.client.volume.NEAR_LIMITS", "of a later version")
 
     shown = shell("results", told, "--why")
 

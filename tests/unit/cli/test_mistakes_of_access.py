@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from securebench.cli.main import app
-from securebench.client.volume import output_folder
+from securebench.client import result_folder
 from support.cli_shell import Shell
 from support.fake_operator import write_tester
 from unit.cli.servers import answering, kubeconfig, unused_port, with_unknown_authority
@@ -177,7 +177,7 @@ def test_an_output_folder_that_cannot_be_written(
     def refuse(**_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(output_folder, "TemporaryFile", refuse)
+    monkeypatch.setattr(result_folder, "TemporaryFile", refuse)
     result = shell.run("--output-dir", str(folder / "there"))
     want = f"the output folder {folder}/there cannot be written: permission denied"
     assert result[:2] == (1, f"securebench: error: {want}; choose another with --output-dir\n")

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from securebench.cli.main import app
-from securebench.client.packs.starter import init
+from securebench.client.starter import init
 from support.cli_shell import Outcome, Shell
 
 SECRET = "secret-of-the-row"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from securebench.client.commands.release_test import follow_to_end
+from securebench.client.run import follow_to_end
 from securebench.cluster.port import ObjectKind, Raw
 from support.build import FakeClock, run_body
 from support.fake_cluster import FakeCluster

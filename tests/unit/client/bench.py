@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 
+from securebench.client.progress import Event
 from securebench.client.session.dependencies import NOT_WATCHING, SessionDependencies
 from securebench.client.session.run_session import RunEnd, RunSession
-from securebench.client.submit.prepare import prepare
-from securebench.client.submit.tester_config import load_tester_config, with_tester_overrides
-from securebench.client.volume.link import OperatorLink
-from securebench.client.watch.progress import Event
+from securebench.client.submit import prepare
+from securebench.client.tester_config import load_tester_config, with_tester_overrides
+from securebench.client.volume import OperatorLink
 from support.fake_operator import Namespace, Script, complete, write_tester
 
 ENV = {"MY_NAME": "value", "EMPTY": ""}

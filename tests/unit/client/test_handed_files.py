@@ -3,8 +3,8 @@ import threading
 
 import pytest
 
-from securebench.client import handed_files
-from securebench.client.handed_files import handed_content, handed_lines, means_folder
+from securebench.client import result_folder
+from securebench.client.result_folder import handed_content, handed_lines, means_folder
 from securebench.errors import InvalidInputError
 
 
@@ -31,7 +31,7 @@ def a_folder(path):
 
 def an_endless_line(path):
     path.touch()
-    os.truncate(path, handed_files.LINE_BYTES + 1)
+    os.truncate(path, result_folder.LINE_BYTES + 1)
 
 
 HOSTILE = {
@@ -46,7 +46,7 @@ HOSTILE = {
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(handed_files, "LINE_BYTES", 2**20)
+    monkeypatch.setattr(result_folder, "LINE_BYTES", 2**20)
 
 
 @pytest.mark.parametrize("make", HOSTILE, ids=lambda make: make.__name__)

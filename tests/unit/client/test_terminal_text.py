@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from securebench.analysis.results import visible
-from securebench.client.terminal_text import shown_path
+from securebench.client.output import shown_path
 from securebench.text import printable, printable_lines
 
 UNSAFE = {

@@ -8,7 +8,7 @@ import pytest
 import typer.main
 
 from securebench.cli.main import app
-from securebench.client.packs.starter import agents
+from securebench.client.starter import agents
 
 ROOT = Path(__file__).parents[3]
 TARGETS = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
-from securebench.client.submit.tester_config import parse_tester_config
+from securebench.client.tester_config import parse_tester_config
 from securebench.errors import SecureBenchError
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.suite.api import BenchmarkSuiteSpec

@@ -16,7 +16,7 @@ from securebench.agents.registry import AGENTS
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.pack.task import compile_benchmark_row
 from securebench.benchmark.reading.rows import ASSET, MANIFEST, ROW, parse_manifest
-from securebench.client.submit.tester_config import TESTER, parse_tester_config
+from securebench.client.tester_config import TESTER, parse_tester_config
 from securebench.reference import generate
 from securebench.reference.generate import (
     FIELDS_PAGE,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from securebench.client.submit.submit import owner_patch, secret_manifest
+from securebench.client.submit import owner_patch, secret_manifest
 from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw
 from securebench.errors import ClusterError, TransientClusterError
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from securebench.client.volume.link import OperatorLink
-from securebench.client.watch.progress import Event, Reporter
+from securebench.client.progress import Event, Reporter
+from securebench.client.volume import OperatorLink
 from securebench.cluster.port import Cluster
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from securebench.client.volume.link import RunEntry
-from securebench.client.watch.follow import run_state
+from securebench.client.follow import run_state
+from securebench.client.volume import RunEntry
 from securebench.cluster.port import Raw
 from securebench.errors import ConfigError, ConfigErrors
 from securebench.json_values import object_at

@@ -7,14 +7,13 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from securebench.client.progress import NullReporter, Reporter
 from securebench.client.session.dependencies import NOT_WATCHING, SessionDependencies, Watching
 from securebench.client.session.run_session import RunEnd, RunSession
 from securebench.client.session.run_summary import TesterRunSummary
-from securebench.client.submit.prepare import PreparedSubmission, prepare
-from securebench.client.submit.submit import random_suffix
-from securebench.client.submit.tester_config import TesterConfig, with_tester_overrides
-from securebench.client.volume.connection import ClusterTarget, open_connection
-from securebench.client.watch.progress import NullReporter, Reporter
+from securebench.client.submit import PreparedSubmission, prepare, random_suffix
+from securebench.client.tester_config import TesterConfig, with_tester_overrides
+from securebench.client.volume import ClusterTarget, open_connection
 from securebench.errors import SecureBenchError
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from securebench.client.terminal_text import shown_path
-from securebench.client.watch.progress import Event, Reporter, record_events
+from securebench.client.output import shown_path
+from securebench.client.progress import Event, Reporter, record_events
 from securebench.run.records.reading import Record, RecordKey, record_key
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from securebench.client.submit.prices import Prices
-from securebench.client.volume.record_mirror import read_records
+from securebench.client.result_folder import read_records
+from securebench.client.tester_config import Prices
 from securebench.json_values import object_at, object_in
 from securebench.run.records.reading import record_use, whole_number
 from securebench.stats.cost import Price, cost

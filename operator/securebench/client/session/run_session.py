@@ -13,6 +13,11 @@ from contextlib import aclosing, nullcontext
 from itertools import product
 from typing import NamedTuple
 
+from securebench.client.follow import Follower, NoteFilter, RunState
+from securebench.client.live import AttemptInFlight, InFlightWatch, LiveOutput
+from securebench.client.output import shown_path
+from securebench.client.progress import Event
+from securebench.client.result_folder import RecordMirror, make_output_folder
 from securebench.client.session.dependencies import SessionDependencies
 from securebench.client.session.record_progress import RecordProgress
 from securebench.client.session.run_cost import cost_fields
@@ -23,15 +28,8 @@ from securebench.client.session.run_summary import (
     parse_summary,
     write_summary,
 )
-from securebench.client.submit.prepare import PreparedSubmission
-from securebench.client.submit.tester_config import TesterConfig
-from securebench.client.terminal_text import shown_path
-from securebench.client.volume.output_folder import make_output_folder
-from securebench.client.volume.record_mirror import RecordMirror
-from securebench.client.watch.follow import Follower, NoteFilter, RunState
-from securebench.client.watch.in_flight import AttemptInFlight, InFlightWatch
-from securebench.client.watch.live import LiveOutput
-from securebench.client.watch.progress import Event
+from securebench.client.submit import PreparedSubmission
+from securebench.client.tester_config import TesterConfig
 from securebench.errors import ClusterError, StorageError
 from securebench.protocol.volume import CANDIDATES, EGRESS, SUMMARY
 from securebench.run.records.reading import RecordKey, record_key

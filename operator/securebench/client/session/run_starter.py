@@ -10,23 +10,23 @@ from typing import NamedTuple, TypeVar
 
 from securebench.benchmark.files.bundle import files_receipt
 from securebench.benchmark.scorers.result import VERIFIER_VERSION
+from securebench.client.follow import Follower, RunState, run_state, shielded
+from securebench.client.result_folder import RecordMirror
 from securebench.client.session.creation import NewRun, RunCreation
 from securebench.client.session.dependencies import SessionDependencies
 from securebench.client.session.earlier import KEPT_OUTCOMES, Binding, joinable_run, resumable_run
 from securebench.client.session.local_records import Flaw, left_out_lines
-from securebench.client.submit.prepare import PreparedSubmission
-from securebench.client.submit.secrets import secret_names, secret_values
-from securebench.client.submit.submit import (
+from securebench.client.submit import (
+    PreparedSubmission,
     build_spec,
     pack_folder,
     run_manifest,
     run_name,
+    secret_names,
+    secret_values,
 )
-from securebench.client.submit.tester_config import TesterConfig
-from securebench.client.volume.link import LOCAL_LIMITS
-from securebench.client.volume.record_mirror import RecordMirror
-from securebench.client.watch.follow import Follower, RunState, run_state
-from securebench.client.watch.shielded import shielded
+from securebench.client.tester_config import TesterConfig
+from securebench.client.volume import LOCAL_LIMITS
 from securebench.cluster.port import AlreadyExists, ObjectKind, Raw
 from securebench.errors import ClusterError, TransientClusterError
 from securebench.protocol.volume import CANDIDATES

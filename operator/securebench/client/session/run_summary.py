@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from securebench.client.terminal_text import shown_path
+from securebench.client.output import shown_path
 from securebench.errors import StorageError
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import CANDIDATES, SUMMARY

@@ -11,8 +11,7 @@ from typing import IO, Any
 import pytest
 
 from securebench.client import doctor
-from securebench.client.volume.connection import ClusterTarget
-from securebench.client.volume.link import Exec, ExecResult
+from securebench.client.volume import ClusterTarget, Exec, ExecResult
 from securebench.cluster.port import Forbidden, Listing, ObjectKind, Raw
 from securebench.errors import PermanentClusterError
 from securebench.run.api.crd import benchmark_run_crd

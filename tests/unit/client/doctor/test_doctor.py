@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from securebench.cli.main import app
 from securebench.client import doctor
 from securebench.client.doctor import roles
-from securebench.client.volume.connection import ClusterTarget
+from securebench.client.volume import ClusterTarget
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.errors import ConfigError, TransientClusterError
 

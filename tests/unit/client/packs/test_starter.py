@@ -19,9 +19,8 @@ from securebench.audit.subject import load_subject
 from securebench.benchmark.families.registry import FAMILIES, text_verifier
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.cli.main import app
-from securebench.client.packs.lint import pack_findings
-from securebench.client.packs.source import PackFiles
-from securebench.client.packs.starter import agents, pack_name, starter_files
+from securebench.client.packs import PackFiles, pack_findings
+from securebench.client.starter import agents, pack_name, starter_files
 
 ROOT = Path(__file__).parents[4]
 TEXT_FAMILIES = [name for name in FAMILIES if text_verifier(name) is not None]
@@ -39,7 +38,7 @@ def test_help_names_every_family_and_agent() -> None:
 
 
 def _templates() -> set[str]:
-    return {each.name for each in files("securebench.client.packs").joinpath("templates").iterdir()}
+    return {each.name for each in files("securebench.client").joinpath("templates").iterdir()}
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -205,7 +204,7 @@ def test_the_templates_are_in_the_package() -> None:
     patterns = project["tool"]["setuptools"]["package-data"]["securebench"]
     package = ROOT / "operator/securebench"
     packed = {path for pattern in patterns for path in package.glob(pattern)}
-    templates = [path for path in (package / "client/packs/templates").rglob("*") if path.is_file()]
+    templates = [path for path in (package / "client/templates").rglob("*") if path.is_file()]
     assert len(templates) > len(FAMILIES)
     assert set(templates) <= packed
     assert not [path for path in templates if path.name.startswith(".") or path.suffix == ".py"]

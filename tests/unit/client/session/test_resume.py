@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from securebench.client.progress import Event
 from securebench.client.session.earlier import Binding, resumable_run
-from securebench.client.submit.prepare import prepare
-from securebench.client.submit.tester_config import load_tester_config
-from securebench.client.volume.link import RunEntry
-from securebench.client.watch.progress import Event
+from securebench.client.submit import prepare
+from securebench.client.tester_config import load_tester_config
+from securebench.client.volume import RunEntry
 from securebench.cluster.port import metadata
 from securebench.errors import ConfigError, ConfigErrors
 from support.fake_operator import OperatorRun, record, write_pack

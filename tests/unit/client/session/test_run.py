@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from securebench.client.progress import Event
+from securebench.client.result_folder import RecordMirror, line_marks
 from securebench.client.session.run_summary import localized_summary, parse_summary
-from securebench.client.volume.link import ExecResult, OperatorLink
-from securebench.client.volume.record_mirror import RecordMirror, line_marks
-from securebench.client.watch.progress import Event
+from securebench.client.volume import ExecResult, OperatorLink
 from securebench.cluster.port import ObjectKind, metadata
 from securebench.errors import (
     ClusterError,

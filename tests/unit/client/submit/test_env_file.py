@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from securebench.client.submit.env_file import EnvFileError, load_env_file, parse_env_text
+from securebench.client.submit import EnvFileError, load_env_file, parse_env_text
 from securebench.errors import ConfigError, ConfigErrors
 
 

@@ -1,7 +1,6 @@
 import pytest
 
-from securebench.client.submit.prices import load_prices
-from securebench.client.submit.tester_config import parse_tester_config
+from securebench.client.tester_config import load_prices, parse_tester_config
 from securebench.errors import ConfigErrors
 from securebench.stats.cost import Price
 from unit.client.submit.test_tester_config import good

@@ -2,13 +2,13 @@
 
 import pytest
 
-from securebench.client.submit.secrets import (
+from securebench.client.submit import (
     SecretNames,
     secret_names,
     secret_values,
     without_value,
 )
-from securebench.client.submit.tester_config import HarnessSection
+from securebench.client.tester_config import HarnessSection
 from securebench.errors import ConfigError
 
 CODEX = HarnessSection("codex", ("TOKEN", "OPENAI_API_KEY"))

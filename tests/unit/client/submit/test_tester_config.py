@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from securebench.agents.registry import AGENTS
-from securebench.client.submit.tester_config import (
+from securebench.client.tester_config import (
     load_tester_config,
     parse_tester_config,
     with_tester_overrides,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from securebench.client.volume import connection
-from securebench.client.volume.connection import ClusterTarget, PodExec, open_connection
+from securebench.client import volume
+from securebench.client.volume import ClusterTarget, PodExec, open_connection
 from securebench.cluster.port import ObjectKind
 from securebench.errors import (
     ClusterError,
@@ -68,7 +68,7 @@ async def test_a_cluster_that_cannot_be_used_is_said(
     async def give(*_: object) -> Any:
         return SimpleNamespace(namespace="ns", list=cluster.list, server="https://api:6443")
 
-    monkeypatch.setattr(connection, "_opened", give)
+    monkeypatch.setattr(volume, "_opened", give)
     with pytest.raises(TransientClusterError, match=want):
         await opened(ClusterTarget(context="c"))
 
@@ -81,15 +81,15 @@ async def test_a_run_can_be_watched_without_the_operators_pod(
 ) -> None:
     cluster = FakeCluster()
     if phase is not None:
-        labels = dict(part.split("=") for part in connection.OPERATOR_SELECTOR.split(","))
+        labels = dict(part.split("=") for part in volume.OPERATOR_SELECTOR.split(","))
         await cluster.create(ObjectKind.POD, {"metadata": {"name": "sb-0", "labels": labels}})
         cluster.set_pod_status("sb-0", {"phase": phase})
 
     async def give(*_: object) -> Any:
         return SimpleNamespace(namespace="ns", list=cluster.list, get=cluster.get)
 
-    monkeypatch.setattr(connection, "_opened", give)
-    async with connection.open_watched(ClusterTarget()) as place:
+    monkeypatch.setattr(volume, "_opened", give)
+    async with volume.open_watched(ClusterTarget()) as place:
         assert (place.link is not None) is has_link
 
 
@@ -113,9 +113,9 @@ class Silence:
 async def test_only_silence_ends_a_call(
     pauses: list[float], monkeypatch: pytest.MonkeyPatch, *, is_silent: bool
 ) -> None:
-    monkeypatch.setattr(connection, "_IDLE_SECONDS", 1.0)
-    monkeypatch.setattr(connection, "_PIECE_BYTES", 1)
-    monkeypatch.setattr(connection, "run_exec", Silence(pauses))
+    monkeypatch.setattr(volume, "_IDLE_SECONDS", 1.0)
+    monkeypatch.setattr(volume, "_PIECE_BYTES", 1)
+    monkeypatch.setattr(volume, "run_exec", Silence(pauses))
     execute = PodExec(FakeCluster(), "securebench-0")  # type: ignore[arg-type]
     if is_silent:
         with pytest.raises(TransientClusterError, match="securebench-0 does not respond"):
@@ -142,7 +142,7 @@ async def test_after_a_pod_that_is_gone_the_next_leader_is_asked(
             raise found
         return found
 
-    monkeypatch.setattr(connection, "run_exec", run_exec)
+    monkeypatch.setattr(volume, "run_exec", run_exec)
     execute = PodExec(FakeCluster(), "securebench-0", find=find)  # type: ignore[arg-type]
     for words in ("securebench-0 is gone", "no operator runs"):
         with pytest.raises(TransientClusterError, match=words):
@@ -155,7 +155,7 @@ async def test_after_a_pod_that_is_gone_the_next_leader_is_asked(
 
 @pytest.mark.parametrize("operator", ["bench-0", "bench-1"])
 def test_the_viewers_pod_is_that_of_the_release(operator: str) -> None:
-    assert connection.viewers_pod(operator) == "bench-viewers-0"
+    assert volume.viewers_pod(operator) == "bench-viewers-0"
 
 
 @pytest.mark.parametrize(
@@ -167,6 +167,6 @@ async def test_a_pod_that_is_gone_comes_back(
     async def refuse(*_: object) -> None:
         raise PermanentClusterError("no", status=status)
 
-    monkeypatch.setattr(connection, "run_exec", refuse)
+    monkeypatch.setattr(volume, "run_exec", refuse)
     with pytest.raises(kind):
         await PodExec(FakeCluster(), "securebench-0")(["a"], None)  # type: ignore[arg-type]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.client.volume import connection
-from securebench.client.volume.connection import PodExec, operator_pod
+from securebench.client import volume
+from securebench.client.volume import PodExec, operator_pod
 from securebench.cluster.podexec import PodExecResult
 from securebench.cluster.port import ObjectKind
 from securebench.errors import (
@@ -94,7 +94,7 @@ async def test_exec_streams_both_ways(monkeypatch: pytest.MonkeyPatch, tmp_path:
         await stdout(b"swer")  # type: ignore[operator]
         return PodExecResult(3, b"err")
 
-    monkeypatch.setattr(connection, "run_exec", run_exec)
+    monkeypatch.setattr(volume, "run_exec", run_exec)
     (tmp_path / "in").write_bytes(b"x" * 600_000)
     execute = PodExec(FakeCluster(), "securebench-0")  # type: ignore[arg-type]
     with (tmp_path / "in").open("rb") as stdin:
@@ -102,6 +102,6 @@ async def test_exec_streams_both_ways(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert tuple(result) == (3, b"answer", b"err")
     assert seen == ["securebench-0", "operator", ["a", "b"], b"x" * 600_000]
 
-    monkeypatch.setattr(connection, "MAX_ANSWER_BYTES", 2)
+    monkeypatch.setattr(volume, "MAX_ANSWER_BYTES", 2)
     with (tmp_path / "in").open("rb") as stdin, pytest.raises(TooLargeError):
         await execute(["a"], stdin)

@@ -6,7 +6,7 @@ import pytest
 
 from securebench.agents.harness import AgentCli
 from securebench.agents.registry import cli_agents, cli_named
-from securebench.client.watch.agent_events import agent_lines, shown_agent
+from securebench.client.progress import agent_lines, shown_agent
 
 CODEX_CLI, CLAUDE_CLI = cli_named("codex"), cli_named("claude_code")
 CLIS = [cli for _, cli in cli_agents()]

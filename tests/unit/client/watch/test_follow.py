@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.client.watch.follow import run_state
+from securebench.client.follow import run_state
 
 
 def of(status, reason, message=""):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from securebench.client.live import AttemptInFlight, InFlightWatch, in_flight
+from securebench.client.progress import Event
 from securebench.client.session.dependencies import Watching
-from securebench.client.volume.watch_answers import ActiveAttempts
-from securebench.client.watch.in_flight import AttemptInFlight, InFlightWatch, in_flight
-from securebench.client.watch.progress import Event
+from securebench.client.volume import ActiveAttempts
 from securebench.errors import (
     InvalidInputError,
     PermanentClusterError,

@@ -12,12 +12,10 @@ import pytest
 from rich.console import Console
 
 from securebench.agents.registry import cli_named
-from securebench.client.volume.link import OperatorLink
-from securebench.client.volume.watch_answers import LivePart
-from securebench.client.watch import live
-from securebench.client.watch.live import LiveOutput
-from securebench.client.watch.progress import Event, NullReporter, record_events
-from securebench.client.watch.trace import AgentOutputReporter
+from securebench.client import live
+from securebench.client.live import LiveOutput
+from securebench.client.progress import AgentOutputReporter, Event, NullReporter, record_events
+from securebench.client.volume import LivePart, OperatorLink
 from securebench.errors import InvalidInputError, StorageError, TransientClusterError
 from securebench.protocol.exec_calls import LaunchNumbers
 from securebench.run.records.reading import RecordKey
@@ -250,7 +248,7 @@ def test_the_command_line_watches_agents_without_values_of_the_tester(
         await run.end()
 
     shell.script = script
-    monkeypatch.setattr(live, "_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(live, "_OUTPUT_PAUSE_SECONDS", 0)
     for name in ("OPENAI_API_KEY", "TOKEN"):
         monkeypatch.setenv(name, "value")
     text = shell.yaml.read_text().replace('{command: "python3 answer.py"}', "{model: gpt-5}")

@@ -9,14 +9,18 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from securebench.client.volume.watch_answers import ActiveAttempts
-from securebench.client.watch.follow import run_state
-from securebench.client.watch.in_flight import AttemptInFlight, in_flight
-from securebench.client.watch.live_reporter import LiveReporter, can_draw
-from securebench.client.watch.live_view import Screen, rendered
-from securebench.client.watch.progress import Event
-from securebench.client.watch.rate import Rate
-from securebench.client.watch.run_view import RunView, run_view
+from securebench.client.follow import RunView, run_state, run_view
+from securebench.client.live import (
+    AttemptInFlight,
+    LiveReporter,
+    Rate,
+    Screen,
+    can_draw,
+    in_flight,
+    rendered,
+)
+from securebench.client.progress import Event
+from securebench.client.volume import ActiveAttempts
 from support.hostile_texts import HOSTILE_TEXTS
 
 RUN = {

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from securebench.client.watch.follow import NoteFilter, run_state
+from securebench.client.follow import NoteFilter, run_state
 
 
 def test_a_note_that_differs_in_numbers_only_is_told_every_half_minute() -> None:

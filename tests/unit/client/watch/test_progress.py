@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from securebench.client.watch.agent_events import shown_agent
-from securebench.client.watch.progress import (
+from securebench.client.progress import (
+    AgentOutputReporter,
     Event,
     LineReporter,
     NullReporter,
     record_events,
+    shown_agent,
     terminal_lines,
 )
-from securebench.client.watch.trace import AgentOutputReporter
 from securebench.text import printable, printable_lines, snippet
 
 

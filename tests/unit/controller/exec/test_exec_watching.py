@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.client.inspection.launch_details import attempt_lines, dropped_lines
+from securebench.client.why import attempt_lines, dropped_lines
 from securebench.controller.volume.journal import encode_all, first_link
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.volume import MAX_WAITS_BYTES

@@ -6,8 +6,8 @@ from unittest import mock
 
 import pytest
 
-from securebench.client.volume.watch_answers import ActiveAttempts
-from securebench.client.watch.in_flight import in_flight
+from securebench.client.live import in_flight
+from securebench.client.volume import ActiveAttempts
 from securebench.cluster.port import ObjectKind, QuotaExceeded
 from securebench.controller import run_loop
 from securebench.controller.exec_watching import get_active

@@ -20,7 +20,7 @@ from securebench.errors import InvalidInputError
 from securebench.text import did_you_mean_or_known
 
 COMMAND: Final = "command"
-_TEMPLATES: Final = files("securebench.client.packs").joinpath("templates")
+_TEMPLATES: Final = files("securebench.client").joinpath("templates")
 _SCHEMAS: Final = files("securebench").joinpath("schemas")
 _PARTS: Final = frozenset({"about.md", "build.txt", "command.yaml"})
 """Templates of a family that are parts of other files."""

@@ -3,17 +3,25 @@
 A reporter has one method, ``report(event, **fields)``; contract 16.1 defines the events and their
 fields. The command line learns about a task when its record arrives, and then reports all events of
 the task at once (``record_events``).
+
+``--show-agent-output`` adds lines about agents and writes a trace (contract 16.3). Output of agents
+is untrusted: malformed events are tolerated, nothing is printed raw, and every line is bounded.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
 
 from rich.console import Console
 
+from securebench.agents.harness import AgentCli, AgentEvent, EventKind
+from securebench.agents.registry import agent_named, cli_agents
 from securebench.benchmark.scorers.dangerous_commands import FAILURE_REASON
 from securebench.json_values import object_at
 from securebench.reasons import PHASES_BEFORE_CHECKS, PRODUCER_TIMEOUT
@@ -264,3 +272,174 @@ def minutes(seconds: float) -> str:
     whole = int(seconds)
     hours, minutes = divmod(whole // 60, 60)
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+_SHOWN_COMMAND: Final = 300
+_TRACED_COMMAND: Final = 220
+"""Characters of a command on the terminal and in the trace (contract 16.3)."""
+
+_LINE: Final = 4000
+"""Characters of any other line."""
+
+
+class TraceLine(NamedTuple):
+    """One line about an agent.
+
+    Args:
+        text: Without control characters.
+        is_shown: Whether it also goes to the terminal.
+    """
+
+    text: str
+    is_shown: bool
+
+
+def shown_agent(harness_type: str, command: str) -> AgentCli | None:
+    """Return the agent CLI whose events a harness prints, or None if it prints none.
+
+    Args:
+        harness_type: From the tester YAML.
+        command: The command of a command harness as one string, else empty.
+    """
+    own = agent_named(harness_type).cli
+    if own is not None:
+        return own
+    started = (cli for _, cli in cli_agents() if cli.invocation and cli.invocation in command)
+    return next(started, None)
+
+
+class OutputReader:
+    """Reads an agent CLI's stdout line by line."""
+
+    def __init__(self, agent: AgentCli) -> None:
+        self._title = agent.title
+        self._reader = agent.events()
+
+    def lines(self, line: str) -> Iterator[TraceLine]:
+        """Yield the rendered lines of one line of output; most events have none."""
+        event = _event(line)
+        if event is not None:
+            for item in self._reader.events(event):
+                yield _rendered(self._title, item)
+        elif line.strip():
+            yield _line(f"{self._title}: {line}")
+
+
+def is_event(line: str) -> bool:
+    """Whether a line of stdout is an event."""
+    return _event(line) is not None
+
+
+def agent_lines(
+    agent: AgentCli, stdout: str, stderr: str, reported: Counter[str] | None = None
+) -> Iterator[TraceLine]:
+    """Yield the rendered output of an agent, events of stdout first.
+
+    Args:
+        agent: The CLI that printed it.
+        stdout: Complete stdout.
+        stderr: Complete stderr.
+        reported: Multiset of stdout lines that were reported live; they are skipped, and removed
+            from it.
+    """
+    reader, before = OutputReader(agent), reported or Counter[str]()
+    for line in filter(None, stdout.split("\n")):
+        rendered = list(reader.lines(line))
+        if line in before:
+            before.subtract([line])
+            if not before[line]:
+                del before[line]
+        else:
+            yield from rendered
+    for line in filter(str.strip, stderr.splitlines()):
+        yield _line(f"{agent.title} stderr: {line}")
+
+
+def _rendered(title: str, event: AgentEvent) -> TraceLine:
+    match event.kind:
+        case EventKind.SAID:
+            return _line(f"{title}: {event.text}")
+        case EventKind.STARTED:
+            return _line(f"{title} run: {event.text[:_SHOWN_COMMAND]}")
+        case EventKind.ENDED:
+            command = event.text[:_TRACED_COMMAND]
+            return _line(f"{title} done: exit={event.exit_code} {command}", is_shown=False)
+        case EventKind.COMPLETED:
+            return _line(f"{title}: turn complete")
+        case EventKind.FAILED:
+            return _line(f"{title}: turn failed: {event.text}")
+
+
+def _event(line: str) -> Mapping[str, object] | None:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def _line(text: str, *, is_shown: bool = True) -> TraceLine:
+    return TraceLine(printable(" ".join(text[:_LINE].splitlines())), is_shown)
+
+
+TRACE_FILE = "agent-trace.log"
+
+
+class AgentOutputReporter:
+    """Shows and traces agent output, then delegates every event to another reporter.
+
+    Events of a running agent are reported as they arrive. The rest follows with the task's record:
+    remaining events, stderr, and other lines, such as those of the preflight.
+
+    Args:
+        inner: Receives every event.
+        console: Prints the lines that are shown.
+        agent: The agent's CLI; None shows nothing.
+    """
+
+    def __init__(self, inner: Reporter, console: Console, agent: AgentCli | None) -> None:
+        self._inner = inner
+        self._console = console
+        self._agent = agent
+        self._trace: Path | None = None
+        self._task = ""
+        self._is_producer = False
+        self._readers: dict[object, OutputReader] = {}
+        self._reported: defaultdict[str, Counter[str]] = defaultdict(Counter)
+
+    def report(self, event: str, **fields: object) -> None:
+        """Handle one event."""
+        if event == Event.RUN_START:
+            self._trace = Path(str(fields["output_dir"]), TRACE_FILE)
+            self._trace.write_text("", encoding="utf-8")
+        elif event == Event.TASK_START:
+            self._task = str(fields.get("task_id"))
+        elif event == Event.PRODUCER_START:
+            self._is_producer = True
+        elif event == Event.PRODUCER_DONE:
+            self._is_producer = False
+        elif event == Event.SANDBOX_RESULT and self._is_producer and self._agent is not None:
+            stdout, stderr = (str(fields.get(stream) or "") for stream in ("stdout", "stderr"))
+            reported = self._reported[self._task]
+            self._write(self._task, agent_lines(self._agent, stdout, stderr, reported))
+        elif event == Event.AGENT_OUTPUT and self._agent is not None:
+            task = str(fields.get("task_id"))
+            text = str(fields.get("text"))
+            self._write(task, self._live(self._agent, task, fields.get("launch"), text))
+        self._inner.report(event, **fields)
+
+    def _live(self, agent: AgentCli, task: str, launch: object, text: str) -> Iterator[TraceLine]:
+        reader = self._readers.setdefault(launch, OutputReader(agent))
+        for line in filter(is_event, text.split("\n")):
+            self._reported[task][line] += 1
+            yield from reader.lines(line)
+
+    def _write(self, task_id: str, output: Iterable[TraceLine]) -> None:
+        lines = list(output)
+        for line in lines:
+            if line.is_shown:
+                self._console.print(line.text, markup=False, soft_wrap=True)
+        if self._trace is not None:
+            task = printable(task_id)
+            with self._trace.open("a", encoding="utf-8") as trace:
+                trace.writelines(f"{task} | {line.text}\n" for line in lines)

@@ -1,18 +1,55 @@
-"""Follow a BenchmarkRun to its end, reconnecting as needed."""
+"""Follow a BenchmarkRun to its end: its states, and the fields that commands show.
+
+A follower yields the state of a run and then every change, and reconnects as needed. Reading a
+BenchmarkRun is pure. A step that creates objects is shielded, so that an interrupt leaves no Secret
+without its run, and no run whose name the user never sees.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import TypeVar, cast
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple, TypeVar, cast
 
-from securebench.client.terminal_text import without_numbers
-from securebench.clock import backoff
+from securebench.client.output import without_numbers
+from securebench.clock import backoff, seconds_since_epoch
 from securebench.cluster.port import Cluster, ObjectKind, Raw, WatchExpired
 from securebench.errors import ClusterError, TransientClusterError
-from securebench.json_values import object_at
+from securebench.json_values import object_at, text_at
 from securebench.run.api.status import ConditionType, EndState, Reason, run_end
+
+StepT = TypeVar("StepT")
+
+CREATION_SECONDS = 10.0
+"""How long an interrupted start waits for a creation in progress."""
+
+
+async def shielded(step: Coroutine[object, object, StepT]) -> StepT:
+    """Complete a step that creates objects, even if the program is interrupted.
+
+    Otherwise an interrupt could leave a Secret without its run, or a run whose name the user never
+    sees. A step that takes longer is cancelled; it must then delete what it created.
+    """
+    task = asyncio.create_task(step)
+    try:
+        return await asyncio.shield(task)
+    finally:
+        if not task.done():
+            await asyncio.wait({task}, timeout=CREATION_SECONDS)
+
+
+@asynccontextmanager
+async def in_background(work: Coroutine[object, object, None]) -> AsyncIterator[None]:
+    """Do something while the body of the context runs, and end it with the body."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
 
 T = TypeVar("T")
 
@@ -224,3 +261,112 @@ class Follower:
 
 def _wait_seconds(failures: int) -> float:
     return backoff(_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, failures)
+
+
+class ShownScore(NamedTuple):
+    """Share of the verdicts that are a pass, with its 95 % interval; all from 0 to 1."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A BenchmarkRun as commands show it.
+
+    Attributes:
+        state: Reason of ``Succeeded``, or ``new`` while the operator has not seen the run.
+        message: Its message.
+        total: Attempts of the run, 0 while unknown.
+        done: Finished attempts.
+        active: Attempts in flight.
+        passed: Attempts that passed; None while the status says nothing.
+        verified: Attempts with a verdict.
+        score: None while nothing is verified.
+        usage: Requests and tokens of the model provider; empty without one.
+        pack: Id of the pack, empty while unknown.
+        created: RFC 3339.
+        started: RFC 3339; empty while the operator has not started it.
+        completed: RFC 3339; empty while the run is active.
+    """
+
+    name: str
+    run_id: str
+    state: str
+    message: str
+    total: int
+    done: int
+    active: int
+    passed: int | None
+    verified: int
+    score: ShownScore | None
+    usage: Mapping[str, int] = field(default_factory=dict)
+    pack: str = ""
+    harness: str = ""
+    created: str = ""
+    started: str = ""
+    completed: str = ""
+
+    @property
+    def started_at(self) -> float | None:
+        """When the operator started it, in seconds since the epoch, or None."""
+        with suppress(ValueError):
+            return seconds_since_epoch(self.started)
+        return None
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields as JSON values."""
+        score = None if self.score is None else self.score._asdict()
+        return {**asdict(self), "usage": dict(self.usage), "score": score}
+
+
+def run_view(run: Raw) -> RunView:
+    """Extract what is shown from a BenchmarkRun."""
+    state, status, spec = run_state(run), object_at(run, "status"), object_at(run, "spec")
+    tasks, score = object_at(status, "tasks"), object_at(status, "score")
+    return RunView(
+        name=state.name,
+        run_id=run_id_of(run),
+        state=state.reason or "new",
+        message=state.message,
+        total=state.total,
+        done=state.done,
+        active=_count(tasks, "active"),
+        passed=_count(score, "passed") if score else None,
+        verified=_count(score, "verified"),
+        score=_pass_rate(object_at(score, "passRate")),
+        usage=_counts(object_at(status, "usage")),
+        pack=text_at(object_at(status, "resolved"), "pack"),
+        harness=text_at(object_at(spec, "harness"), "type"),
+        created=created_at(run),
+        started=text_at(status, "startTime"),
+        completed=text_at(status, "completionTime"),
+    )
+
+
+def run_id_of(run: Raw) -> str:
+    """Return the run_id of a run's records; by default it is the name."""
+    resolved = object_at(object_at(run, "status"), "resolved").get("runId")
+    name = object_at(run, "metadata").get("name")
+    return str(resolved or object_at(run, "spec").get("runId") or name or "")
+
+
+def created_at(run: Raw) -> str:
+    """Return when a run was created, in the form of RFC 3339."""
+    return text_at(object_at(run, "metadata"), "creationTimestamp")
+
+
+def _pass_rate(raw: Mapping[str, object]) -> ShownScore | None:
+    with suppress(KeyError, TypeError, ValueError):
+        return ShownScore(*(float(raw[name]) for name in ShownScore._fields))  # type: ignore[arg-type]
+    return None
+
+
+def _count(fields: Mapping[str, object], name: str) -> int:
+    value = fields.get(name)
+    return value if isinstance(value, int) else 0
+
+
+def _counts(fields: Mapping[str, object]) -> dict[str, int]:
+    return {name: value for name, value in fields.items() if isinstance(value, int)}

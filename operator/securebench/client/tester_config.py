@@ -1,8 +1,11 @@
-"""Parse the tester YAML, schema 0.2 (contract 3), without reading the environment."""
+"""The tester YAML, schema 0.2 (contract 3), parsed without the environment; and its price table.
+
+A price table is the section ``prices`` of the tester YAML, or a file of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -18,15 +21,80 @@ from securebench.benchmark.reading.plain import (
 )
 from securebench.benchmark.reading.shape import REQUIRED, UNKNOWN, SchemaDefect, Shape
 from securebench.benchmark.scorers.dangerous_commands import KNOWN_COMMANDS, VerificationPolicy
-from securebench.client.submit.prices import (
-    PRICES_SCHEMA,
-    Prices,
-    parse_prices,
-    repeated_models,
-)
 from securebench.errors import ConfigError, ConfigErrors, InvalidInputError
 from securebench.json_values import BOOLEAN, OBJECT, TEXT, Schema, object_at, object_of
 from securebench.run.api.models import MAX_ATTEMPTS, MAX_BUDGET_TOKENS
+from securebench.stats.cost import Price
+
+_AMOUNT: Final[Schema] = {
+    "type": "integer",
+    "minimum": 0,
+    "description": "a whole number of micro-dollars per million tokens",
+}
+PRICES_SCHEMA: Final[Schema] = {
+    "type": "array",
+    "items": object_of(
+        {"model": TEXT, "input": _AMOUNT, "cached_input": _AMOUNT, "output": _AMOUNT},
+        "model",
+        "input",
+        "output",
+    ),
+    "description": "a list",
+}
+"""Of a price table, in a tester YAML and in a file."""
+
+_FILE: Final = Shape(object_of({"prices": PRICES_SCHEMA}, "prices"))
+
+Prices = Mapping[str, Price]
+
+
+def load_prices(path: Path) -> Prices:
+    """Read a file whose one key ``prices`` holds a price table.
+
+    Raises:
+        ConfigErrors: Lists all defects, each with file and line.
+    """
+    try:
+        document = parse_yaml(decoded(path.read_bytes()))
+    except OSError as error:
+        raise _error(f"{path}: cannot be read: {error.strerror}") from None
+    except PlainProblem as problem:
+        place = path if problem.line is None else f"{path}:{problem.line}"
+        raise _error(f"{place}: {problem.reason}") from None
+    defects = [
+        ConfigError(f"{path}:{line_of(each.key, document.lines)}: {each.said_of('price table')}")
+        for each in _FILE.defects(document.value)
+    ]
+    if defects:
+        raise ConfigErrors(defects)
+    rows: Any = document.value
+    twice = repeated_models(rows["prices"])
+    if twice:
+        raise _error(f"{path}: prices names models twice: {', '.join(twice)}")
+    return parse_prices(rows["prices"])
+
+
+def parse_prices(rows: Iterable[Mapping[str, Any]]) -> Prices:
+    """Return a price table by model; cached input costs what input does unless it is given."""
+    return {
+        row["model"]: Price(row["input"], row.get("cached_input", row["input"]), row["output"])
+        for row in rows
+    }
+
+
+def repeated_models(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the models that a table names more than once."""
+    seen, twice = set[str](), dict[str, None]()
+    for row in rows:
+        if row["model"] in seen:
+            twice[row["model"]] = None
+        seen.add(row["model"])
+    return list(twice)
+
+
+def _error(reason: str) -> ConfigErrors:
+    return ConfigErrors([ConfigError(reason)])
+
 
 SCHEMA_VERSION = "0.2"
 

@@ -1,24 +1,39 @@
-"""``securebench results RUN --why``: every launch of an attempt, and how and why it ended."""
+"""The command ``securebench why`` and ``results --why``: why a run waits, and how launches ended.
+
+``why`` prints what a run waits for, or why it or its attempts failed, and what to do about it.
+``results RUN --why`` prints every launch of an attempt, and how and why it ended.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from types import MappingProxyType
 
-from securebench.client.inspection.find import find_state
-from securebench.client.output import print_note
-from securebench.client.output_formats import OutputForm, print_objects
-from securebench.client.volume.connection import ClusterTarget, open_connection
-from securebench.client.volume.link import OperatorLink
-from securebench.client.volume.watch_answers import FoundLaunches
-from securebench.client.watch.in_flight import STARTING_SECONDS
+from securebench.client.follow import RunState, RunView, run_state, run_view
+from securebench.client.live import STARTING_SECONDS, AttemptInFlight
+from securebench.client.live import in_flight as in_flight_of
+from securebench.client.output import OutputForm, print_note, print_objects
+from securebench.client.progress import minutes
+from securebench.client.runs import find_state, require_run
+from securebench.client.volume import (
+    ClusterTarget,
+    Connection,
+    FoundLaunches,
+    OperatorLink,
+    open_cluster,
+    open_connection,
+)
 from securebench.clock import rfc3339
-from securebench.errors import InvalidInputError
+from securebench.errors import ClusterError, InvalidInputError, SecureBenchError
 from securebench.json_values import number_at, object_at, objects_at, text_at
 from securebench.run.api.field_types import Outcome
+from securebench.run.api.status import Reason
 from securebench.run.observe.launches import (
     Stage,
     is_killed_for_memory,
@@ -28,7 +43,66 @@ from securebench.run.observe.launches import (
     stage_at_end,
     usage_text,
 )
+from securebench.run.observe.waiting import is_about_unpulled
 from securebench.text import printable
+
+ADVICE: Mapping[Reason, str] = MappingProxyType(
+    {
+        Reason.INCOMPLETE: "run what has no verdict again: securebench resume RUN",
+        Reason.INVALID_SPEC: "correct the spec as the message says and create a new run",
+        Reason.PACK_INVALID: "securebench pack lint shows the same with file and line; push the"
+        " corrected pack and start again",
+        Reason.ISOLATION_NOT_VERIFIED: "the cluster does not enforce network policies for this"
+        " namespace; ask its administrator",
+        Reason.DEADLINE_EXCEEDED: "raise activeDeadlineSeconds or parallelism, then securebench"
+        " resume RUN",
+        Reason.CANCELLED: "run the rest: securebench resume RUN",
+        Reason.BUDGET_EXHAUSTED: "run the rest with a budget of its own: securebench resume RUN",
+        Reason.POD_REFUSED: "the API server refuses the Pods; the message says why, a policy or"
+        " Pod Security may be at work",
+        Reason.GATEWAY_FAILED: "check the provider's key and address, then securebench resume RUN",
+        Reason.STORAGE_UNAVAILABLE: "the operator tries again; its administrator looks at the"
+        " results volume",
+        Reason.INTERNAL: "the operator tries again; kubectl logs of its Pod has the error",
+        Reason.CANCELLING: "wait for the launches in progress, or end them too: securebench cancel"
+        " --now RUN",
+        Reason.SUSPENDED: "resume it: securebench resume RUN",
+        Reason.QUOTA_EXCEEDED: "wait for other Pods to end, lower parallelism, or ask for more"
+        " quota",
+        Reason.FORBIDDEN: "rights or an admission policy refuse what the run needs; ask the"
+        " administrator",
+        Reason.UNSCHEDULABLE: "no node has room: lower resources or parallelism, or wait for a"
+        " node",
+        Reason.SCHEDULING_GATED: "wait for the queue; kubectl describe workloads shows why Kueue"
+        " admits no Pod: no quota, or no such queue",
+        Reason.QUEUED: "wait for other runs of this operator to end",
+        Reason.INPUT_MISSING: "create the missing pack, Secret or earlier run; the run goes on by"
+        " itself",
+    }
+)
+"""A reason without an entry asks nothing of anybody."""
+
+
+IMAGE_ADVICE = (
+    "correct environment.image in the pack, or push the image; to end this run: securebench cancel"
+    " --now RUN"
+)
+"""About an image that cannot be pulled, whatever the reason."""
+
+
+def advice(reason: str, run: str, message: str = "") -> str:
+    """Return what to do about a run in this state, or an empty text.
+
+    Args:
+        reason: Reason of its condition ``Succeeded``.
+        run: Its name.
+        message: The message of that condition.
+    """
+    found = next((words for key, words in ADVICE.items() if key.value == reason), "")
+    if not found and is_about_unpulled(message):
+        found = IMAGE_ADVICE
+    return found.replace("RUN", run)
+
 
 Fields = Mapping[str, object]
 
@@ -222,3 +296,124 @@ def _image(container: Fields) -> str:
 
 def _amounts(quantities: Fields) -> str:
     return " ".join(f"{name}={amount}" for name, amount in sorted(quantities.items()))
+
+
+_MAX_LINES = 20
+"""Attempts of a kind that are listed."""
+
+_NO_LAUNCHES = FoundLaunches((), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Explained:
+    """What is known of a run.
+
+    Attributes:
+        view: None for a run whose BenchmarkRun is gone.
+        in_flight: Attempts in flight.
+        launches: Attempts without a passing verdict, with their launches.
+        unknown: Why the operator's Pod could not be asked, or empty.
+    """
+
+    state: RunState
+    view: RunView | None
+    in_flight: tuple[AttemptInFlight, ...] = ()
+    launches: FoundLaunches = _NO_LAUNCHES
+    unknown: str = ""
+
+
+def explain(run: str, task: str, form: OutputForm, target: ClusterTarget) -> int:
+    """Print what a run waits for, and why it or its attempts failed.
+
+    Args:
+        run: Name of a BenchmarkRun, even a deleted one, or a run id.
+        task: Id of a task or ``#`` and its index from 0, to print all of its launches; or empty.
+        form: Lines; with all launches; or as data.
+        target: Namespace of the run.
+    """
+    if task:
+        return print_launches(run, task, form, target)
+    found = asyncio.run(_explained(run, target))
+    if form.is_data:
+        print_objects([_data(found)], form)
+        return 0
+    sys.stdout.writelines(f"{printable(line)}\n" for line in _lines(found, form))
+    if found.unknown:
+        print_note(f"the operator's Pod could not be asked about attempts: {found.unknown}")
+    return 0
+
+
+async def _explained(run: str, target: ClusterTarget) -> _Explained:
+    try:
+        async with open_connection(target) as connection:
+            return await _asked(connection, run)
+    except ClusterError as error:
+        async with open_cluster(target) as cluster:
+            state = run_state(await require_run(cluster, run))
+        return _Explained(state, run_view(state.run), unknown=str(error))
+
+
+async def _asked(connection: Connection, run: str) -> _Explained:
+    state = await find_state(connection, run)
+    view = run_view(state.run) if state.run else None
+    link, unknown = connection.link, ""
+    in_flight: tuple[AttemptInFlight, ...] = ()
+    if state.end is None and view is not None and view.active:
+        try:
+            active = await link.get_active(state.uid)
+            in_flight = in_flight_of(active, await link.list_tasks(state.uid))
+        except SecureBenchError as error:
+            unknown = str(error)
+    launches = await link.get_launches(state.uid, "")
+    return _Explained(state, view, in_flight, launches, unknown)
+
+
+def _lines(found: _Explained, form: OutputForm) -> Iterator[str]:
+    state = found.state
+    message = f": {state.message}" if state.message else ""
+    yield f"run {state.name}: {state.reason or 'not seen by the operator yet'}{message}"
+    hint = advice(state.reason, state.name, state.message)
+    if hint:
+        yield f"  to do: {hint}"
+    yield from _in_flight_lines(found.in_flight)
+    failed = [each for each in found.launches.attempts if _has_ended(each)]
+    for attempt in failed[:_MAX_LINES]:
+        yield attempt_line(attempt)
+        yield from dropped_lines(attempt)
+        launches = launches_of(attempt)
+        for launch in launches if form is OutputForm.WIDE else launches[-1:]:
+            yield f"  {launch_line(launch, found.launches.now)}"
+        yield f"  what was printed: securebench logs {state.name} {_task_name(attempt)}"
+    more = len(failed) - _MAX_LINES + found.launches.left_out
+    if more > 0:
+        yield f"and {more} more; name a task, or take -o json for all of them"
+
+
+def _task_name(attempt: Mapping[str, object]) -> str:
+    """Return what names the task in a shell."""
+    return shlex.quote(text_at(attempt, "task_id") or f"#{attempt.get('task')}")
+
+
+def _in_flight_lines(attempts: Sequence[AttemptInFlight]) -> Iterator[str]:
+    for each in attempts[:_MAX_LINES]:
+        yield f"{each.task} attempt {each.attempt}: {each.step} for {minutes(each.seconds)}"
+    if len(attempts) > _MAX_LINES:
+        yield f"and {len(attempts) - _MAX_LINES} more in flight"
+
+
+def _has_ended(attempt: Mapping[str, object]) -> bool:
+    return attempt.get("outcome") is not None or isinstance(attempt.get("passed"), bool)
+
+
+def _data(found: _Explained) -> dict[str, object]:
+    state = found.state
+    return {
+        "name": state.name,
+        "state": state.reason,
+        "message": state.message,
+        "advice": advice(state.reason, state.name, state.message),
+        "in_flight": [each._asdict() for each in found.in_flight],
+        "attempts": [dict(each) for each in found.launches.attempts if _has_ended(each)],
+        "left_out": found.launches.left_out,
+        "unknown": found.unknown,
+    }

@@ -1,8 +1,13 @@
-"""Mirror a run's ``candidates.jsonl`` locally: whole lines, replaced atomically.
+"""The folder of a run's results on the tester's machine.
 
-The operator rewrites its file in pack order, so a new record can appear anywhere near the end. The
-mirror offers several prefixes that end at line ends, and the operator sends only what follows the
-longest matching one.
+Somebody else may have prepared the folder: a FIFO that never ends, a link to a device or to a file
+of the reader, one line of many gigabytes. Only regular files are opened, no link is followed, and
+what is in memory at a time is bounded.
+
+``candidates.jsonl`` mirrors the operator's file: whole lines, replaced atomically. The operator
+rewrites its file in pack order, so a new record can appear anywhere near the end. The mirror offers
+several prefixes that end at line ends, and the operator sends only what follows the longest
+matching one.
 """
 
 from __future__ import annotations
@@ -11,11 +16,14 @@ import hashlib
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
-from typing import IO
+from tempfile import TemporaryFile
+from typing import IO, Final
 
 from securebench.benchmark.files.bundle import CHUNK_BYTES, require_digest
-from securebench.client.handed_files import handed_lines
-from securebench.client.volume.link import OperatorLink
+from securebench.client.output import print_note, shown_path
+from securebench.client.volume import OperatorLink
+from securebench.errors import ConfigError, InvalidInputError
+from securebench.files import UnreadableError, open_regular, open_root
 from securebench.protocol.exec_calls import PrefixMark
 from securebench.protocol.volume import CANDIDATES
 from securebench.run.records.reading import (
@@ -25,6 +33,88 @@ from securebench.run.records.reading import (
     distinct_records,
     record_key,
 )
+from securebench.sizes import MIB
+
+LINE_BYTES: Final = 64 * MIB
+"""Bytes of a line, or of a file that is read whole. A record has some MiB at most."""
+
+
+def handed_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file with their line feeds.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        InvalidInputError: It is no regular file, or has a line of more than ``LINE_BYTES``.
+    """
+    if not path.is_symlink() and not path.exists():
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+    try:
+        with open_root(path.parent) as root, open_regular(root, path.name) as file:
+            while line := file.readline(LINE_BYTES + 1):
+                if len(line) > LINE_BYTES:
+                    raise InvalidInputError(
+                        f"{shown_path(path)} has a line of more than {LINE_BYTES // MIB} MiB: it"
+                        " is no file of a run"
+                    )
+                yield line
+    except UnreadableError as error:
+        raise InvalidInputError(f"{shown_path(path.parent)}: {error}") from None
+
+
+def handed_content(path: Path) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        InvalidInputError: It is no regular file, or has more than ``LINE_BYTES``.
+    """
+    content = bytearray()
+    for line in handed_lines(path):
+        content += line
+        if len(content) > LINE_BYTES:
+            raise InvalidInputError(
+                f"{shown_path(path)} has more than {LINE_BYTES // MIB} MiB: it is no file of a run"
+            )
+    return bytes(content)
+
+
+def means_folder(subject: str) -> bool:
+    """Return whether an argument means a result folder and no run: it is written as a path.
+
+    A bare name always means the run in the cluster: a folder of that name, which others may have
+    put there, would answer for it.
+    """
+    if "/" in subject or subject in {".", ".."}:
+        return True
+    if Path(subject).is_dir():
+        print_note(f"{subject}: the run of this name in the cluster; the folder is ./{subject}")
+    return False
+
+
+def make_output_folder(folder: Path) -> None:
+    """Create the folder and its parents, and check that it is writable.
+
+    Raises:
+        ConfigError: It cannot be created or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(f"{_problem(folder, error)}; choose another with --output-dir") from error
+
+
+def _problem(folder: Path, error: OSError) -> str:
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        file = next(path for path in (folder, *folder.parents) if path.exists())
+        return (
+            f"the output folder {shown_path(folder)} cannot be created:"
+            f" {shown_path(file)} is a file"
+        )
+    why = (error.strerror or str(error)).lower()
+    return f"the output folder {shown_path(folder)} cannot be written: {why}"
+
 
 _LINES_BACK = (0, 4, 16, 64, 256, 1024)
 """Ends of the offered prefixes, in lines from the end; parallelism bounds how far records move."""

@@ -1,1 +1,0 @@
-"""Subcommands that start, change and follow runs, and those that manage packs."""

@@ -1,1 +1,0 @@
-"""Subcommands that read a run: its results, its logs, and why it waits or has failed."""

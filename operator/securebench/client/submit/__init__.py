@@ -1,1 +1,0 @@
-"""Turn a tester YAML into a BenchmarkRun."""

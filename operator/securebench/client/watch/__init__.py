@@ -1,1 +1,0 @@
-"""Follow a run and print its progress."""
