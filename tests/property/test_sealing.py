@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import tarfile
 import tempfile
 from dataclasses import asdict
@@ -73,7 +74,6 @@ def test_an_archive_is_clean_and_complete(
         assert result == seal(
             places, Extraction("workspace", "workspace"), CandidateBounds(), (), None
         )
-        links: dict[str, str] = {}
         with tarfile.open(places.candidate / "workspace.tar") as archive:
             found = archive.getmembers()
             for member in found:
@@ -81,21 +81,17 @@ def test_an_archive_is_clean_and_complete(
                 assert not path.is_absolute()
                 assert ".." not in path.parts
                 assert member.isreg() or member.isdir() or member.issym()
-                assert member.mode in {0o644, 0o755}
+                left = (places.workspace / member.name).lstat()
+                assert member.mode == stat.S_IMODE(left.st_mode) & 0o1777
                 if member.isreg():
                     file = archive.extractfile(member)
                     assert file is not None
                     assert file.read() == (places.workspace / member.name).read_bytes()
                 if member.issym():
-                    links[member.name] = member.linkname
-        names = [member.name.encode() for member in found]
+                    assert member.linkname == str((places.workspace / member.name).readlink())
+        root, *names = [member.name.encode() for member in found]
+        assert root == b"."
         assert names == sorted(set(names))
-        parts_of_targets = [PurePosixPath(target).parts for target in links.values()]
-        assert not any({"/", "securebench"} & set(parts) for parts in parts_of_targets)
-        real = places.workspace.resolve()
-        for name in links:
-            target = Path(os.path.realpath(places.workspace / name))  # also of a link to itself
-            assert target == real or real in target.parents
 
 
 @given(data=st.binary(max_size=200), head=st.integers(0, 80), tail=st.integers(0, 80))
