@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.code_pair import judge
+from support.code_pair import CONNECTIONS, LOOPBACK, judge
 from threats.candidate_code.local_judging import ANSWER, WRONG, cases, naive, weaken_runner
 from threats.honest import RIGHT_CODE
 
@@ -367,25 +367,6 @@ def test_a_054_twin(name):
     assert judge(*MEMORY[name]).code == 0
 
 
-CONNECTIONS = """\
-    import socket
-    def encode(text):
-        for place, letter in enumerate(text.encode()):
-            server = socket.create_server((f"127.9.{place}.{letter}", 0))
-            client = socket.create_connection(server.getsockname())
-            other, _ = server.accept()
-            other.close()  # who closes first keeps the connection
-            client.recv(1)
-            client.close()
-            server.close()
-        return ""
-    def decode(_):
-        found = {}
-        for line in open("/proc/self/net/tcp").read().splitlines()[1:]:
-            address = bytes.fromhex(line.split()[1][:8])[::-1]
-            if address[:2] == b"\\x7f\\x09": found[address[2]] = chr(address[3])
-        return "".join(found[place] for place in sorted(found))
-"""
 DECODED = 'assert decode(encode("hello")) == "hello"\n'
 NO_NAMESPACES = "from securebench_code import process_reset; process_reset.NAMESPACES = -1"
 NEITHER = (
@@ -411,16 +392,7 @@ def test_a_430_twin(monkeypatch):
 
 def test_a_430_honest():
     """Code that serves and asks itself has a loopback of its own."""
-    candidate = """\
-        import socket
-        def echo(text):
-            with socket.create_server(("127.0.0.1", 0)) as server:
-                with socket.create_connection(server.getsockname()) as client:
-                    client.sendall(text.encode())
-                    other, _ = server.accept()
-                    with other: return other.recv(99).decode()
-    """
-    judged = judge(candidate, "assert echo('six') == 'six'\n", repeat=2)
+    judged = judge(LOOPBACK, "assert echo('six') == 'six'\n", repeat=2)
     assert judged.code == 0, judged.stderr
 
 

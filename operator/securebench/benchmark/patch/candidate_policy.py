@@ -512,11 +512,6 @@ def is_hard_denied(path: str) -> bool:
     return components[0].lower() == OWN_FOLDER
 
 
-def is_sensitive(path: str) -> bool:
-    """Tell whether the table alone keeps a path out of a patch, be it new or not."""
-    return CandidatePolicy.of({}).unasked(path) is not PathDecision.ALLOWED
-
-
 def link_destination(path: str, target: str) -> str | None:
     """Return the path in the repository that a symlink leads to; None when it may lead out.
 

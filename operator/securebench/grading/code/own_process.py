@@ -5,6 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+FILES = """
+open tempfile tmp_path write_text write_bytes read_text read_bytes os.remove os.unlink
+os.rename os.replace os.mkdir os.makedirs os.rmdir os.listdir os.scandir os.walk os.stat
+path.exists path.isfile path.isdir path.getsize shutil glob.glob sqlite3.connect ZipFile
+tarfile.open gzip.open
+"""
+"""Names that read or write files by their path."""
+
 NAMES = {
     **dict.fromkeys(("random.seed", "random.setstate"), "random numbers"),
     **dict.fromkeys(
@@ -17,31 +25,7 @@ NAMES = {
     **dict.fromkeys(("assertLogs", "assertNoLogs", "addHandler", "caplog"), "its logs"),
     **dict.fromkeys(("signature", "getsource", "getfullargspec", "get_type_hints"), "its source"),
     **dict.fromkeys(("__annotations__", "__code__", "__defaults__", "__globals__"), "its source"),
-    **dict.fromkeys(
-        (
-            *(
-                "open",
-                "tempfile",
-                "tmp_path",
-                "write_text",
-                "write_bytes",
-                "read_text",
-                "read_bytes",
-            ),
-            *("os.remove", "os.unlink", "os.rename", "os.replace", "os.mkdir", "os.makedirs"),
-            *("os.rmdir", "os.listdir", "os.scandir", "os.walk", "os.stat", "path.exists"),
-            *(
-                "path.isfile",
-                "path.isdir",
-                "path.getsize",
-                "shutil",
-                "glob.glob",
-                "sqlite3.connect",
-            ),
-            *("ZipFile", "tarfile.open", "gzip.open"),
-        ),
-        "its files",
-    ),
+    **dict.fromkeys(FILES.split(), "its files"),
 }
 """Last parts of dotted names, and of whom or what they change or ask in this process alone."""
 

@@ -9,7 +9,6 @@ from securebench.benchmark.patch.candidate_policy import (
     PathDecision,
     Patterns,
     is_hard_denied,
-    is_sensitive,
     link_destination,
 )
 from securebench.benchmark.patch.judgement import (
@@ -19,6 +18,11 @@ from securebench.benchmark.patch.judgement import (
     judge_patch,
 )
 from securebench.benchmark.patch.judgement import test_paths as paths_of_tests
+
+
+def is_sensitive(path):
+    """Tell whether the table alone keeps a path out of a patch, be it new or not."""
+    return CandidatePolicy.of({}).unasked(path) is not PathDecision.ALLOWED
 
 
 def policy(allow=(), sensitive=(), preserved=(), on_denied="", tests=(), workdir=""):

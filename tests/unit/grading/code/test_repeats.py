@@ -15,7 +15,7 @@ import pytest
 from securebench.grading.code import samples
 from securebench.grading.code.samples import NotPlainError, Sample, form_of, outcome_of
 from support import code_pair
-from support.code_pair import BOOT, FOLDER, PYTHON, SECONDS, judge
+from support.code_pair import BOOT, FOLDER, LOOPBACK, PYTHON, SECONDS, judge
 
 ALL_CALLS = 8
 TWO_CALLS = "assert remember('six') is None\nassert recall() == 'six'\n"
@@ -226,17 +226,6 @@ def test_the_kernel_remembers_nothing(name, node):
     assert judged.code == 1
     is_other = node == "namespaces" and "a repeated call disagrees: " in judged.stderr
     assert is_other or refused in judged.stderr
-
-
-LOOPBACK = """\
-    import socket
-    def echo(text):
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            with socket.create_connection(server.getsockname()) as client:
-                client.sendall(text.encode())
-                other, _ = server.accept()
-                with other: return other.recv(99).decode()
-"""
 
 
 def test_a_candidate_may_use_the_loopback_of_its_namespace():
