@@ -42,6 +42,10 @@ CANCEL_REASON_ANNOTATION = f"{GROUP}/cancel-reason"
 RERUN_ANNOTATION = f"{GROUP}/rerun"
 """On a BenchmarkSuite: every new value runs all cells again."""
 
+REQUESTER_ANNOTATION = f"{GROUP}/requested-by"
+"""On a BenchmarkRun and a BenchmarkSuite: the user who requested the runs. Admission policies of
+the chart write it and keep it true; without them anybody can write anything there."""
+
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Kueue's: on a BenchmarkRun and the Pods of its launches, the LocalQueue that admits them."""
 

@@ -18,6 +18,7 @@ import yaml
 
 from cluster.shell import kubeconfig
 from support.documented import Reader
+from support.release import remove_policies
 from support.waiting import COMMAND_SECONDS, KUBECTL_TIMEOUT, until
 
 pytestmark = pytest.mark.cluster
@@ -99,6 +100,7 @@ def namespace() -> Iterator[Release]:
         yield Release(name)
     finally:
         tool("kubectl", "delete", "namespace", name, "--ignore-not-found")
+        remove_policies(name)
         recycle()
 
 
@@ -229,7 +231,9 @@ def follow_readme(release: Release) -> None:
 def uninstall(release: Release, folder: Path) -> None:
     run = release.start(slow_copy(folder / "pack", "cut-off", seconds=60))
     until(lambda: bool(harness_pods(release)), "a harness Pod")
+    assert len(policies(release.namespace)) == 2
     assert CLAIM.removeprefix("pvc/") in release.helm("uninstall", "--wait")
+    assert policies(release.namespace) == []
     own = (OWN_KINDS, "-l", "app.kubernetes.io/instance=securebench")
     until(lambda: not release.names(*own), "the release's objects are gone")
     claims = release.names("persistentvolumeclaims", "-l", own[-1])
@@ -242,6 +246,13 @@ def uninstall(release: Release, folder: Path) -> None:
     release.start(PACK)
     release.kubectl("delete", CLAIM, KUBECTL_TIMEOUT)
     tool("kubectl", "delete", "namespace", release.namespace, KUBECTL_TIMEOUT)
+
+
+def policies(namespace: str) -> list[str]:
+    """Return the names of a namespace's admission policies."""
+    kinds = "validatingadmissionpolicies,mutatingadmissionpolicies"
+    found = tool("kubectl", "get", kinds, "-o", "name").split()
+    return [name for name in found if f"/{namespace}." in name]
 
 
 def absent(*what: str) -> str:

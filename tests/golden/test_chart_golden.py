@@ -46,10 +46,13 @@ def helm(*arguments: str) -> str:
     return done.stdout
 
 
+MUTATING = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+
+
 def rendered(case: str) -> str:
-    return helm(
-        "template", "demo", str(CHART), "-n", "bench", "-f", str(GOLDEN / f"{case}.values.yaml")
-    )
+    values = str(GOLDEN / f"{case}.values.yaml")
+    place = ("-n", "bench", "--api-versions", MUTATING)
+    return helm("template", "demo", str(CHART), *place, "-f", values)
 
 
 def objects(case: str) -> dict[tuple[str, str], Any]:
@@ -120,6 +123,7 @@ def test_the_default_values_are_the_default_settings() -> None:
         volume_claim="demo-securebench-results",
         runs_account="demo-securebench-runs",
         metrics_port=0,
+        trusts_requesters=True,
         **PLACE,
     )
     assert settings("default") == want
@@ -236,10 +240,39 @@ def test_the_dashboard_is_in_a_config_map_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_nothing_is_cluster_wide(case: str) -> None:
+def test_nothing_is_cluster_wide_but_policies_for_the_namespace(case: str) -> None:
     for (kind, name), item in objects(case).items():
+        if kind.removesuffix("Binding") in {"ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"}:
+            assert name.startswith("bench."), name
+            continue
         assert not kind.startswith("Cluster"), name
         assert item["metadata"]["namespace"] == "bench", name
+
+
+@pytest.mark.parametrize("version", ["", "v1beta1", "v1"])
+def test_policies_say_who_requests_runs_where_the_cluster_has_them(version: str) -> None:
+    kind = f"admissionregistration.k8s.io/{version}/MutatingAdmissionPolicy"
+    words = ("--api-versions", kind) if version else ()
+    text = helm("template", "demo", str(CHART), "-n", "bench", *words)
+    made = {item["kind"]: item for item in yaml.safe_load_all(text) if "Admission" in item["kind"]}
+    want = {"Validating", "Mutating"} if version else {"Validating"}
+    kinds = {f"{each}AdmissionPolicy{part}" for each in want for part in ("", "Binding")}
+    assert set(made) == kinds
+    if version:
+        api = made["MutatingAdmissionPolicy"]["apiVersion"]
+        assert api == f"admissionregistration.k8s.io/{version}"
+    for each in want:
+        constraints = made[f"{each}AdmissionPolicy"]["spec"]["matchConstraints"]
+        chosen = constraints["namespaceSelector"]["matchLabels"]
+        assert chosen == {"kubernetes.io/metadata.name": "bench"}
+    assert "trustsRequesters: true" in text
+
+
+def test_who_may_make_nothing_cluster_wide_has_no_policies() -> None:
+    words = ("--set", "requesters.record=false", "--api-versions", MUTATING)
+    text = helm("template", "demo", str(CHART), *words)
+    assert "AdmissionPolicy" not in text
+    assert "trustsRequesters: false" in text
 
 
 REGISTRY = "settings.packRegistries.registries[0]"

@@ -208,6 +208,10 @@ class FakeCluster:
         """Return a key set; ``keys`` holds what a test wants instead."""
         return self.keys
 
+    async def user_name(self) -> str:
+        """Return the caller's name."""
+        return "ada"
+
     # What a test may look at and do
 
     def objects(self, kind: ObjectKind) -> Mapping[str, Raw]:

@@ -13,6 +13,7 @@ from unittest import mock
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.lifecycle import Supervisor
 from securebench.errors import TransientClusterError
+from securebench.names import REQUESTER_ANNOTATION
 from securebench.protocol.supervise import ProbeTarget
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.model import LaunchKey, Role, pod_name
@@ -32,7 +33,11 @@ from support.pod_ends import handed_in, judged
 
 
 class World:
-    """An operator with everything below it real but time, cluster and threads."""
+    """An operator with everything below it real but time, cluster and threads.
+
+    Attributes:
+        user: Who requests runs from now on; empty where the cluster does not keep that true.
+    """
 
     def __init__(
         self, root: Path, *, targets: Sequence[ProbeTarget] = (), **settings: object
@@ -41,6 +46,7 @@ class World:
         self.targets = tuple(targets)
         self.settings = settings
         self.runs = 0
+        self.user = ""
         self.clock = FakeClock()
         self.cluster = FakeCluster(namespace="bench", clock=self.clock)
         self.supervisor = self._supervisor()
@@ -68,7 +74,9 @@ class World:
         self.runner.run(self.cluster.create(ObjectKind.BENCHMARK_RUN, run_body(name, **spec)))
         self.runs += 1
         uid = f"{self.runs:08x}-0000-4000-8000-000000000000"
-        self.cluster.edit(ObjectKind.BENCHMARK_RUN, name, {"metadata": {"uid": uid}})
+        annotations = {REQUESTER_ANNOTATION: self.user} if self.user else {}
+        metadata = {"uid": uid, "annotations": annotations}
+        self.cluster.edit(ObjectKind.BENCHMARK_RUN, name, {"metadata": metadata})
         self.observe("ADDED", name)
         return uid
 

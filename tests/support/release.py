@@ -207,6 +207,15 @@ def namespace(prefix: str, labels: Mapping[str, str] | None = None) -> Iterator[
         yield name
     finally:
         call("kubectl", "delete", "namespace", name, "--wait=false", "--ignore-not-found")
+        remove_policies(name)
+
+
+def remove_policies(namespace: str) -> None:
+    """Remove the release's admission policies, which do not go with its namespace."""
+    kinds = [f"{kind}admissionpolicy" for kind in ("validating", "mutating")]
+    listed = ",".join([*kinds, *(f"{kind}binding" for kind in kinds)])
+    name = f"{namespace}.{RELEASE}.requesters"
+    call("kubectl", "delete", listed, name, "--ignore-not-found", "--wait=false")
 
 
 @contextmanager

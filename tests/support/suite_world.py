@@ -15,7 +15,7 @@ from securebench.clock import rfc3339
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.suite_loop import SuiteSupervisor
 from securebench.controller.volume.registers import IndexEntry, RunIndex
-from securebench.names import SUITE_CELL_ANNOTATION
+from securebench.names import REQUESTER_ANNOTATION, SUITE_CELL_ANNOTATION
 from securebench.run.layout import run_folder
 from support.build import question, write_pack
 from support.operator_world import World
@@ -48,14 +48,21 @@ class SuiteWorld(World):
         if name in self.cluster.objects(kind):
             self.cluster.edit(kind, name, {"spec": dict.fromkeys(self.written)})
             self.cluster.edit(kind, name, {"spec": suite_spec(**spec)})
+            self._sign(name)
         else:
             self.made += 1
             body = {"metadata": {"name": name}, "spec": suite_spec(**spec)}
             self.runner.run(self.cluster.create(kind, body))
             uid = f"{self.made:08x}-1111-4000-8000-000000000000"
             self.cluster.edit(kind, name, {"metadata": {"uid": uid}})
+            self._sign(name)
         self.written = tuple(spec)
         self.tell_suite(name)
+
+    def _sign(self, name: str) -> None:
+        """Do as the admission policies do: the suite names whoever changes what it runs."""
+        body = {"metadata": {"annotations": {REQUESTER_ANNOTATION: self.user or None}}}
+        self.cluster.edit(ObjectKind.BENCHMARK_SUITE, name, body)
 
     def annotate(self, value: str | None, name: str = "nightly") -> None:
         """Set or remove the annotation for a manual run."""
@@ -129,6 +136,7 @@ class SuiteWorld(World):
             verifier_version=VERIFIER_VERSION,
             started_at=rfc3339(self.clock.now()),
             agent=spec["harness"]["type"],
+            requester=raw["metadata"]["annotations"].get(REQUESTER_ANNOTATION, ""),
         )
         return RunIndex(self.root).add(entry)
 

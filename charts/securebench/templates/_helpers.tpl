@@ -113,6 +113,34 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{- /* What admission policies look at to know who requested a run. */ -}}
+{{- define "securebench.requestersMatch" -}}
+namespaceSelector:
+  matchLabels:
+    kubernetes.io/metadata.name: {{ .Release.Namespace }}
+resourceRules:
+  - apiGroups: [securebench.dev]
+    apiVersions: ["*"]
+    operations: [CREATE, UPDATE]
+    resources: [benchmarkruns, benchmarksuites]
+{{- end -}}
+
+{{- define "securebench.requestersVariables" -}}
+- name: caller
+  expression: request.userInfo.username
+- name: isOperator
+  expression: variables.caller == "system:serviceaccount:{{ .root.Release.Namespace }}:{{ include "securebench.account" .root }}"
+- name: named
+  expression: object.metadata.?annotations["{{ .key }}"].orValue("")
+- name: before
+  expression: 'request.operation == "CREATE" ? "" : oldObject.metadata.?annotations["{{ .key }}"].orValue("")'
+# Whoever creates one requests runs, and so does whoever changes what a suite runs or has it run again.
+- name: requests
+  expression: >-
+    request.operation == "CREATE" || request.resource.resource == "benchmarksuites" && (object.spec != oldObject.spec
+    || object.metadata.?annotations["securebench.dev/rerun"] != oldObject.metadata.?annotations["securebench.dev/rerun"])
+{{- end -}}
+
 {{- define "securebench.settings" -}}
 podImage: {{ include "securebench.image" (dict "root" . "part" "pod") | quote }}
 gatewayImage: {{ include "securebench.image" (dict "root" . "part" "operator") | quote }}
@@ -128,6 +156,7 @@ runsAccount: {{ include "securebench.runsAccount" . }}
 accessMode: {{ .Values.persistence.accessMode }}
 healthPort: {{ .Values.probes.port }}
 healthMaxAgeSeconds: {{ .Values.probes.maxAgeSeconds }}
+trustsRequesters: {{ .Values.requesters.record }}
 metricsPort: {{ ternary .Values.metrics.port 0 .Values.metrics.enabled }}
 {{ toYaml .Values.settings }}
 {{- end -}}

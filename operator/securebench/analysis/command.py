@@ -341,6 +341,8 @@ def _score_line(run: ResultSet, score: Interval | None) -> str:
         return f"{run.name}: no verdict{spent}"
     if run.tries > 1:
         spent += f", run {run.tries} of this agent and model on this pack"
+    if run.tries_by_others:
+        spent += f", {run.tries_by_others} more by others"
     value, low, high = (f"{share * 100:.1f}" for share in score)
     return f"{run.name}: passed {value} % (95 % interval {low} to {high}){spent}"
 

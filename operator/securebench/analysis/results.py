@@ -153,8 +153,9 @@ class ResultSet:
         lost_launches: How many launches the cluster or the provider lost, by reason.
         noisy_launches: How many launches met a limit of a container, by how.
         uid: UID of the BenchmarkRun; empty for a folder, which does not say it.
-        tries: Runs of this agent and model on this pack that were started up to this one; 1 also
-            where the summary does not say it.
+        tries: Runs of this agent and model on this pack that were started up to this one by the
+            user who requested it; 1 also where the summary does not say it.
+        tries_by_others: The same by other users.
     """
 
     name: str
@@ -171,6 +172,7 @@ class ResultSet:
     noisy_launches: Mapping[str, int]
     uid: str = ""
     tries: int = 1
+    tries_by_others: int = 0
 
     @property
     def cost(self) -> Cost | None:
@@ -241,6 +243,7 @@ def read_results(folder: Path, name: str, prices: Prices | None = None) -> Resul
         lost_launches=_counts(summary, "lost_launches"),
         noisy_launches=_counts(summary, "noisy_launches"),
         tries=int(as_number(summary.get("tries")) or 1),
+        tries_by_others=int(as_number(summary.get("tries_by_others")) or 0),
     )
 
 

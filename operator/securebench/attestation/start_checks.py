@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import cast
 
 from securebench.attestation.findings import Mismatch, bounded
-from securebench.attestation.starts import StartList, same_agent_runs, same_runs
+from securebench.attestation.starts import (
+    StartList,
+    is_counted,
+    requesters_behind,
+    same_agent_runs,
+    same_runs,
+)
 from securebench.attestation.statement import differing, start_fields
 from securebench.json_values import object_at, objects_at, text_at
 from securebench.protocol.volume import STARTS
@@ -56,27 +62,46 @@ def _prefix_findings(starts: StartList, count: int, digest: str) -> Iterator[Mis
 
 
 def start_notes(predicate: Raw, starts: StartList | None) -> Iterator[str]:
-    """Yield which other runs were started with this run id on this pack."""
+    """Yield which other runs were started with this run id on this pack.
+
+    Runs of other users are named apart: they are no tries behind this score.
+    """
     run, told = object_at(predicate, "run"), object_at(predicate, "starts")
-    known = objects_at(told, "runs")
+    found = objects_at(told, "runs")
+    uid = text_at(run, "uid")
+    listed_starts = [line.start for line in starts.lines] if starts is not None else []
+    behind = requesters_behind([*listed_starts, *found], uid)
+    known, others = _by_requester(found, behind)
     if len(known) > 1:
         names = _names(known)
         yield f"{len(known)} runs with run id {run.get('runId')!r} on this pack: {names}"
-    own = [each for each in known if each.get("uid") == run.get("uid")]
+    if others:
+        names = _names(others)
+        yield f"{len(others)} more by others with run id {run.get('runId')!r}: {names}"
+    own = [each for each in known if each.get("uid") == uid]
     if starts is None or not own:
         return
     last = cast("int", told["count"]) if isinstance(told.get("count"), int) else 0
-    behind = [line for line in starts.lines if line.number > last]
-    later = same_runs(behind, text_at(own[0], "run_id"), text_at(own[0], "pack_digest"))
-    tried = same_agent_runs(starts.lines, own[0])
+    newer = [line for line in starts.lines if line.number > last]
+    run_id, pack_digest = text_at(own[0], "run_id"), text_at(own[0], "pack_digest")
+    later, _ = _by_requester(same_runs(newer, run_id, pack_digest), behind)
+    tried, by_others = _by_requester(same_agent_runs(starts.lines, own[0]), behind)
+    agent = f"agent {text_at(own[0], 'agent')} with {text_at(own[0], 'model') or 'any model'}"
     if len(tried) > len(known) + len(later):
-        model = text_at(own[0], "model") or "any model"
         yield (
-            f"{len(tried)} runs of agent {text_at(own[0], 'agent')} with {model} on this pack,"
-            f" under any run id and with any other settings: {_names(tried)}"
+            f"{len(tried)} runs of {agent} on this pack, under any run id and with any other"
+            f" settings: {_names(tried)}"
         )
     if later:
         yield f"{len(later)} more were started after this one had ended: {_names(later)}"
+    if len(by_others) > len(others):
+        yield f"{len(by_others)} more by others of {agent} on this pack: {_names(by_others)}"
+
+
+def _by_requester(starts: list[Raw], behind: Collection[str]) -> tuple[list[Raw], list[Raw]]:
+    """Return the runs that count as tries of some users, and those of others."""
+    own = [each for each in starts if is_counted(text_at(each, "requester"), behind)]
+    return own, [each for each in starts if each not in own]
 
 
 def _names(starts: list[Raw]) -> str:

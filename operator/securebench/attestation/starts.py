@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -41,6 +41,8 @@ class StartedRun:
         agent: Type of the harness.
         model: Model of its configuration; empty without one.
         regrade_of: Uid of the run that it grades again, or empty.
+        requester: The user who requested it, as the cluster knows the user; empty where nothing
+            keeps that true.
     """
 
     run: str
@@ -54,6 +56,7 @@ class StartedRun:
     agent: str = ""
     model: str = ""
     regrade_of: str = ""
+    requester: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,26 @@ class StartList(NamedTuple):
         return next((line for line in self.lines if line.start.get("uid") == uid), None)
 
 
+def is_counted(requester: str, behind: Collection[str]) -> bool:
+    """Whether a run counts as a try of users: one of them requested it, or nobody knows who did.
+
+    Args:
+        requester: Who requested it; empty: unknown.
+        behind: The users, with an empty name where one is unknown.
+    """
+    return not requester or requester in behind or "" in behind
+
+
+def requesters_behind(starts: Iterable[Start], uid: str) -> frozenset[str]:
+    """Return who requested a run, and the runs that it resumes or grades again.
+
+    An empty name is an unknown user, also where the run itself is not known.
+    """
+    by_uid = {text_at(start, "uid"): start for start in starts}
+    found = {text_at(by_uid[each], "requester") for each in _earlier(by_uid, uid)}
+    return frozenset(found or {""})
+
+
 def same_runs(lines: Iterable[StartLine], run_id: str, pack_digest: str) -> list[Start]:
     """Return the runs that were started with a run id and a pack, oldest first."""
     wanted = (run_id, pack_digest)
@@ -150,12 +173,20 @@ def same_agent_runs(lines: Iterable[StartLine], own: Start) -> list[Start]:
 def resumed_runs(lines: Sequence[StartLine], uid: str) -> Iterator[Start]:
     """Yield the run that a run resumes, then the one that that one resumes, and so on."""
     by_uid = {text_at(line.start, "uid"): line.start for line in lines}
-    seen = {uid}
-    current = text_at(by_uid.get(uid, {}), "resumed_uid")
-    while current in by_uid and current not in seen:
-        seen.add(current)
-        yield by_uid[current]
-        current = text_at(by_uid[current], "resumed_uid")
+    for each in _earlier(by_uid, uid, ("resumed_uid",)):
+        if each != uid:
+            yield by_uid[each]
+
+
+def _earlier(
+    by_uid: Mapping[str, Start], uid: str, names: Sequence[str] = ("resumed_uid", "regrade_of")
+) -> Iterator[str]:
+    """Yield a run and those before it, each once."""
+    seen: set[str] = set()
+    while uid in by_uid and uid not in seen:
+        seen.add(uid)
+        yield uid
+        uid = next(filter(None, (text_at(by_uid[uid], name) for name in names)), "")
 
 
 def read_starts(data: bytes) -> StartList:

@@ -78,7 +78,7 @@ def binding_fields(binding: Raw) -> Fields:
     index, spec = object_at(binding, "index"), object_at(binding, "spec")
     pack, harness = text_at(index, "pack"), text_at(index, "harness_digest")
     pack_digest = _digest_set(text_at(index, "pack_digest"))
-    regraded = text_at(index, "regrade_of")
+    regraded, requester = text_at(index, "regrade_of"), text_at(index, "requester")
     return {
         "suite": {"name": pack, "version": str(binding.get("pack_version", ""))},
         "dataset": {"name": pack, "digest": pack_digest},
@@ -103,6 +103,7 @@ def binding_fields(binding: Raw) -> Fields:
             "isAudit": binding.get("audit") is True,
             "packAudit": text_at(binding, "pack_audit"),
             **({"regradeOf": regraded} if regraded else {}),
+            **({"requestedBy": requester} if requester else {}),
         },
     }
 

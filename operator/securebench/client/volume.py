@@ -172,6 +172,7 @@ class RunEntry(NamedTuple):
         verifier_version: Version of its verifiers.
         outcome: How it ended; empty while it is active.
         removed_at: When its results were removed from the volume; empty while they exist.
+        requester: The user who requested it.
     """
 
     run: str
@@ -181,6 +182,7 @@ class RunEntry(NamedTuple):
     verifier_version: str
     outcome: str
     removed_at: str = ""
+    requester: str = ""
 
 
 class FilePart(NamedTuple):

@@ -48,7 +48,7 @@ from securebench.errors import (
     TransientClusterError,
 )
 from securebench.http_errors import describe_connection_error
-from securebench.json_values import text_at
+from securebench.json_values import object_at, text_at
 from securebench.run.api.field_types import API_VERSION, PLURAL
 from securebench.sizes import MIB
 from securebench.suite.api import PLURAL as SUITES
@@ -317,6 +317,7 @@ _JSON = "application/json"
 _ANY = "*/*"
 _NAMES_ONLY = f"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
 """An answer about many objects without their content, where the server can."""
+_SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _SIGNING_KEYS = "/openid/v1/jwks"
 """Served only as ``application/jwk-set+json``; every service account may read it."""
 
@@ -471,6 +472,17 @@ class ApiCluster:
         answer = await self._answered(_Request("GET", _SIGNING_KEYS, accept=_ANY))
         answer.json()
         return answer.body
+
+    async def user_name(self) -> str:
+        """Return the caller's name, as the API server knows it.
+
+        Raises:
+            TransientClusterError: No connection.
+            PermanentClusterError: The server rejected the request.
+        """
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        status = object_at(await self.ask("POST", _SELF_REVIEWS, review), "status")
+        return text_at(object_at(status, "userInfo"), "username")
 
     async def ask(self, method: str, path: str, body: Raw | None = None) -> Raw:
         """Send a request that concerns no object of the namespace: versions, schemas, reviews.

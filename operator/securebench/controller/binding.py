@@ -63,7 +63,7 @@ from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.digests import json_digest
 from securebench.errors import ConfigErrors, PackError
 from securebench.files import make_folder, replace_file
-from securebench.json_values import text_at
+from securebench.json_values import object_at, text_at
 from securebench.protocol.volume import PackAudit
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.build import PlanInputs, build_plan, require_audit, selected
@@ -152,7 +152,7 @@ def bind_new_run(
         kept = take_over(store, sources.regraded, plan, pack)
     if pinned.answers is not None:
         write_answers(store, pinned.answers)
-    entry = _register_start(context, store, plan, spec, resumed)
+    entry = _register_start(context, store, plan, run, sources)
     store.create(new_binding(run, plan, entry, resumed))
     return PreparedRun(plan, store, pack, entry, kept, answers.by_id)
 
@@ -188,10 +188,12 @@ def _register_start(
     context: Context,
     store: RunStore,
     plan: RunPlan,
-    spec: BenchmarkRunSpec,
-    resumed: IndexEntry | None,
+    run: RunObject,
+    sources: Sources,
 ) -> IndexEntry:
     """Write a run into the list of starts and the index; return its line of the index."""
+    resumed, earlier = sources.resumed, sources.resumed or sources.regraded
+    harness = object_at(run.spec, "harness")
     entry = IndexEntry(
         run=plan.identity.name,
         uid=plan.identity.uid,
@@ -201,10 +203,12 @@ def _register_start(
         harness_digest=plan.harness.digest,
         verifier_version=plan.verifier_version,
         started_at=rfc3339(context.clock.now()),
-        agent=spec.harness.type,
-        model=text_at(spec.harness.config, "model"),
+        agent=text_at(harness, "type"),
+        model=text_at(object_at(harness, "config"), "model"),
         resume_generation=resumed.resume_generation + 1 if resumed is not None else 0,
         regrade_of=plan.regrade.uid if plan.regrade is not None else "",
+        requester=run.requester if context.settings.trusts_requesters else "",
+        behind=tuple(sorted(earlier.requesters)) if earlier is not None else (),
     )
     number = RunStarts(store.root, store.staging).add(_run_start(context, entry, resumed))
     return RunIndex(store.root, staging=store.staging).add(replace(entry, start=number))

@@ -23,7 +23,7 @@ from securebench.controller.volume.lead import VolumeLead
 from securebench.controller.volume.registers import IndexEntry
 from securebench.controller.volume.store import RunStore
 from securebench.json_values import object_at, text_at
-from securebench.names import QUEUE_LABEL, RERUN_ANNOTATION
+from securebench.names import QUEUE_LABEL, REQUESTER_ANNOTATION, RERUN_ANNOTATION
 from securebench.protocol.supervise import ProbeTarget
 from securebench.run.api.field_types import KIND as RUN_KIND
 from securebench.run.api.status import Condition, read_conditions
@@ -89,6 +89,7 @@ class RunObject:
         spec: As the API server has it.
         audit: Whether its label says that it examines a pack.
         queue: What its label says of the queue of its Pods, or empty.
+        requester: Whom its annotation names as the user who requested it, or empty.
         conditions: Conditions of its status as it was seen; only their transition times are used.
         status: As it was seen: what it says already is not written again.
     """
@@ -100,6 +101,7 @@ class RunObject:
     spec: Mapping[str, object]
     audit: bool = False
     queue: str = ""
+    requester: str = ""
     conditions: tuple[Condition, ...] = ()
     status: Mapping[str, object] = field(default_factory=dict)
 
@@ -155,7 +157,7 @@ class SuiteObject:
     """The parts of a BenchmarkSuite that the controller works with.
 
     Attributes:
-        identity: Its name, uid and queue.
+        identity: Its name, uid, queue and requester.
         namespace: Its namespace.
         generation: Generation of the spec.
         created_at: RFC 3339.
@@ -193,18 +195,19 @@ class SuiteObject:
 def suite_object(body: Mapping[str, object]) -> SuiteObject:
     """Return the parts of a BenchmarkSuite."""
     metadata, status = object_at(body, "metadata"), object_at(body, "status")
-    generation = metadata.get("generation")
+    generation, annotations = metadata.get("generation"), object_at(metadata, "annotations")
     return SuiteObject(
         identity=SuiteIdentity(
             text_at(metadata, "name"),
             text_at(metadata, "uid"),
             text_at(object_at(metadata, "labels"), QUEUE_LABEL),
+            text_at(annotations, REQUESTER_ANNOTATION),
         ),
         namespace=text_at(metadata, "namespace"),
         generation=generation if isinstance(generation, int) else 0,
         created_at=text_at(metadata, "creationTimestamp"),
         spec=object_at(body, "spec"),
-        rerun=text_at(object_at(metadata, "annotations"), RERUN_ANNOTATION),
+        rerun=text_at(annotations, RERUN_ANNOTATION),
         conditions=read_conditions(status.get("conditions", ())),
         status=status,
     )

@@ -57,7 +57,7 @@ from securebench.errors import (
     RunGoneError,
 )
 from securebench.json_values import number_at, object_at, text_at
-from securebench.names import AUDIT, PURPOSE_LABEL, QUEUE_LABEL, RUN_UID_LABEL
+from securebench.names import AUDIT, PURPOSE_LABEL, QUEUE_LABEL, REQUESTER_ANNOTATION, RUN_UID_LABEL
 from securebench.protocol.candidate import RECORD_BYTES
 from securebench.run.api.status import Reason, read_conditions
 from securebench.run.decide.waits import SUSPENDED_MESSAGE
@@ -300,11 +300,12 @@ def _ended_run(binding: Mapping[str, object], entries: Sequence[Entry]) -> Ended
     lost = Counter(entry.lost.reason for entry in entries if isinstance(entry, LaunchLost))
     noise = Counter(kind for entry in entries for kind in entry_noise(entry))
     record_bytes = number_at(object_at(binding, "limits"), "record_bytes")
+    index = index_entry(binding["index"])
     return EndedRun(
-        index=index_entry(binding["index"]),
+        index=index,
         records=[(entry.finish.key, entry.record_sha256) for entry in ends],
         finishes=[entry.finish for entry in ends],
-        totals=Totals(None, lost, noise),
+        totals=Totals(None, lost, noise, tries=index.tries, tries_by_others=index.tries_by_others),
         is_audit=binding.get("audit") is True,
         record_bytes=int(record_bytes or RECORD_BYTES),
     )
@@ -638,6 +639,7 @@ def run_object(body: Mapping[str, object]) -> RunObject:
         spec=dict(object_at(body, "spec")),
         audit=text_at(labels, PURPOSE_LABEL) == AUDIT,
         queue=text_at(labels, QUEUE_LABEL),
+        requester=text_at(object_at(fields, "annotations"), REQUESTER_ANNOTATION),
         conditions=read_conditions(status.get("conditions", ())),
         status=status,
     )

@@ -51,14 +51,15 @@ READ_SECONDS = 0.01
 
 
 class Totals(NamedTuple):
-    """What a summary says of all launches of a run.
+    """What a summary says of all launches of a run, and of runs like it.
 
     Attributes:
         usage: Usage of the model provider; None for a run without one.
         losses: Number of launches that were lost, by reason.
         noise: Number of launches that met a limit, by how.
         regrade: What it says of the run that was graded again; None for a run that is no regrade.
-        tries: Runs of this agent and model on this pack that were started up to this one.
+        tries: As of ``IndexEntry``.
+        tries_by_others: The same.
     """
 
     usage: Usage | None
@@ -66,6 +67,7 @@ class Totals(NamedTuple):
     noise: Mapping[ResourceNoise, int]
     regrade: Mapping[str, object] | None = None
     tries: int = 1
+    tries_by_others: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,7 @@ def write_summary(
     body = summary.to_json(str(store.folder), str(store.folder / CANDIDATES))
     body |= {} if totals.regrade is None else {"regrade": dict(totals.regrade)}
     body |= {"tries": totals.tries} if totals.tries > 1 else {}
+    body |= {"tries_by_others": totals.tries_by_others} if totals.tries_by_others else {}
     store.write_json(SUMMARY, body | {"sha256": sha256})
     return Estimates(summary.pass_rate, summary.pass_at_k)
 
@@ -343,6 +346,7 @@ class ResultsExport:
                 history.noise,
                 self._regrade(),
                 self._prepared.index.tries,
+                self._prepared.index.tries_by_others,
             ),
             is_audit=plan.audit,
             record_bytes=plan.limits.record_bytes,

@@ -453,6 +453,8 @@ class Settings(VolumeSettings, extra="forbid"):
     input_wait_seconds: Annotated[float, Field(ge=0)] = 60.0
     """Seconds that a new run waits for its ConfigMap, Secrets and pack (folder or image); 60, for
     those who apply all of them together."""
+    trusts_requesters: bool = False
+    """Whether admission policies keep the annotation securebench.dev/requested-by true; False."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9090
     """Port of the metrics endpoint; 0 turns it off."""
     log_format: LogFormat = LogFormat.TEXT

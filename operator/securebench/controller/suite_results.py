@@ -133,6 +133,7 @@ def _past_run(entry: IndexEntry) -> PastRun:
         outcome=entry.outcome,
         ordinal=entry.run_ordinal,
         agent_tries=entry.tries,
+        tries_by_others=entry.tries_by_others,
     )
 
 
@@ -571,6 +572,7 @@ class GateEvaluator:
                 is_first=isinstance(baselines.get(cell.cell), NoBaselineYet),
                 is_stopped=cell.state is CellState.STOPPED,
                 agent_tries=cell.agent_tries,
+                tries_by_others=cell.tries_by_others,
             )
             for cell in cells
         ]

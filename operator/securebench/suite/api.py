@@ -385,10 +385,13 @@ class StatusCell(ApiModel):
     message: Annotated[str, Field(max_length=MAX_CELL_MESSAGE)] | None = None
     """Why the cell cannot run, failed or was stopped."""
     tries: Count | None = None
-    """Runs of this cell with the same digests that were ever started."""
+    """Runs of this cell with the same digests that were ever started by the same user."""
     agent_tries: Count | None = None
-    """Runs of the same agent and model on the same pack that were started up to this one, whatever
-    their names, run ids and other settings."""
+    """Runs of the same agent and model on the same pack that were started up to this one by the
+    user who requested it, whatever their names, run ids and other settings; all of them where the
+    user is unknown."""
+    tries_by_others: Count | None = None
+    """The same by other users; no gate considers them."""
     pass_rate: PassRate | None = None
     """Pass rate of the cell's run; absent once its BenchmarkRun is deleted."""
 

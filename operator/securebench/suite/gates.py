@@ -113,7 +113,9 @@ class JudgedCell(NamedTuple):
         results: Results of its run; a text says why there are none.
         baseline: What it is compared with; a text says why there is none, None: nothing is named.
         tries: Runs that were ever started with its digests.
-        agent_tries: Runs of its agent and model on its pack, whatever else differed.
+        agent_tries: Runs of its agent and model on its pack by the user who requested its run,
+            whatever else differed.
+        tries_by_others: The same by other users.
         is_first: Whether it is compared with the last good result of its own suite, which has none
             yet.
         is_stopped: Whether its run was cancelled; looks at a comparison count what it has done.
@@ -126,6 +128,7 @@ class JudgedCell(NamedTuple):
     is_first: bool = False
     is_stopped: bool = False
     agent_tries: int = 1
+    tries_by_others: int = 0
 
 
 def read_results(name: str, records: Iterable[Record | None]) -> CellResults | str:
@@ -364,6 +367,9 @@ def _tries(cells: Sequence[JudgedCell]) -> list[str]:
         found.append(
             f"runs of this agent and model on this pack, with any other settings: {listed(like)}"
         )
+    others = [f"{cell.cell} {cell.tries_by_others}" for cell in cells if cell.tries_by_others]
+    if others:
+        found.append(f"more by others, which count for nothing here: {listed(others)}")
     return found
 
 

@@ -22,6 +22,7 @@ from securebench.names import (
     MANAGED_BY_LABEL,
     PURPOSE_LABEL,
     QUEUE_LABEL,
+    REQUESTER_ANNOTATION,
     SUITE_CELL_ANNOTATION,
     SUITE_LABEL,
 )
@@ -170,11 +171,14 @@ class SuiteIdentity(NamedTuple):
         name: Its name.
         uid: Its uid.
         queue: Its label for Kueue, which its runs get; or empty.
+        requester: Whom its annotation names as the user who requests its runs, or empty; its runs
+            get it.
     """
 
     name: str
     uid: str
     queue: str = ""
+    requester: str = ""
 
 
 class Trigger(NamedTuple):
@@ -373,13 +377,16 @@ def run_manifest(suite: SuiteIdentity, planned: PlannedRun) -> dict[str, object]
         labels[PURPOSE_LABEL] = AUDIT
     if suite.queue:
         labels[QUEUE_LABEL] = suite.queue
+    annotations = {SUITE_CELL_ANNOTATION: planned.cell}
+    if suite.requester:
+        annotations[REQUESTER_ANNOTATION] = suite.requester
     return {
         "apiVersion": API_VERSION,
         "kind": RUN_KIND,
         "metadata": {
             "name": planned.name,
             "labels": labels,
-            "annotations": {SUITE_CELL_ANNOTATION: planned.cell},
+            "annotations": annotations,
             "ownerReferences": [
                 {
                     "apiVersion": API_VERSION,

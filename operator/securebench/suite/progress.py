@@ -69,7 +69,9 @@ class PastRun(NamedTuple):
         verifier_version: Contract 15.6.
         outcome: Reason of ``Succeeded``; empty if it did not end.
         ordinal: How often these were started, from 1.
-        agent_tries: Runs of its agent and model on its pack that were started up to it.
+        agent_tries: Runs of its agent and model on its pack that were started up to it by the user
+            who requested it.
+        tries_by_others: The same by other users.
     """
 
     name: str
@@ -81,6 +83,7 @@ class PastRun(NamedTuple):
     outcome: str
     ordinal: int
     agent_tries: int = 1
+    tries_by_others: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ class CellProgress:
         pass_rate: As its run shows it.
         exists: Whether its BenchmarkRun is there.
         agent_tries: As of ``PastRun``; 0 if it was never started.
+        tries_by_others: As of ``PastRun``.
     """
 
     cell: str
@@ -110,6 +114,7 @@ class CellProgress:
     pass_rate: Mapping[str, object] | None = None
     exists: bool = False
     agent_tries: int = 0
+    tries_by_others: int = 0
 
 
 class EndRules(NamedTuple):
@@ -208,6 +213,7 @@ def _progress(
         message,
         past.ordinal,
         agent_tries=past.agent_tries,
+        tries_by_others=past.tries_by_others,
     )
 
 
@@ -243,6 +249,7 @@ def _existing_run_progress(
         run.pass_rate or None,
         exists=True,
         agent_tries=past.agent_tries if past is not None else 0,
+        tries_by_others=past.tries_by_others if past is not None else 0,
     )
 
 

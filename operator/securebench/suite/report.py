@@ -253,5 +253,6 @@ def _status_cell(cell: CellProgress) -> StatusCell:
         message=message or None,
         tries=cell.tries or None,
         agent_tries=cell.agent_tries or None,
+        tries_by_others=cell.tries_by_others or None,
         pass_rate=PassRate.parse(rate) if rate else None,
     )

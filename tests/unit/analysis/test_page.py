@@ -173,3 +173,11 @@ def test_a_page_says_which_try_it_shows(tmp_path):
     assert said not in report(tmp_path, result_line("a"))
     (tmp_path / "summary.json").write_text('{"tries": 19}')
     assert said in "".join(report_page([read_results(tmp_path, "nightly")], NOW))
+
+
+def test_a_page_has_tries_of_others_apart(tmp_path):
+    assert "by others" not in report(tmp_path, result_line("a"))
+    (tmp_path / "summary.json").write_text('{"tries_by_others": 19}')
+    page = "".join(report_page([read_results(tmp_path, "nightly")], NOW))
+    assert "19 more by others" in page
+    assert "This is run" not in page

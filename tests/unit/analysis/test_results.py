@@ -131,9 +131,16 @@ def test_values_of_other_kinds_are_no_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("summary", "want"), [("{}", 1), ('{"tries": 19}', 19), ('{"tries": "x"}', 1)]
+    ("summary", "want"),
+    [
+        ("{}", (1, 0)),
+        ('{"tries": 19}', (19, 0)),
+        ('{"tries": "x", "tries_by_others": "x"}', (1, 0)),
+        ('{"tries_by_others": 3}', (1, 3)),
+    ],
 )
 def test_tries_are_those_of_the_summary(tmp_path, summary, want):
     folder = result_folder(tmp_path, [result_line("a")])
     (folder / "summary.json").write_text(summary)
-    assert read_results(folder, "r").tries == want
+    found = read_results(folder, "r")
+    assert (found.tries, found.tries_by_others) == want

@@ -4,7 +4,9 @@ from securebench.attestation.starts import (
     NO_LINK,
     RunStart,
     appended,
+    is_counted,
     read_starts,
+    requesters_behind,
     resumed_runs,
     same_runs,
 )
@@ -96,3 +98,38 @@ def test_the_chain_of_resumed_runs():
     assert list(resumed_runs(found, "uid-x")) == []
     unknown = read_starts(listed(start("a", resumed_uid="uid-gone"))).lines
     assert list(resumed_runs(unknown, "uid-a")) == []
+
+
+@pytest.mark.parametrize(
+    ("requester", "behind", "want"),
+    [
+        ("ada", {"ada"}, True),
+        ("ben", {"ada"}, False),
+        ("ben", {"ada", "ben"}, True),
+        ("", {"ada"}, True),
+        ("ben", {""}, True),
+        ("ben", {"ada", ""}, True),
+    ],
+)
+def test_whose_runs_count_as_tries(requester, behind, want):
+    assert is_counted(requester, behind) is want
+
+
+def test_who_is_behind_a_run():
+    lines = read_starts(
+        listed(
+            start("a", requester="ada"),
+            start("b", requester="ben", resumed_uid="uid-a"),
+            start("c", requester="eve", regrade_of="uid-b"),
+            start("d"),
+        )
+    ).lines
+    starts = [line.start for line in lines]
+    found = {each: requesters_behind(starts, f"uid-{each}") for each in "abcdx"}
+    assert found == {
+        "a": {"ada"},
+        "b": {"ada", "ben"},
+        "c": {"ada", "ben", "eve"},
+        "d": {""},
+        "x": {""},
+    }

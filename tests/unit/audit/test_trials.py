@@ -47,7 +47,13 @@ class Cluster:
         self.place = place
         link, sleep = OperatorLink(self.namespace.execute), self.namespace.sleep
         around = SessionDependencies(
-            self.namespace.cluster, link, {}, reporter, sleep, lambda: "00000a"
+            self.namespace.cluster,
+            link,
+            {},
+            reporter,
+            sleep,
+            self.namespace.cluster.user_name,
+            lambda: "00000a",
         )
         operator = asyncio.create_task(self._operate())
         try:

@@ -65,6 +65,7 @@ class Bench:
             environ=ENV,
             reporter=self.reporter,
             sleep=self.namespace.sleep,
+            user_name=self.namespace.cluster.user_name,
             suffix=lambda: f"{next(self.suffixes):06d}",
             watching=self.watching,
         )

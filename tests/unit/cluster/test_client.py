@@ -518,3 +518,11 @@ async def test_a_watch_goes_through_its_own_client():
     await cluster.list(ObjectKind.POD, "")
     assert [event async for event in cluster.watch(ObjectKind.POD, "", "1")] == []
     assert (len(api.answers), len(watches.answers)) == (0, 0)
+
+
+async def test_the_caller_is_who_the_server_says():
+    cluster, api = cluster_of((201, {"status": {"userInfo": {"username": "ada"}}}))
+    assert await cluster.user_name() == "ada"
+    (request,) = api.requests
+    assert request.path == "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    assert request.body["kind"] == "SelfSubjectReview"

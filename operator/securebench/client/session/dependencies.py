@@ -36,6 +36,7 @@ class SessionDependencies:
         environ: Environment variables, for ``harness.env``.
         reporter: Receives progress events.
         sleep: ``asyncio.sleep`` outside of tests.
+        user_name: Returns the tester's name, as the API server knows it.
         suffix: Returns six random lower-case letters and digits.
         watching: What to report while attempts are in flight.
     """
@@ -45,6 +46,7 @@ class SessionDependencies:
     environ: Mapping[str, str]
     reporter: Reporter
     sleep: Callable[[float], Awaitable[None]]
+    user_name: Callable[[], Awaitable[str]]
     suffix: Callable[[], str]
     watching: Watching = NOT_WATCHING
 

@@ -47,7 +47,7 @@ def resumable_run(entries: Sequence[RunEntry], binding: Binding, records: Path) 
     """Return the run to resume, or None for a normal start.
 
     Args:
-        entries: The runs with this run id on the volume, oldest first.
+        entries: The user's runs with this run id on the volume, oldest first.
         binding: Binding of the run that would be started.
         records: The local ``candidates.jsonl``.
 
@@ -60,7 +60,7 @@ def resumable_run(entries: Sequence[RunEntry], binding: Binding, records: Path) 
         if records.exists() and records.stat().st_size:
             raise ConfigError(
                 f"cannot resume: {records} has records, but the results volume has no run"
-                f" {binding.run_id!r}; start without --resume or use another output folder"
+                f" {binding.run_id!r} of yours; start without --resume or use another output folder"
             )
         return None
     last = entries[-1]

@@ -81,6 +81,7 @@ async def open_session(
             environ=os.environ,
             reporter=reporter,
             sleep=asyncio.sleep,
+            user_name=connection.cluster.user_name,
             suffix=random_suffix,
             watching=watching,
         )

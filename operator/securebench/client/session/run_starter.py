@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeVar
@@ -26,7 +26,7 @@ from securebench.client.submit import (
     secret_values,
 )
 from securebench.client.tester_config import TesterConfig
-from securebench.client.volume import LOCAL_LIMITS
+from securebench.client.volume import LOCAL_LIMITS, RunEntry
 from securebench.cluster.port import AlreadyExists, ObjectKind, Raw
 from securebench.errors import ClusterError, TransientClusterError
 from securebench.protocol.volume import CANDIDATES
@@ -125,13 +125,27 @@ class RunStarter:
         resumed, earlier = None, None
         if self._config.run.resume:
             entries = await self.with_retries(lambda: self._deps.link.find_run(run_id))
-            resumed = resumable_run(entries, binding, self._records)
+            resumed = resumable_run(await self._own(entries), binding, self._records)
         if resumed is not None:
             earlier = await self._earlier_records(resumed.uid, binding)
         await self.with_retries(self._push)
         resume_from = {"run": resumed.run, "uid": resumed.uid} if resumed is not None else None
         run = await shielded(self._create(resume_from))
         return Started(run_state(run), is_joined=False, earlier=earlier)
+
+    async def _own(self, entries: Sequence[RunEntry]) -> Sequence[RunEntry]:
+        """Return the runs that this user requested, or nobody knows who; warn of others alone."""
+        if not any(entry.requester for entry in entries):
+            return entries
+        user = await self.with_retries(self._deps.user_name)
+        own = [entry for entry in entries if entry.requester in {"", user}]
+        if not own:
+            last = entries[-1]
+            self._deps.warn(
+                f"all runs with this run id are by other users, the last one is {last.run} by"
+                f" {last.requester}: nothing is resumed; securebench resume {last.run} continues it"
+            )
+        return own
 
     async def with_retries(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat a call when the connection to the operator's Pod breaks."""

@@ -46,6 +46,7 @@ CHART_MADE = frozenset(
         "healthPort",
         "healthMaxAgeSeconds",
         "metricsPort",
+        "trustsRequesters",
     }
 )
 """Settings that the chart derives from other values; ``settings`` must not repeat them."""

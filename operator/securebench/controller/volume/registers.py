@@ -12,14 +12,22 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
-from securebench.attestation.starts import RunStart, StartedRun, StartList, appended, read_starts
+from securebench.attestation.starts import (
+    RunStart,
+    StartedRun,
+    StartList,
+    appended,
+    is_counted,
+    read_starts,
+)
 from securebench.benchmark.files.bundle import BundleLimits
 from securebench.controller.volume_settings import VolumeSettings
 from securebench.digests import PREFIX
@@ -50,15 +58,19 @@ class IndexEntry(StartedRun):
     """One run.
 
     Attributes:
-        run_ordinal: How often this run id was started with these digests, from 1.
+        run_ordinal: How often this run id was started with these digests by the users of
+            ``tries``, from 1.
         resume_generation: 0 for a run that resumes none.
         outcome: Reason of ``Succeeded``, empty while it is active.
         start: Number of its line in the list of started runs; 0 for none.
         removed_at: When its results were removed from the volume, RFC 3339; empty while they lie
             there.
+        behind: Who requested the runs that it resumes or grades again.
         tries: Runs of the same agent and model on the same pack that were started up to this one,
-            whatever their names, run ids and other settings. A regrade starts no agent and adds
-            none.
+            whatever their names, run ids and other settings, by its requester and by those behind
+            it. Where a requester is unknown, a run counts for everyone. A regrade starts no agent
+            and adds none.
+        tries_by_others: The same by other users, which say nothing about this one.
     """
 
     run_ordinal: int = 1
@@ -66,7 +78,14 @@ class IndexEntry(StartedRun):
     outcome: str = ""
     start: int = 0
     removed_at: str = ""
+    behind: tuple[str, ...] = ()
     tries: int = 1
+    tries_by_others: int = 0
+
+    @property
+    def requesters(self) -> frozenset[str]:
+        """Whoever requested it or a run that it took over; an empty name is an unknown user."""
+        return frozenset({self.requester, *self.behind})
 
     def binding(self) -> tuple[str, str, str, str]:
         """Return what must be equal for results to belong together."""
@@ -88,6 +107,21 @@ def index_entry(value: object) -> IndexEntry:
         ValueError: It is none.
     """
     return _ADAPTER.validate_python(value)
+
+
+def _counted(entry: IndexEntry, earlier: Iterable[IndexEntry]) -> IndexEntry:
+    """Return a new entry with the numbers of earlier runs like it."""
+    counts = Counter[tuple[str, bool]]()
+    for known in earlier:
+        is_own = is_counted(known.requester, entry.requesters)
+        counts["same", is_own] += known.binding() == entry.binding()
+        counts["like", is_own] += known.is_try_like(entry)
+    return replace(
+        entry,
+        run_ordinal=counts["same", True] + 1,
+        tries=counts["like", True] + (not entry.regrade_of),
+        tries_by_others=counts["like", False],
+    )
 
 
 class RunIndex:
@@ -125,9 +159,7 @@ class RunIndex:
             for known in entries:
                 if known.uid == entry.uid:
                     return known
-            same = sum(1 for known in entries if known.binding() == entry.binding())
-            tries = sum(known.is_try_like(entry) for known in entries) + (not entry.regrade_of)
-            counted = replace(entry, run_ordinal=same + 1, tries=tries)
+            counted = _counted(entry, entries)
             self._write([*entries, counted])
             return counted
 

@@ -2,17 +2,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from securebench.benchmark.scorers.result import VERIFIER_VERSION
 from securebench.client.progress import Event
 from securebench.client.session.earlier import Binding, resumable_run
 from securebench.client.submit import prepare
 from securebench.client.tester_config import load_tester_config
 from securebench.client.volume import RunEntry
 from securebench.cluster.port import metadata
+from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.errors import ConfigError, ConfigErrors
+from securebench.run.layout import run_folder
 from support.fake_operator import OperatorRun, record, write_pack
 from unit.client.bench import Bench
 
@@ -119,3 +123,48 @@ def test_results_that_were_removed_are_not_resumed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="removed from the volume at 2026-01-02") as refused:
         resumable_run([entry], Binding("nightly", "p", "h", "1"), tmp_path / "candidates.jsonl")
     assert "start without --resume" in str(refused.value)
+
+
+def requested(bench: Bench, *users: str) -> None:
+    """Put ended runs of several users on the volume, with what the tester would start."""
+    prepared = prepare(load_tester_config(bench.yaml))
+    index, binding = RunIndex(bench.namespace.root), prepared.pack.digest
+    for number, user in enumerate(users):
+        entry = IndexEntry(
+            run=f"run-{number}",
+            uid=f"{number:08x}-0000-4000-8000-000000000000",
+            run_id="My run",
+            pack="capitals",
+            pack_digest=binding,
+            harness_digest=prepared.harness_digest,
+            verifier_version=VERIFIER_VERSION,
+            started_at="2026-01-01T00:00:00Z",
+            requester=user,
+        )
+        index.add(replace(entry, outcome="Incomplete"))
+        folder = bench.namespace.root / run_folder(entry.uid)
+        folder.mkdir(parents=True)
+        (folder / "candidates.jsonl").write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("users", "want"),
+    [
+        (["ada", "ben"], "run-0"),
+        (["ben", "ada"], "run-1"),
+        (["ada", ""], "run-1"),
+        (["", ""], "run-1"),
+        (["ben"], None),
+    ],
+)
+async def test_a_resume_continues_the_last_run_of_the_user(
+    bench: Bench, users: list[str], want: str | None
+) -> None:
+    requested(bench, *users)
+    await bench.run(resume=True)
+    (run,) = bench.namespace.runs()
+    spec = run["spec"]
+    assert isinstance(spec, Mapping)
+    assert spec.get("resumeFrom", {}).get("run") == want
+    is_told = "all runs with this run id are by other users, the last one is run-0 by ben"
+    assert (is_told in bench.reporter.notes()) is (want is None)

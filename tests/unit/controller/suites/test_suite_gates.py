@@ -9,6 +9,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller import suite_loop, suite_results
+from securebench.names import REQUESTER_ANNOTATION
 from securebench.run.layout import run_folder
 from securebench.suite.decide import LOOKS_SECONDS
 from support.build import question, write_pack
@@ -458,3 +459,31 @@ def test_tries_with_a_comment_in_the_command_are_counted(world: SuiteWorld) -> N
         " other settings: smoke/try-3 is number 3"
     )
     assert world.suite_status("suite-3")["results"][0]["agentTries"] == 3
+
+
+def test_tries_of_other_users_stand_apart_and_change_no_gate(world: SuiteWorld) -> None:
+    matrix = {"packs": PACKS[:1], "harnesses": HARNESSES[:1]}
+    for number, user in enumerate(("ada", "ben", "ben", "ada")):
+        world.user = user
+        world.apply_suite(f"suite-{number}", matrix=matrix, gates={"minPassRate": "0.5"})
+        world.end_all(passed=PASSED)
+    status, reason, message = world.said("GatesPassed", "suite-3")
+    assert (status, reason) == ("True", "GatesPassed")
+    assert message == (
+        "minPassRate: all 1 cells keep to 0.5 | runs of this agent and model on this pack, with any"
+        " other settings: smoke/a is number 2 | more by others, which count for nothing here:"
+        " smoke/a 2"
+    )
+    (result,) = world.suite_status("suite-3")["results"]
+    assert (result["agentTries"], result["triesByOthers"]) == (2, 2)
+
+
+def test_the_runs_of_a_suite_are_requested_by_whoever_changed_it_last(world: SuiteWorld) -> None:
+    world.user = "ada"
+    world.apply_suite(**ONE)
+    world.end_all(passed=PASSED)
+    world.user = "ben"
+    world.apply_suite(**ONE, attempts=2)
+    runs: Any = world.cluster.objects(ObjectKind.BENCHMARK_RUN).values()
+    named = [run["metadata"]["annotations"][REQUESTER_ANNOTATION] for run in runs]
+    assert sorted(named) == ["ada", "ben"]

@@ -47,6 +47,37 @@ def test_tries_of_an_agent_are_counted_whatever_their_names_and_settings(index, 
     assert index.add(replace(FIRST, uid="uid-2", **change)).tries == want
 
 
+@pytest.mark.parametrize(
+    ("requesters", "want"),
+    [
+        (["ada", "ada"], (3, 3, 0)),
+        (["ben", "ben"], (1, 1, 2)),
+        (["", "ben"], (2, 2, 1)),
+        ([], (1, 1, 0)),
+    ],
+)
+def test_tries_of_other_users_are_counted_apart(index, requesters, want):
+    for number, each in enumerate(requesters):
+        index.add(replace(FIRST, uid=f"uid-{number}", requester=each))
+    found = index.add(replace(FIRST, uid="uid-x", requester="ada"))
+    assert (found.run_ordinal, found.tries, found.tries_by_others) == want
+
+
+def test_tries_of_everybody_count_where_the_requester_is_unknown(index):
+    for each in ("ada", "ben", ""):
+        index.add(replace(FIRST, uid=f"uid-{each}", requester=each))
+    found = index.add(replace(FIRST, uid="uid-x"))
+    assert (found.run_ordinal, found.tries, found.tries_by_others) == (4, 4, 0)
+
+
+def test_tries_behind_a_run_that_is_taken_over_count(index):
+    index.add(replace(FIRST, uid="uid-1", requester="ben"))
+    index.add(replace(FIRST, uid="uid-2", requester="eve"))
+    found = index.add(replace(FIRST, uid="uid-3", requester="ada", behind=("ben",)))
+    assert (found.tries, found.tries_by_others) == (2, 1)
+    assert index_entry(asdict(found)) == found
+
+
 def test_a_regrade_is_no_try(index):
     index.add(FIRST)
     index.add(replace(FIRST, uid="uid-2", regrade_of="uid-1"))
