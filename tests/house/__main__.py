@@ -5,6 +5,10 @@ by codex run on the fake cluster, and each module of the operator of which a fun
 counts. Beside it stands the number of modules that docs/architecture.md lists for the way, which
 its test compares with the same trace. With ``--before COMMIT`` the script also measures a checkout
 of that commit in a temporary folder.
+
+Programs that measure the product stand below ``tests`` because they use its fakes and fixtures, but
+they are no tests: no test run collects them (``TOOLS``, and ``norecursedirs`` of pyproject.toml).
+They are counted on a line of their own, and so are the data files of the tests.
 """
 
 import argparse
@@ -24,6 +28,10 @@ from rich.console import Console
 from rich.table import Table
 
 VALUE_BASES = {"NamedTuple", "TypedDict"}
+TOOLS = ("bench", "house", "scale")
+"""Folders of ``tests`` whose programs measure the product: ``make bench``, ``house``, ``scale``."""
+
+DATA = {".yaml", ".yml", ".json", ".jsonl"}
 AIMS = {
     "product lines": "58000",
     "product modules": "330",
@@ -98,7 +106,6 @@ def static_figures(root: Path) -> dict[str, str]:
     functions = [
         lines_of(node) for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
-    tests = [path for path in (root / "tests").rglob("*.py") if "scenarios" not in path.parts]
     return {
         "product lines": str(lines),
         "product modules": str(len(read)),
@@ -107,8 +114,21 @@ def static_figures(root: Path) -> dict[str, str]:
         "value classes without a method, built in one place": str(len(carriers)),
         "functions: median lines": str(int(median(functions))),
         "functions above 50 lines": str(sum(each > 50 for each in functions)),
-        "test lines": str(sum(len(path.read_bytes().splitlines()) for path in tests)),
-    }
+    } | lines_of_tests(root / "tests")
+
+
+def lines_of_tests(folder: Path) -> dict[str, str]:
+    """Return the lines of the tests' programs and of their data, without those of scenarios."""
+    found: Counter[str] = Counter()
+    for path in folder.rglob("*"):
+        if path.suffix not in {".py", *DATA} or "scenarios" in path.parts:
+            continue
+        is_tool = path.relative_to(folder).parts[0] in TOOLS
+        programs = "lines of tools that measure" if is_tool else "test lines"
+        name = programs if path.suffix == ".py" else "lines of test data"
+        found[name] += len(path.read_bytes().splitlines())
+    names = ("test lines", "lines of test data", "lines of tools that measure")
+    return {name: str(found[name]) for name in names}
 
 
 def on_the_way(root: Path) -> dict[str, str]:
