@@ -8,9 +8,8 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from support.waiting import until
 
@@ -126,13 +125,6 @@ def judge_shared(candidate: str, tests: str, *, declared: str = "") -> Judged:
         )  # fmt: skip
         answer = (folder / "answer").read_bytes()
     return Judged(done.returncode, done.stdout, done.stderr, answer)
-
-
-def assert_judged(case: Sequence[Any]) -> None:
-    """Judge a case: candidate, tests, whether it passes, and declared names if any."""
-    candidate, tests, passes, *declared = case
-    judged = judge(candidate, tests, declared="".join(declared))
-    assert (judged.code == 0) == passes, judged.stderr
 
 
 def program(tools: Path, *words: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a runner says, the values it rebuilds, and the Python that its code needs."""
+"""The values that a runner and a worker exchange, and the Python that their code needs."""
 
 import ast
 import collections
@@ -215,99 +215,6 @@ def test_bad_messages(name):
     sender.join()
     one.close()
     other.close()
-
-
-MESSAGES = {
-    "exit at import": ("import sys; sys.exit(0)", "", "candidate attempted to exit during import"),
-    "error at import": ("1/0", "", "ZeroDivisionError"),
-    "error's place": ("def f(): return 1/0", "f()", "candidate.py"),
-    "syntax": ("def", "", "SyntaxError"),
-    "hard exit at import": ("import os; os._exit(0)", "", "hidden tests did not complete"),
-    "hard exit": ("import os\ndef f(): os._exit(0)", "f()", "hidden tests did not complete"),
-    "exit of the tests": ("", "raise SystemExit(0)", "hidden tests did not complete"),
-    "object": ("def f(x): return x", "class A: pass\nf(A())", "type __securebench_tests__.A"),
-    "plain": (
-        "class A:\n  def __eq__(s, o): return True\ndef f(): return A()",
-        "f() == 1",
-        "compare a value: the tests use == on an object of the candidate's class A",
-    ),
-    "derived": ("class A: pass", "class B(A): pass", "derive class B from the candidate's class A"),
-    "pickled": (
-        "class A: pass\ndef f(): return A()",
-        "import pickle\npickle.dumps(f())",
-        "the tests use pickle on an object of the candidate's class A",
-    ),
-    "patched": (
-        "def f(): pass",
-        "import securebench_candidate as c\nc.f = None",
-        "the tests change f of the candidate's module",
-    ),
-    "unpatched": (
-        "def f(): pass",
-        "import securebench_candidate as c\ndel c.f",
-        "the tests change f of the candidate's module",
-    ),
-    "coroutine": (
-        "async def f(): return 1",
-        "import asyncio\ntry: asyncio.run(f())\nexcept Exception: pass",
-        "a coroutine, which needs an event loop; a pack whose tests need this may set",
-    ),
-    "too large": ("def f(): return 'x' * 2**25", "f()", "the answer to call cannot cross"),
-    "shared": ("def f(x): pass", "f(object())", "tests.isolation: shared"),
-    "builtin": ("def len(x): return 0", "", "len does not replace Python's own"),
-}
-
-
-@pytest.mark.parametrize("name", MESSAGES)
-def test_messages(name):
-    candidate, tests, want = MESSAGES[name]
-    judged = judge(candidate, tests)
-    assert (judged.code == 0) == (name == "builtin")
-    assert want in judged.stderr
-
-
-SEND = """\
-import json, os, socket, struct, sys
-def serving():
-    frame = sys._getframe()
-    while "asked" not in frame.f_locals: frame = frame.f_back
-    return frame.f_locals
-def send(kind, printed, values, changes=()):
-    data = json.dumps([serving()["asked"], kind, printed, values, [["l", *changes]]]).encode()
-    for number in range(3, 30):
-        try:
-            found = socket.socket(fileno=os.dup(number))
-            found.getpeername()
-            found.sendall(struct.pack(">I", len(data)) + data)
-        except OSError: pass
-"""
-CLASS = '["C", 9999, "K", [], ["__iter__"], None]'
-VIOLATIONS = {
-    "an import of nothing": "send('return', [], [5])",
-    "an odd name": "send('return', [], [['l', None, 'a b']])",
-    "a call of nothing": "def f(): send('call', [], [99, ['l'], ['d']])",
-    "KeyError": "def f(): send('return', [], [['@', 99]])",
-    "an object without a class": "def f(): send('return', [], [['o', 9999, 5]])",
-    "an odd number of an object": f"def f(): send('return', [], [['o', 1, {CLASS}]])",
-    "an exception without class": "def f(): send('return', [], [['x', 9999, 5, '', [], None]])",
-    "an exception that is none": "def f(): send('raise', [], [5, ''])",
-    "an end of nothing": "def f(): send('stop', [], [])",
-    "an answer to no question": "def f(): send('return', [], [1, 2])",
-    "has to be asked for while": f"def f(): send('return', [], [['vi', ['o', 9998, {CLASS}]]])",
-    "odd output": "def f(): send('return', [['screen', 'x']], [1])",
-    "a change beside an exception": "def f(_): send('raise', [], [1, 2], [['l', 1, ['l', 9]]])",
-    "new contents for a value": "def f(_): send('return', [], [None], [['l', 1, ['l', 9]]])",
-    "place of nothing": "def f(_): send('return', [], [None], [['l', 99, ['l', 9]]])",
-}
-
-
-@pytest.mark.parametrize("words", VIOLATIONS)
-def test_violations_are_named(words):
-    argument = "(('x',),)" if "f(_)" in VIOLATIONS[words] else ""
-    judged = judge(SEND + VIOLATIONS[words], f"try: f({argument})\nexcept Exception: pass\n")
-    assert judged.code == 1
-    assert "the candidate broke the protocol" in judged.stderr
-    assert words in judged.stderr
 
 
 def test_a_name_that_is_too_large_is_an_object():
