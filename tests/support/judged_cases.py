@@ -7,7 +7,7 @@ candidate, tests: a line ``<name>`` stands for the program of that name; CASE st
     (by default the name), EACH for one item of ``each`` after the other.
 declared: names that the task declares.
 passes: whether the candidate passes (by default no).
-says: texts of stderr. CASE and EACH stand in them too.
+says, lacks: texts that stderr has, or lacks. CASE and EACH stand in them too.
 repeat: so many calls are made again; without that the candidate passes or not, as ``once`` says.
 shared: whether it passes in the interpreter of the tests, where that is judged too.
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
@@ -24,7 +25,7 @@ import yaml
 from support.code_pair import judge, judge_shared
 
 PLACE = re.compile(r"(\n *|)\b(CASE|EACH)\b")
-PROGRAM = re.compile(r"^<([\w ]+)>\n", re.MULTILINE)
+PROGRAM = re.compile(r"^<([\w -]+)>\n", re.MULTILINE)
 
 
 class Case(NamedTuple):
@@ -35,11 +36,21 @@ class Case(NamedTuple):
     declared: str = ""
     passes: bool = False
     says: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
     repeat: int = 0
     once: bool | None = None
     shared: bool | None = None
     case: str = ""
     each: tuple[str, ...] = ("",)
+    programs: Mapping[str, str] = MappingProxyType({})
+
+    def text(self, text: str, each: str) -> str:
+        """Return a text with what stands for its places; further lines of that are indented."""
+        values = {"CASE": self.case, "EACH": each}
+        filled = PLACE.sub(
+            lambda found: found[1] + values[found[2]].replace("\n", found[1] or "\n"), text
+        )
+        return PROGRAM.sub(lambda found: self.programs[found[1]], filled)
 
 
 def read_cases(folder: Path) -> dict[str, Case]:
@@ -65,13 +76,10 @@ def cases_of(group: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def case_of(row: Mapping[str, Any], programs: Mapping[str, str]) -> Case:
-    """Return a case whose programs are put in."""
-    texts = {
-        name: PROGRAM.sub(lambda found: programs[found[1]], row[name].rstrip("\n") + "\n")
-        for name in ("candidate", "tests")
-    }
-    lists = {name: as_tuple(row[name]) for name in ("says", "each") if name in row}
-    return Case(**{**row, **texts, **lists})
+    """Return the case that the fields of a row describe."""
+    texts = {name: row[name].rstrip("\n") + "\n" for name in ("candidate", "tests")}
+    lists = {name: as_tuple(row[name]) for name in ("says", "lacks", "each") if name in row}
+    return Case(**{**row, **texts, **lists}, programs=programs)
 
 
 def as_tuple(value: str | list[str]) -> tuple[str, ...]:
@@ -82,26 +90,16 @@ def as_tuple(value: str | list[str]) -> tuple[str, ...]:
 def assert_judged(case: Case) -> None:
     """Judge a case, and each of its items."""
     for each in case.each:
-        candidate, tests, *says = (
-            filled(text, case.case, each) for text in (case.candidate, case.tests, *case.says)
-        )
+        candidate, tests = case.text(case.candidate, each), case.text(case.tests, each)
         if case.once is not None:
             judged = judge(candidate, tests, declared=case.declared)
             assert (judged.code == 0) == case.once, (each, judged.stderr)
         judged = judge(candidate, tests, declared=case.declared, repeat=case.repeat)
         assert (judged.code == 0) == case.passes, (each, judged.stderr)
-        for want in says:
-            assert want in judged.stderr, (each, want, judged.stderr)
+        for want in case.says:
+            assert case.text(want, each) in judged.stderr, (each, want, judged.stderr)
+        for lack in case.lacks:
+            assert case.text(lack, each) not in judged.stderr, (each, judged.stderr)
         if case.shared is not None:
             judged = judge_shared(candidate, tests, declared=case.declared)
             assert (judged.code == 0) == case.shared, (each, judged.stderr)
-
-
-def filled(text: str, case: str, each: str) -> str:
-    """Return a text with what CASE and EACH stand for; further lines of either are indented."""
-    return PLACE.sub(
-        lambda found: (
-            found[1] + (case if found[2] == "CASE" else each).replace("\n", found[1] or "\n")
-        ),
-        text,
-    )

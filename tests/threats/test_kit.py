@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from threats.kit.canaries import PREFIX, SEARCH, canary, forms, hits
+from threats.kit.judged import threats_of
 from threats.kit.outcomes import (
     CATALOGUE,
     EXPLAINED,
@@ -76,11 +77,12 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("test", ["test_a_040_{}[some-case]", "test_{}[A-040 some case]"])
 @pytest.mark.parametrize("expected", CASES)
-def test_outcome(expected: Outcome) -> None:
+def test_outcome(expected: Outcome, test: str) -> None:
     outcomes = Outcomes()
     for run, result in CASES[expected].items():
-        outcomes.add(f"test_a_040_{run}[some-case]", result)
+        outcomes.add(test.format(run), result)
 
     table = outcomes.table(is_whole=False)
 
@@ -128,4 +130,10 @@ def test_every_case_of_the_catalogue_has_an_attack() -> None:
     files = Path(__file__).parent.rglob("test_*.py")
     texts = "".join(path.read_text(encoding="utf-8") for path in files)
     attacked = {f"A-{number}" for number in re.findall(r"def test_a_(\d{3})_attack", texts)}
-    assert CATALOGUE.keys() - attacked == set()
+    described = {
+        threat
+        for folder in Path(__file__).parent.glob("*/cases")
+        for threat, *_ in threats_of(folder)
+    }
+    assert CATALOGUE.keys() - attacked - described == set()
+    assert described <= CATALOGUE.keys()

@@ -15,7 +15,6 @@ from threats.candidate_code.forged_success import (
     WITH_CONTROL,
     WITHOUT_CONTROL,
 )
-from threats.candidate_code.local_judging import ANSWER, BROKEN, CHANNEL, INCOMPLETE
 from threats.candidate_code.probe import HIJACK, PROBE, report_of
 from threats.grading.counted_patches import uncounted
 from threats.honest import (
@@ -31,6 +30,7 @@ from threats.honest import (
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Weakening
 from threats.kit.canaries import canary
+from threats.kit.local_judging import ANSWER, BROKEN, CHANNEL, INCOMPLETE
 
 SECRETS = {name: canary() for name in ("tests", "reference", "canonical")}
 HIDDEN = {

@@ -19,6 +19,8 @@ CATALOGUE: Mapping[str, Mapping[str, object]] = yaml.safe_load(
 )
 RUNS = ("attack", "twin", "honest")
 _TEST = re.compile(r"test_a_(\d{3})_(attack|twin|honest)(?:_|\[|$)")
+_DESCRIBED = re.compile(r"test_(attack|twin|honest)\[A-(\d{3})[ \]]")
+"""A run that ``threats.kit.judged`` makes."""
 
 
 class Outcome(StrEnum):
@@ -106,9 +108,10 @@ class Outcomes:
 
     def add(self, test: str, result: str) -> None:
         """Note the result of a test that is named after a case."""
-        found = _TEST.match(test)
-        if found:
+        if found := _TEST.match(test):
             self._cases[f"A-{found[1]}"].results[found[2]].append(result)
+        elif found := _DESCRIBED.match(test):
+            self._cases[f"A-{found[2]}"].results[found[1]].append(result)
 
     def table(self, *, is_whole: bool) -> dict[str, dict[str, str]]:
         """Return outcome and reason by id, in the order of the catalogue.

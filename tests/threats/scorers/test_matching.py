@@ -14,10 +14,10 @@ import pytest
 
 from securebench.benchmark.families import free_response, multiple_choice, short_answer
 from securebench.benchmark.scorers.text import norm
-from threats.candidate_code.local_judging import cases
 from threats.honest import CHOICE, TEXT, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch
+from threats.kit.local_judging import cases
 from threats.kit.outcomes import not_applicable
 from threats.scorers.shipped_packs import scorer, tasks
 

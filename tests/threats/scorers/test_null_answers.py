@@ -9,7 +9,6 @@ import pytest
 from securebench.benchmark.patch.candidate_policy import CandidatePolicy
 from securebench.benchmark.patch.judgement import judge_patch
 from support.code_pair import judge
-from threats.candidate_code.local_judging import cases, naive
 from threats.honest import (
     APP,
     CHECK_ANSWER,
@@ -26,6 +25,7 @@ from threats.honest import (
 )
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Trial
+from threats.kit.local_judging import cases, naive
 from threats.scorers.shipped_packs import REFUSAL, Task, nulls, scorer, tasks
 
 TEXTS = {

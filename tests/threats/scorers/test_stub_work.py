@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from support.code_pair import judge
-from threats.candidate_code.local_judging import cases
 from threats.honest import APP
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Trial
+from threats.kit.local_judging import cases
 from threats.scorers.shipped_packs import batch, tasks
 from threats.scorers.stub_agents import KNOWN, STUBS, oracle
 

@@ -10,7 +10,7 @@ from securebench.audit.rules import check_trial
 from securebench.audit.subject import FindingOutcome, candidates
 from securebench.benchmark.families.registry import FAMILIES
 from support.code_pair import judge
-from threats.candidate_code.local_judging import cases
+from threats.kit.local_judging import cases
 from unit.audit.audit_packs import Row, code, write_pack
 
 FAMILY = FAMILIES["code_completion"]
