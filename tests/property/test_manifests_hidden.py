@@ -12,8 +12,7 @@ from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.run.plan.model import LaunchKey, Role, TaskPlan
 from securebench.run.pods.harness import harness_pod
-from securebench.run.pods.verify.check import Member
-from securebench.run.pods.verify.verifier import verifier_pod
+from securebench.run.verification.base import Member, verifier_pod
 from support.manifest_samples import (
     FACTS,
     LANES,
@@ -72,8 +71,7 @@ def test_harness_manifest_holds_nothing_hidden(
         workdir=base.workdir,
         materialize_from=base.materialize_from,
         extraction=base.extraction,
-        verifier=base.verifier,
-        check=base.check,
+        verification=base.verification,
     )
     key = LaunchKey(task.index, attempt, Role.HARNESS, launch)
 
@@ -94,7 +92,7 @@ def test_text_verifier_manifest_holds_no_value_either(
     task = text_task(task=with_secrets(text_task(), found))
     key = LaunchKey(0, 1, Role.VERIFIER, 1)
 
-    body = json.dumps(verifier_pod(run_plan(task), Member(task, key, LANES, candidate()), FACTS))
+    body = json.dumps(verifier_pod(run_plan(task), [Member(task, key, LANES, candidate())], FACTS))
 
     assert CANARY not in body
     assert "lanes/hidden" in body

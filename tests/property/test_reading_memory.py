@@ -19,11 +19,11 @@ import pytest
 from securebench.benchmark.patch.candidate_policy import CandidatePolicy
 from securebench.benchmark.patch.judgement import judge_patch
 from securebench.benchmark.patch.reader import SECTIONS
-from securebench.controller.capture import CHANGED_BYTES
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.candidate import CHANGED_FILE, TEXT_FILE
 from securebench.protocol.volume import RECORD
 from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME
+from securebench.run.verification.patch import CHANGED_BYTES
 from support.memory_reading import CHECK, LAUNCH
 from support.memory_shapes import PATCHES, STREAMS, changed
 

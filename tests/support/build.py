@@ -33,7 +33,6 @@ from securebench.run.plan.model import (
     Role,
     RunPlan,
     TaskPlan,
-    VerifierKind,
     member_name,
     pod_name,
 )
@@ -292,7 +291,7 @@ def check_task(**changes: Any) -> TaskPlan:
 
 
 def unverified_task(**changes: Any) -> TaskPlan:
-    return text_task(verifier=VerifierKind.NONE, **changes)
+    return text_task(verification=None, **changes)
 
 
 def sealed(**changes: Any) -> SealedCandidate:

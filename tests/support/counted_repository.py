@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from securebench.run.plan.model import CheckPlan
-from securebench.run.pods.verify.check import control_run, counted
+from securebench.run.verification.checks import CheckPlan
+from securebench.run.verification.patch import control_run, counted
 from support.manifest_samples import patch_task
 
 SECRET = "s" * 32
@@ -29,7 +30,7 @@ WRONG = "def answer():\n    return 41\n"
 
 def check(command, **row):
     argv = ("sh", "-lc", command) if isinstance(command, str) else command
-    return CheckPlan(argv, "/testbed", 60.0, (), patch_task().check.patch, **row)
+    return replace(patch_task().verification, check=CheckPlan(argv, "/testbed", 60.0, **row))
 
 
 class Repository:

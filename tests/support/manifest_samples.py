@@ -24,7 +24,6 @@ from securebench.run.api.field_types import PodRetention
 from securebench.run.layout import tools_folder
 from securebench.run.plan.build import PROVIDER_URL, agent_plan
 from securebench.run.plan.model import (
-    CheckPlan,
     ClusterFacts,
     EgressPlan,
     HarnessPlan,
@@ -38,7 +37,6 @@ from securebench.run.plan.model import (
     RunPolicy,
     TaskLimits,
     TaskPlan,
-    VerifierKind,
 )
 from securebench.run.pods.gateway import GatewayPolicy, gateway_pod, gateway_service
 from securebench.run.pods.harness import harness_pod
@@ -49,9 +47,13 @@ from securebench.run.pods.isolation import (
     egress_policy,
     gateway_policy,
 )
-from securebench.run.pods.verify.check import Member
-from securebench.run.pods.verify.verifier import text_pod, verifier_pod
 from securebench.run.state.attempts import SealedCandidate, SealedPatch
+from securebench.run.verification.base import Member, verifier_pod
+from securebench.run.verification.checks import CheckPlan
+from securebench.run.verification.code import CodeVerification
+from securebench.run.verification.command import CommandVerification
+from securebench.run.verification.patch import PatchVerification
+from securebench.run.verification.text import TextVerification
 
 FOLDER = Path(__file__).parents[1] / "golden" / "manifests"
 RUN_UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"
@@ -120,8 +122,7 @@ def text_task(**changes: Any) -> TaskPlan:
             timeout_seconds=60,
             materialize_from="",
             extraction=Extraction(mode="stdout", kind="text", path=None),
-            verifier=VerifierKind.TEXT,
-            check=None,
+            verification=TextVerification(),
             refusal=None,
             denial=None,
             row_digest=digest("d"),
@@ -147,8 +148,9 @@ def terminal_task(**changes: Any) -> TaskPlan:
             timeout_seconds=None,
             materialize_from="/app",
             extraction=Extraction(mode="workspace", kind="workspace", path=None),
-            verifier=VerifierKind.CHECK,
-            check=CheckPlan(("sh", "-lc", CHECK_COMMAND), "/app", 300.0, ("SYS_CHROOT",)),
+            verification=CommandVerification(
+                CheckPlan(("sh", "-lc", CHECK_COMMAND), "/app", 300.0, ("SYS_CHROOT",))
+            ),
             refusal=None,
             denial=None,
             row_digest=digest("e"),
@@ -170,19 +172,18 @@ def code_task(**changes: Any) -> TaskPlan:
             index=3,
             task=SecureBenchTask("code/area", PACK_ID, "code_completion", {}, resources),
             extraction=Extraction(mode="stdout", kind="code", path=None),
-            verifier=VerifierKind.CODE,
-            code=CodePlan(12.5, "separate", ("json", "sum")),
+            verification=CodeVerification(CodePlan(12.5, "separate", ("json", "sum"))),
         ),
         **changes,
     )
 
 
 def repeat_code_task() -> TaskPlan:
-    return code_task(code=CodePlan(12.5, "separate", (), 2))
+    return code_task(verification=CodeVerification(CodePlan(12.5, "separate", (), 2)))
 
 
 def shared_code_task() -> TaskPlan:
-    return code_task(code=CodePlan(12.5, "shared", ()))
+    return code_task(verification=CodeVerification(CodePlan(12.5, "shared", ())))
 
 
 BASE_COMMIT = "0123456789" * 4
@@ -206,8 +207,7 @@ def patch_task(**changes: Any) -> TaskPlan:
             index=4,
             task=SecureBenchTask("repo/bug", PACK_ID, "repo_patch", {}, resources),
             extraction=Extraction(mode="stdout", kind="patch", path=None),
-            verifier=VerifierKind.CHECK,
-            check=CheckPlan(command, "/testbed", 120.0, (), patch),
+            verification=PatchVerification(CheckPlan(command, "/testbed", 120.0), patch),
         ),
         **changes,
     )
@@ -324,35 +324,39 @@ def golden() -> dict[str, dict[str, object]]:
             FACTS,
         ),
         "text_verifier": verifier_pod(
-            plan, Member(text, LaunchKey(0, 1, Role.VERIFIER, 2), LANES, candidate()), FACTS
+            plan, [Member(text, LaunchKey(0, 1, Role.VERIFIER, 2), LANES, candidate())], FACTS
         ),
-        "text_batch": text_pod(plan, batch_members()[0].launch, batch_members(), FACTS),
+        "text_batch": verifier_pod(plan, batch_members(), FACTS),
         "terminal_harness": harness_pod(
             closed, terminal, LaunchKey(7, 2, Role.HARNESS, 2), LANES_WITH_ASSETS, USER_NAMESPACES
         ),
         "terminal_verifier": verifier_pod(
             plan,
-            Member(terminal, LaunchKey(7, 2, Role.VERIFIER, 3), LANES_WITH_ASSETS, workspace),
+            [Member(terminal, LaunchKey(7, 2, Role.VERIFIER, 3), LANES_WITH_ASSETS, workspace)],
             FACTS,
         ),
         "code_verifier": verifier_pod(
             closed,
-            Member(code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate()),
+            [Member(code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate())],
             USER_NAMESPACES,
         ),
         "repeat_code_verifier": verifier_pod(
             closed,
-            Member(repeat_code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate()),
+            [Member(repeat_code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate())],
             USER_NAMESPACES,
         ),
         "shared_code_verifier": verifier_pod(
             closed,
-            Member(shared_code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate()),
+            [Member(shared_code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate())],
             USER_NAMESPACES,
         ),
         "patch_verifier": verifier_pod(
             plan,
-            Member(patch_task(), LaunchKey(4, 1, Role.VERIFIER, 1), LANES, candidate(patch=PATCH)),
+            [
+                Member(
+                    patch_task(), LaunchKey(4, 1, Role.VERIFIER, 1), LANES, candidate(patch=PATCH)
+                )
+            ],
             FACTS,
         ),
         "deny_policy": deny_policy(plan),

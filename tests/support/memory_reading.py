@@ -17,13 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import securebench.controller.handlers  # noqa: F401 - what the operator has loaded
-from securebench.controller.capture import (
-    SecretMatcher,
-    _is_blank,
-    failed_step,
-    hide_values,
-    seal_patch,
-)
+from securebench.controller.capture import CandidateFolder, SecretMatcher, _is_blank, hide_values
 from securebench.controller.volume.results import _publish_records
 from securebench.controller.volume.store import RunStore, file_digest, read_texts
 from securebench.digests import PREFIX
@@ -35,11 +29,13 @@ from securebench.run.plan.model import LaunchKey, Role, TaskLimits
 from securebench.run.records.record import candidate_record
 from securebench.run.records.record_line import record_line
 from securebench.run.state.attempts import CommandReport, Finish, SealedPatch
+from securebench.run.verification.patch import failed_step, seal_patch
 from support.build import KEY, history_of, production, sealed, verification
+from support.left import LeftIn
 from support.manifest_samples import patch_task, run_plan
 from support.records import CONTEXT
 
-PLAN = replace(patch_task().check.patch, policy={})
+PLAN = replace(patch_task().verification.patch, policy={})
 SECRET = "swordfish-value"
 LAUNCH = LaunchKey(*KEY, Role.HARNESS, 1)
 CHECK = LaunchKey(*KEY, Role.VERIFIER, 1)
@@ -47,13 +43,13 @@ CHECK = LaunchKey(*KEY, Role.VERIFIER, 1)
 
 def patch(folder: Path) -> object:
     """Judge a candidate as a capture does."""
-    return _is_blank(folder / TEXT_FILE), seal_patch(PLAN, folder)
+    return _is_blank(folder / TEXT_FILE), seal_patch(PLAN, CandidateFolder(folder))
 
 
 def step(folder: Path) -> object:
     """Read what a check says of the paths that really changed."""
     report = verification(passed=False, command=CommandReport())
-    return failed_step(PLAN, report, Code.PHASE_FAILED + 5, folder)
+    return failed_step(PLAN, report, LeftIn(folder, Code.PHASE_FAILED + 5))
 
 
 def streams(folder: Path) -> object:
@@ -64,7 +60,7 @@ def streams(folder: Path) -> object:
 def record(folder: Path) -> object:
     """Write the record of a refused or a verified patch."""
     store, task = _store(folder), patch_task(index=0)
-    task = replace(task, check=replace(task.check, patch=PLAN))
+    task = replace(task, verification=replace(task.verification, patch=PLAN))
     made = production(candidate=sealed(patch=SealedPatch()))
     finish = Finish(KEY, Outcome.SCORED, passed=True)
     report = verification(command=CommandReport(exit_code=0, phase="checks"))

@@ -8,8 +8,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from securebench.run.plan.model import CheckPlan, SourcePlan
-from securebench.run.pods.verify.check import checker_phases, checker_prechecks
+from securebench.run.verification.checks import CheckPlan, SourcePlan
+from securebench.run.verification.command import (
+    CommandVerification,
+    checker_phases,
+    checker_prechecks,
+)
 from support.manifest_samples import LANES, terminal_task
 
 IMPORTING = (
@@ -23,15 +27,18 @@ IMPORTING = (
 
 def task(kind="pytest", path="lab/tests", workspace="/app", **row):
     check = CheckPlan((), workspace, 40.0, (), source=SourcePlan(kind, path), **row)
-    return terminal_task(check=check, workspace=workspace, workdir=workspace)
+    verification = CommandVerification(check)
+    return terminal_task(verification=verification, workspace=workspace, workdir=workspace)
 
 
 def phases(one, *, is_folder=False):
-    return checker_phases(one, one.check, replace(LANES, checker_is_folder=is_folder))
+    return checker_phases(one, one.verification.check, replace(LANES, checker_is_folder=is_folder))
 
 
 def prechecks(one, *, is_folder=False):
-    return checker_prechecks(one, one.check, replace(LANES, checker_is_folder=is_folder))
+    return checker_prechecks(
+        one, one.verification.check, replace(LANES, checker_is_folder=is_folder)
+    )
 
 
 class Place:

@@ -20,9 +20,10 @@ from securebench.client.session.run_cost import summary_prices
 from securebench.client.tester_config import Prices
 from securebench.errors import InvalidInputError
 from securebench.json_values import as_number, object_at, object_in, text_at
+from securebench.protocol.grading import Grading
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import CANDIDATES, SUMMARY
-from securebench.run.records.labels import Grading, IsolationLabel, Network
+from securebench.run.records.labels import IsolationLabel, Network
 from securebench.run.records.reading import (
     DecisiveDigests,
     Record,

@@ -406,15 +406,12 @@ def _agent_facts(visible: TaskVisibility, harness: str) -> Iterator[str]:
     yield f"hands in: {candidate['kind']}{source}{path}"
 
 
+_NOT_JUDGED = "none: the task stays pending"
+
+
 def _verifier_facts(visible: TaskVisibility) -> str:
-    how = {
-        "text": "compares texts, no code of the agent runs",
-        "check": "runs a check in the task's image, without network",
-        "code": "calls the candidate from tests, without network",
-        "none": "none: the task stays pending",
-    }[visible["verifier"]]
-    limit = visible["check_seconds"]
-    return f"verifier: {how}" if limit is None else f"verifier: {how}\ntime: {_seconds(limit)}"
+    how, limit = f"verifier: {visible['verifier_does']}", visible["check_seconds"]
+    return how if limit is None else f"{how}\ntime: {_seconds(limit)}"
 
 
 def _seconds(limit: float | None) -> str:
@@ -466,6 +463,7 @@ class TaskVisibility(TypedDict):
     network: Sequence[str]
     candidate: Mapping[str, str | None]
     verifier: str
+    verifier_does: str
     check_seconds: float | None
     agent: VisibleSide
     evaluation_inputs: VisibleSide
@@ -492,6 +490,7 @@ def task_visibility(
         PackError: The plan of the task does not hold.
     """
     plan = task_plan(index, task, harness, policy)
+    judge = plan.verification
     files = lane_plan(task, harness.task_file).files
     sides = {
         side: [_visible_file(file, plan, pack_root) for file in files if _side(file) == side]
@@ -509,8 +508,9 @@ def task_visibility(
             "from": plan.extraction.mode.value,
             "path": plan.extraction.path,
         },
-        verifier=plan.verifier.value,
-        check_seconds=_check_seconds(plan),
+        verifier="none" if judge is None else judge.name,
+        verifier_does=_NOT_JUDGED if judge is None else judge.description,
+        check_seconds=None if judge is None else judge.time_limit_seconds,
         agent=VisibleSide(values=task.agent_payload(), files=sides[Lane.PUBLIC]),
         evaluation_inputs=_values(task, Lane.EVALUATION_INPUTS, sides),
         hidden=_values(task, Lane.HIDDEN, sides),
@@ -522,11 +522,6 @@ def _values(
 ) -> VisibleSide:
     values = {resource.name: resource.value for resource in task.resources.in_lane(lane)}
     return VisibleSide(values=values, files=sides[lane])
-
-
-def _check_seconds(plan: TaskPlan) -> float | None:
-    limited = plan.check or plan.code
-    return None if limited is None else limited.timeout_seconds
 
 
 def _side(file: LaneFile) -> Lane | None:

@@ -35,10 +35,9 @@ from securebench.run.decide.reconcile import RunDecision
 from securebench.run.observe.termination import launch_evidence
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, TaskPlan, pod_name
 from securebench.run.pods.harness import harness_pod
-from securebench.run.pods.verify.check import Member
-from securebench.run.pods.verify.verifier import text_pod, verifier_pod
 from securebench.run.state.attempts import Finish, Lost
 from securebench.run.state.entries import EvidenceByAttempt, LaunchEvidence, LaunchLost
+from securebench.run.verification.base import Member, verifier_pod
 
 WRITTEN = "lanes.json"
 _ADAPTER = TypeAdapter(LaneSet)
@@ -241,10 +240,8 @@ class AttemptKeeper:
             with suppress(TransientClusterError):  # it is read again before anything is kept
                 await self._exposed.refresh()
             return harness_pod(plan, task, launch, await self._lanes.lanes(task), facts)
-        batch = self._batch(launch)
-        if batch:
-            return text_pod(plan, launch, [await self._member(each) for each in batch], facts)
-        return verifier_pod(plan, await self._member(launch), facts)
+        members = [await self._member(each) for each in self._batch(launch) or [launch]]
+        return verifier_pod(plan, members, facts)
 
     def _batch(self, first: LaunchKey) -> list[LaunchKey]:
         """Return the live launches of a batch."""

@@ -21,15 +21,13 @@ import base64
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from securebench.benchmark.families.base import PatchPlan
-from securebench.benchmark.patch.judgement import PatchJudgement, judge_changes, listed
 from securebench.clock import Clock
 from securebench.cluster.port import Cluster, ObjectKind
 from securebench.controller.capacity import MEMORY_FACTOR, ReadingBudget
@@ -43,46 +41,30 @@ from securebench.controller.volume.gateway_reports import (
 )
 from securebench.controller.volume.store import RunStore, last_words
 from securebench.controller.volume_calls import on_volume
-from securebench.digests import content_digest
-from securebench.errors import DigestMismatchError
+from securebench.errors import DigestMismatchError, InvariantViolationError
 from securebench.files import UnreadableError, open_regular, open_root, replace_file
 from securebench.json_values import object_at
-from securebench.protocol.candidate import CHANGED_FILE, STREAMS, TEXT_FILE
-from securebench.protocol.grading import MEMBER_BYTES, VERDICTS_FILE, decode_verdicts
-from securebench.protocol.messages import Code
+from securebench.protocol.candidate import STREAMS, TEXT_FILE
 from securebench.reasons import (
     EGRESS_REPORT_MISSING,
     EGRESS_SETUP_FAILED,
-    EVALUATOR_TAMPERED,
     EXTRACTION_FAILED,
-    VERIFIER_CONFIGURATION,
-    VERIFIER_ERROR,
-    FailurePhase,
 )
-from securebench.run.api.field_types import Outcome
-from securebench.run.decide.attempt import MAX_BATCH_MEMBERS, Capture
+from securebench.run.decide.attempt import Capture
 from securebench.run.layout import (
     CANDIDATE_NAME,
-    CONTROL_CHECK,
     COURIER,
     HARNESS,
     PRODUCER_NAME,
     VERIFICATION_NAME,
-    VERIFIER,
 )
 from securebench.run.observe.pods import PodView
-from securebench.run.observe.stage import MAIN, memory_kills
+from securebench.run.observe.stage import container_report
 from securebench.run.observe.termination import (
-    STEP_OF_CODE,
     BadMessageError,
-    PatchStep,
-    collected_streams,
-    command_report,
     kernel_release,
     launch_evidence,
     sealed_candidate,
-    text_verdict,
-    verdicts_digest,
 )
 from securebench.run.plan.model import (
     AttemptKey,
@@ -91,10 +73,7 @@ from securebench.run.plan.model import (
     Role,
     RunPlan,
     TaskPlan,
-    VerifierKind,
-    member_name,
 )
-from securebench.run.pods.verify.repository_check import APPLIED, DECLARED
 from securebench.run.state.attempts import (
     CommandReport,
     CrashSuspicion,
@@ -104,7 +83,6 @@ from securebench.run.state.attempts import (
     Lost,
     PodFacts,
     SealedCandidate,
-    SealedPatch,
     StreamInfo,
     Usage,
     VerifierResult,
@@ -116,7 +94,8 @@ from securebench.run.state.entries import (
     ReadBegun,
     Verified,
 )
-from securebench.sizes import KIB, MIB
+from securebench.run.verification.base import SharedPodLostError
+from securebench.sizes import MIB
 from securebench.text import MINIMUM_BYTES, any_of, base64_forms, filled
 
 CAPTURE_BYTES: Final = 8 << 20
@@ -214,10 +193,10 @@ class OutputProcessor:
         others: list[Job] = []
         for job in jobs:
             key, _ = _place(job)
-            check = self._plan.tasks[key.task].check
+            verification = self._plan.tasks[key.task].verification
             if self._ledger.history.attempts[key].crash_suspicion is not CrashSuspicion.NONE:
                 suspects.append(job)
-            elif check is not None and check.patch is not None:
+            elif verification is not None and verification.is_read_alone:
                 patches.append(job)
             else:
                 others.append(job)
@@ -238,6 +217,62 @@ def _batches(jobs: list[Job], size: int) -> Iterator[list[Job]]:
 PIECE_BYTES = MIB
 
 Captured = Produced | Verified | LaunchLost
+
+
+class CandidateFolder(NamedTuple):
+    """The folder of a sealed candidate on the volume."""
+
+    path: Path
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file that the courier sealed."""
+        return (self.path / name).read_bytes()
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file beside the candidate, durably; writing it again replaces it."""
+        replace_file(self.path / name, content)
+
+
+class LeftOnVolume(NamedTuple):
+    """What a verifier launch left in its Pod's messages and on the volume."""
+
+    store: RunStore
+    job: Capture
+
+    @property
+    def launch(self) -> LaunchKey:
+        """The launch."""
+        return self.job.launch
+
+    @property
+    def batch(self) -> LaunchKey | None:
+        """First of the launches that shared the Pod, or None."""
+        return self.job.batch
+
+    @property
+    def view(self) -> PodView:
+        """The Pod."""
+        return self.job.view
+
+    @property
+    def code(self) -> int:
+        """Exit code of the container whose end is the launch's end."""
+        return self.job.ended.code
+
+    def message(self, container: str) -> str:
+        """Return the termination message of a container; empty without one."""
+        return _message(self.job.view, container)
+
+    def read(self, launch: LaunchKey, name: str, most_bytes: int) -> bytes:
+        """Return what a launch collected in its folder of verification."""
+        folder = self.store.launch_folder(launch) / VERIFICATION_NAME
+        if not (folder / name).exists():
+            raise FileNotFoundError(f"there is no {name}")
+        try:
+            with open_root(folder) as root, open_regular(root, name) as file:
+                return file.read(most_bytes + 1)
+        except UnreadableError as error:
+            raise DigestMismatchError(f"{name} cannot be read: {error}") from error
 
 
 def capture(
@@ -293,7 +328,7 @@ def _captured(
         dropped = losses_without_values(verification.command.dropped, exposed)
         command = replace(verification.command, dropped=dropped)
         return Verified(job.launch.attempt_key, replace(verification, command=command), now)
-    except BatchLostError as error:
+    except SharedPodLostError as error:
         return LaunchLost(Lost(job.launch, EXTRACTION_FAILED, str(error), now, is_shared=True))
     except GatewayReplacedError as error:
         lost = Lost(job.launch, EGRESS_SETUP_FAILED, str(error), now)
@@ -309,7 +344,7 @@ def _production(store: RunStore, task: TaskPlan, job: Capture) -> HarnessResult:
     candidate, stdout, stderr = _sealed(store, task, job)
     return HarnessResult(
         launch=job.launch.launch,
-        command=_report(job.view, HARNESS, job.ended.code),
+        command=container_report(job.view, HARNESS, job.ended.code),
         candidate=candidate,
         facts=_facts(job.view),
         stdout=stdout,
@@ -337,9 +372,8 @@ def _sealed(
         store.check_file(path, candidate.digest)
         if candidate.file == TEXT_FILE:
             candidate = replace(candidate, is_blank=_is_blank(path))
-            if task.check is not None and task.check.patch is not None:
-                patch = seal_patch(task.check.patch, path.parent)
-                candidate = replace(candidate, patch=patch)
+            if task.verification is not None:
+                candidate = task.verification.sealed(candidate, CandidateFolder(path.parent))
     return candidate, stdout, stderr
 
 
@@ -360,54 +394,9 @@ def _verification(store: RunStore, task: TaskPlan, job: Capture) -> VerifierResu
     )
     if job.ended.problem:
         return base
-    if task.verifier is VerifierKind.TEXT:
-        return _text_verification(store, base, job)
-    return _check_verification(store, task, base, job)
-
-
-def _text_verification(store: RunStore, base: VerifierResult, job: Capture) -> VerifierResult:
-    message = _message(job.view, VERIFIER)
-    if job.batch is not None:
-        passed, metadata = batch_verdict(store, job.batch, job.launch, message)
-        return replace(base, passed=passed, metadata=metadata)
-    try:
-        passed, metadata = text_verdict(message)
-    except BadMessageError as error:
-        message = f"the text verifier ended well and its verdict was lost: {error}"
-        raise BadMessageError(message) from error
-    return replace(base, passed=passed, metadata=metadata)
-
-
-def _check_verification(
-    store: RunStore, task: TaskPlan, base: VerifierResult, job: Capture
-) -> VerifierResult:
-    report = _report(job.view, _checking(job.view, task.verifier), job.ended.code)
-    stdout, stderr = collected_streams(_message(job.view, COURIER))
-    known = replace(base, command=report, stdout=stdout, stderr=stderr)
-    if job.ended.code in {Code.DONE, Code.FAILED, Code.TIMED_OUT}:
-        return replace(known, passed=job.ended.code == Code.DONE)
-    if job.ended.code == Code.UNFIT:
-        reason = f"{report.phase}: {report.error or f'exit code {report.exit_code}'}"
-        return replace(known, problem=VERIFIER_CONFIGURATION, message=reason)
-    if task.check is not None and task.check.patch is not None:
-        folder = store.launch_folder(job.launch) / VERIFICATION_NAME
-        return failed_step(task.check.patch, known, job.ended.code, folder)
-    reason = f"the check's preparation failed: {report.error or report.phase}"
-    return replace(known, problem=VERIFIER_ERROR, message=reason)
-
-
-def _checking(view: PodView, kind: VerifierKind) -> str:
-    """Return which container ended a check: the one with the control, when it failed."""
-    control = view.containers.get(CONTROL_CHECK)
-    ended = control.terminated if control is not None else None
-    return CONTROL_CHECK if ended is not None and ended.exit_code else MAIN[kind]
-
-
-def _report(view: PodView, container: str, code: int) -> CommandReport:
-    seen = view.containers.get(container)
-    kills = memory_kills(seen.terminated) if seen is not None and seen.terminated is not None else 0
-    report = command_report(_message(view, container))
-    return replace(report, timed_out=code == Code.TIMED_OUT, memory_kills=kills)
+    if task.verification is None:
+        raise InvariantViolationError("a verifier launch of a task without verification")
+    return task.verification.verdict(base, LeftOnVolume(store, job))
 
 
 def _facts(view: PodView) -> PodFacts:
@@ -417,146 +406,6 @@ def _facts(view: PodView) -> PodFacts:
 def _message(view: PodView, container: str) -> str:
     seen = view.containers.get(container)
     return seen.terminated.message if seen is not None and seen.terminated is not None else ""
-
-
-TAMPERED_MESSAGE = "the checks succeeded although a test was added that must fail"
-
-CHANGED_BYTES = 256 * KIB
-"""What is read of a list of changed paths; beyond it the patch counts as one that does not do what
-it declares, without a list."""
-
-
-def seal_patch(plan: PatchPlan, folder: Path) -> SealedPatch:
-    """Judge a sealed patch by its text and write what the check applies. Blocks.
-
-    Args:
-        plan: How patches of the task are judged.
-        folder: The candidate's folder; writing there again writes the same.
-    """
-    judgement = plan.judged((folder / TEXT_FILE).read_bytes())
-    if judgement.problem is not None:
-        problem = judgement.problem
-        return SealedPatch(problem.value, problem.phase, judgement.message)
-    applied, declared = judgement.text, _declared(judgement)
-    replace_file(folder / APPLIED, applied)
-    replace_file(folder / DECLARED, declared)
-    return SealedPatch(
-        applied_digest=content_digest(applied), declared_digest=content_digest(declared)
-    )
-
-
-def _declared(judgement: PatchJudgement) -> bytes:
-    links = dict(sorted(judgement.links.items()))
-    declared = {"version": 1, "changed": sorted(judgement.changed), "links": links}
-    return json.dumps(declared, separators=(",", ":")).encode()
-
-
-def failed_step(plan: PatchPlan, base: VerifierResult, code: int, folder: Path) -> VerifierResult:
-    """Say how a check ended that gave no verdict of its own.
-
-    Args:
-        plan: How patches of the task are judged.
-        base: What is known of the launch.
-        code: Exit code of supervise.
-        folder: What the courier collected.
-    """
-    if code == Code.TAMPERED:
-        return replace(
-            base,
-            problem=EVALUATOR_TAMPERED,
-            outcome=Outcome.SCORED.value,
-            phase=FailurePhase.CHECKS,
-            message=TAMPERED_MESSAGE,
-        )
-    step = STEP_OF_CODE.get(code)
-    if step is None:
-        reason = f"the repository could not be prepared: {base.command.error}"
-        return replace(base, problem=VERIFIER_ERROR, message=reason)
-    suffix = f": {base.command.error}" if base.command.error else ""
-    known = replace(
-        base,
-        problem=step.reason,
-        outcome=step.outcome.value,
-        phase=step.phase,
-        message=step.message + suffix,
-    )
-    return _denied(plan, known, folder) if step is PatchStep.PATHS else known
-
-
-def _denied(plan: PatchPlan, known: VerifierResult, folder: Path) -> VerifierResult:
-    """Tell a policy violation from a patch that changes other paths than it declares."""
-    changed = _changed(folder / CHANGED_FILE)
-    if changed is None:
-        return known
-    judgement = judge_changes(changed, plan.candidate_policy)
-    metadata = listed("actual_candidate_patch_paths", sorted(changed))
-    if judgement.denied:
-        metadata |= listed("denied_candidate_patch_paths", sorted(judgement.denied))
-    reason = judgement.problem.value if judgement.problem is not None else known.problem
-    return replace(known, problem=reason, message=judgement.message, metadata=metadata)
-
-
-def _changed(path: Path) -> Mapping[str, str | None] | None:
-    """Read the list that supervise wrote before any candidate code ran; None for a long one."""
-    try:
-        if path.stat().st_size > CHANGED_BYTES:
-            return None
-        value = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise DigestMismatchError(f"the list of changed paths is damaged: {error}") from error
-    if not isinstance(value, dict):
-        raise DigestMismatchError("the list of changed paths is damaged")
-    return {str(name): None if target is None else str(target) for name, target in value.items()}
-
-
-MOST_BYTES = MAX_BATCH_MEMBERS * MEMBER_BYTES
-
-
-class BatchLostError(Exception):
-    """A batch has no verdict for a member; the message is one plain sentence."""
-
-
-def batch_verdict(
-    store: RunStore, first: LaunchKey, launch: LaunchKey, message: str
-) -> tuple[bool, Mapping[str, object]]:
-    """Return a member's verdict and its metadata.
-
-    Args:
-        store: The run's folder.
-        first: The first launch of the batch.
-        launch: The member.
-        message: The verifier's termination message.
-
-    Raises:
-        BatchLostError: The verdicts cannot be read or are not those that the message names, or the
-            member is none of theirs or has an error.
-        OSError: The disk failed.
-    """
-    try:
-        verdicts = decode_verdicts(_content(store, first, verdicts_digest(message)))
-        return text_verdict(verdicts.get(member_name(launch), ""))
-    except (DigestMismatchError, FileNotFoundError, UnreadableError, ValueError) as error:
-        raise BatchLostError(f"the batch gave no verdict: {error}") from error
-
-
-def _content(store: RunStore, first: LaunchKey, digest: str) -> bytes:
-    with (
-        open_root(store.launch_folder(first)) as root,
-        open_regular(root, f"{VERIFICATION_NAME}/{VERDICTS_FILE}") as file,
-    ):
-        content = file.read(MOST_BYTES + 1)
-    found = content_digest(content)
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"{VERDICTS_FILE} is longer than {MOST_BYTES} bytes")
-    if found != digest:
-        raise DigestMismatchError(
-            f"{VERDICTS_FILE} has digest {found}, the verifier named {digest}",
-            found=found,
-            sealed=digest,
-        )
-    return content
 
 
 FOLDERS = {Role.HARNESS: PRODUCER_NAME, Role.VERIFIER: VERIFICATION_NAME}

@@ -24,7 +24,7 @@ from securebench.benchmark.files.load import load_tasks
 from securebench.benchmark.files.materialize import public_digest
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.cluster.port import ObjectKind
-from securebench.controller.capture import seal_patch
+from securebench.controller.capture import CandidateFolder
 from securebench.controller.context import Context, FrozenPack
 from securebench.controller.packs import frozen
 from securebench.controller.volume.journal import read_journal
@@ -503,9 +503,8 @@ class _Source:
         self._copy(source, target, path)
         self._store.check_file(target / path, candidate.digest)
         sealed = replace(candidate, patch=None)
-        if candidate.file == TEXT_FILE and task.check is not None and task.check.patch is not None:
-            patch = seal_patch(task.check.patch, target / CANDIDATE_NAME)
-            sealed = replace(sealed, patch=patch)
+        if candidate.file == TEXT_FILE and task.verification is not None:
+            sealed = task.verification.sealed(sealed, CandidateFolder(target / CANDIDATE_NAME))
         production = replace(_produced(known), candidate=sealed)
         taken_from = self._earlier.uid
         return CandidateKept(key, production, known.at, known.usage, known.network, taken_from)

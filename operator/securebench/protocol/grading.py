@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from securebench.protocol.messages import MAX_MESSAGE_BYTES, VERSION, decode_object
@@ -25,6 +26,21 @@ RUNNER_VARIABLE = "SECUREBENCH_PYTEST"
 
 ROW_VARIABLE = "SECUREBENCH_TESTS"
 """Environment variable that says to this program what a row says of its tests, as JSON."""
+
+
+class Grading(StrEnum):
+    """What a verdict rests on; no text that a scorer compared has one."""
+
+    VALUES = "values"
+    """Tests of code_completion compared plain values alone."""
+    OBJECTS = "objects"
+    """An object of the candidate stood between its tests and a value."""
+    IN_PROCESS = "in-process"
+    """Tests and candidate ran in one interpreter (``tests.isolation: shared``)."""
+    TESTS = "tests"
+    """Our runner counted the tests, beside which candidate code may have run."""
+    EXIT_CODE = "exit-code"
+    """Nothing but the exit code of a command or script."""
 
 
 VERDICTS_FOLDER = "/work/verdicts"

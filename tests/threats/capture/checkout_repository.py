@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from securebench.benchmark.families.base import PatchPlan
-from securebench.controller.capture import seal_patch
+from securebench.controller.capture import CandidateFolder
 from securebench.run.state.attempts import SealedPatch
+from securebench.run.verification.patch import seal_patch
 from support.release import Raw
 from threats.kit.program import Ended, run_supervise
 
@@ -126,7 +127,7 @@ def grade(
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / "candidate.txt").write_text(patch)
-        sealed = seal_patch(plan(lists), folder)
+        sealed = seal_patch(plan(lists), CandidateFolder(folder))
         if sealed.problem:
             return Graded(sealed.problem, None, {})
         (folder / "output").mkdir()

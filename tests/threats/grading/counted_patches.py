@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from securebench.run.pods.verify.check import CONTROL_REPORT
+from securebench.run.verification.patch import CONTROL_REPORT
 from threats.honest import REPO_DEFAULTS, REPO_INPUT, REPO_ROW
 from threats.kit.batch import Batch, Trial, Weakening
 from threats.kit.specs import edited

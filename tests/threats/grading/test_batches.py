@@ -10,16 +10,19 @@ from typing import Any
 
 import pytest
 
-from securebench.controller.capture import BatchLostError, batch_verdict
+from securebench.controller.capture import LeftOnVolume
 from securebench.controller.volume.store import RunStore
 from securebench.digests import content_digest
 from securebench.files import tree_digest
 from securebench.grading import verify_text
 from securebench.protocol.grading import decode_verdicts
-from securebench.run.decide.attempt import attempt_step
+from securebench.run.decide.attempt import Capture, attempt_step
+from securebench.run.observe.stage import Ended
 from securebench.run.observe.termination import text_verdict
 from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.state.attempts import Lost
+from securebench.run.verification.base import SharedPodLostError
+from securebench.run.verification.text import TextVerification
 from support.build import (
     NOW,
     RUN_UID,
@@ -32,6 +35,7 @@ from support.build import (
     pod_status,
     production,
     text_message,
+    verification,
     view_of,
 )
 from support.manifest_samples import golden
@@ -169,6 +173,13 @@ def batch(store: RunStore) -> tuple[str, Path]:
     return status["containerStatuses"][0]["state"]["terminated"]["message"], path
 
 
+def member_passes(store: RunStore, launch: LaunchKey, message: str) -> bool:
+    """Return a member's verdict from the batch's file and the message of its Pod."""
+    view = view_of(VERIFIER, pod_status("Succeeded", ended("verifier", 0, message=message)))
+    left = LeftOnVolume(store, Capture(launch, view, Ended(0), VERIFIER))
+    return TextVerification().verdict(verification(passed=False), left).passed
+
+
 def edit(path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"false", b"true"))
 
@@ -176,8 +187,8 @@ def edit(path: Path) -> None:
 def test_a_376_attack(store: RunStore) -> None:
     message, path = batch(store)
     edit(path)
-    with pytest.raises(BatchLostError, match="has digest"):
-        batch_verdict(store, VERIFIER, OTHER, message)
+    with pytest.raises(SharedPodLostError, match="has digest"):
+        member_passes(store, OTHER, message)
 
 
 def test_a_376_twin(store: RunStore) -> None:
@@ -189,7 +200,7 @@ def test_a_376_twin(store: RunStore) -> None:
 
 def test_a_376_honest(store: RunStore) -> None:
     message, _ = batch(store)
-    assert batch_verdict(store, VERIFIER, OTHER, message)[0] is False
+    assert member_passes(store, OTHER, message) is False
 
 
 def after_crash(first: LaunchKey | None) -> Lost:
@@ -213,4 +224,4 @@ def test_a_377_twin() -> None:
 
 def test_a_377_honest(store: RunStore) -> None:
     message, _ = batch(store)
-    assert batch_verdict(store, VERIFIER, VERIFIER, message)[0] is False
+    assert member_passes(store, VERIFIER, message) is False

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from securebench.run import layout
-from securebench.run.pods.verify import check
+from securebench.run.verification import command
 from support.pytest_place import Place
 from threats.grading.counted_patches import (
     IMPORTS_FORGERY,
@@ -49,7 +49,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     (packages / "__editable__.app.pth").write_text(f"{workspace}\n")
     monkeypatch.setattr(layout, "EVALUATOR", str(evaluator))
     monkeypatch.setattr(layout, "PYTEST_BUNDLE", str(Path(pytest.__file__).parents[1]))
-    monkeypatch.setattr(check, "COLLECTED", str(tmp_path / "collected.json"))
+    monkeypatch.setattr(command, "COLLECTED", str(tmp_path / "collected.json"))
     return Place(evaluator, workspace)
 
 
@@ -71,8 +71,8 @@ def test_a_300_attack(place: Place) -> None:
 @pytest.mark.short
 def test_a_300_twin(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.candidate("sitecustomize.py", ENDS)
-    with_site = tuple(word for word in check.RUNNER if word != "-S")
-    monkeypatch.setattr(check, "RUNNER", with_site)
+    with_site = tuple(word for word in command.RUNNER if word != "-S")
+    monkeypatch.setattr(command, "RUNNER", with_site)
 
     assert grade(place, FAILING) == 0
 

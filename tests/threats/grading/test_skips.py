@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from securebench.run import layout
-from securebench.run.pods.verify import check
+from securebench.run.verification import command
 from support.counted_repository import COMMAND, HONEST, TESTS, WITHOUT_PLUGINS, Repository
 from support.pytest_place import Place
 
@@ -49,7 +49,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     evaluator.mkdir()
     workspace.mkdir()
     monkeypatch.setattr(layout, "EVALUATOR", str(evaluator))
-    monkeypatch.setattr(check, "COLLECTED", str(tmp_path / "collected.json"))
+    monkeypatch.setattr(command, "COLLECTED", str(tmp_path / "collected.json"))
     return Place(evaluator, workspace)
 
 

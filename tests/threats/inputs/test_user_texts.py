@@ -13,8 +13,9 @@ from securebench.benchmark.resources import Resource, ResourceBundle
 from securebench.run.plan.model import LaunchKey, Role, RunPlan, TaskPlan
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.isolation import deny_policy
-from securebench.run.pods.verify.check import Member
-from securebench.run.pods.verify.verifier import verifier_pod
+from securebench.run.verification.base import Member, verifier_pod
+from securebench.run.verification.command import CommandVerification
+from securebench.run.verification.patch import PatchVerification
 from support.manifest_samples import (
     FACTS,
     LANES,
@@ -57,11 +58,12 @@ def filled(task: TaskPlan, text: str) -> TaskPlan:
     resources = ResourceBundle(
         tuple(replace(each, value=_texts(each, text)) for each in task.task.resources)
     )
-    check = task.check
-    if check is not None:
-        check = replace(check, command=("sh", "-lc", text))
+    verification = task.verification
+    if isinstance(verification, CommandVerification | PatchVerification):
+        check = replace(verification.check, command=("sh", "-lc", text))
+        verification = replace(verification, check=check)
     identity = replace(task.task, id=text, benchmark_id=text, resources=resources)
-    return replace(task, task=identity, check=check, image=text)
+    return replace(task, task=identity, verification=verification, image=text)
 
 
 def _texts(resource: Resource, text: str) -> object:
@@ -92,7 +94,7 @@ def rendered(name: str, text: str) -> list[Raw]:
     return [
         dict(deny_policy(plan)),
         dict(harness_pod(plan, task, launch, LANES, FACTS)),
-        dict(verifier_pod(plan, Member(task, verifier, LANES, candidate(patch=PATCH)), FACTS)),
+        dict(verifier_pod(plan, [Member(task, verifier, LANES, candidate(patch=PATCH))], FACTS)),
     ]
 
 

@@ -30,8 +30,7 @@ from securebench.run.pods.containers import POD_SUPERVISE, supervise_argv
 from securebench.run.pods.gateway import GatewayPolicy, gateway_pod, gateway_service
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.isolation import canary_pod, control_pod
-from securebench.run.pods.verify.check import Member
-from securebench.run.pods.verify.verifier import verifier_pod
+from securebench.run.verification.base import Member, verifier_pod
 from support.build import DOMAINS
 from support.manifest_samples import FACTS, LANES, candidate, pods, run_plan, text_task
 from support.release import Raw, call, namespace
@@ -121,7 +120,9 @@ def pods_of(closed: Run, run: Run, other: Run) -> dict[str, Raw]:
         "harness, no network": dict(harness_pod(closed.plan, task, HARNESS, LANES, facts)),
         "harness": dict(harness_pod(run.plan, task, HARNESS, LANES, facts)),
         "harness, other run": dict(harness_pod(other.plan, task, HARNESS, LANES, facts)),
-        "verifier": dict(verifier_pod(run.plan, Member(task, VERIFIER, LANES, candidate()), facts)),
+        "verifier": dict(
+            verifier_pod(run.plan, [Member(task, VERIFIER, LANES, candidate())], facts)
+        ),
         "gateway": gateway_of(run, 2),
         "canary": dict(canary_pod(run.plan, 1, (), facts)),
         "control": dict(control_pod(run.plan, 1, ())),

@@ -10,8 +10,7 @@ import pytest
 
 from securebench.run.observe import stage
 from securebench.run.observe.pods import PodView, pod_view
-from securebench.run.plan.model import VerifierKind
-from support.manifest_samples import policy_of
+from support.manifest_samples import policy_of, terminal_task
 from support.release import Raw
 from threats.honest import APP, TERMINAL, WRITE_ANSWER, assert_passed
 from threats.kit.arena import Arena
@@ -93,7 +92,7 @@ def test_a_073_twin_of_a_pod(lost: Arena) -> None:
 
     assert passes_unless_it_failed(first)
     assert not passes_unless_it_failed(second)
-    seen = stage.launch_stage(view, VerifierKind.CHECK, view.created_at, policy_of(), 0)
+    seen = stage.launch_stage(view, terminal_task().verification, view.created_at, policy_of(), 0)
     assert not isinstance(seen, stage.Ended)
 
 
@@ -173,7 +172,9 @@ def ended(arena: Arena, trial: Trial) -> PodView:
 
 def judged(view: PodView) -> stage.Stage:
     """Return the stage of an ended harness Pod."""
-    return stage.launch_stage(view, None, view.created_at, policy_of(), view.created_at + 60)
+    return stage.launch_stage(
+        view, stage.HARNESS_WORK, view.created_at, policy_of(), view.created_at + 60
+    )
 
 
 @pytest.mark.trials(BROKEN["kill"])

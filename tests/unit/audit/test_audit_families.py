@@ -35,6 +35,7 @@ def verify(text, public, _hidden):
 RHYME = Family(
     name="rhyme",
     candidate_kind="text",
+    verification="text",
     input=FieldSection("input", (Field("verse", TEXT, required=True),)),
     eval=FieldSection("eval", (Field("tune", TEXT, lane=Lane.HIDDEN),)),
     scorer=TextVerifier(verify, lambda _public, _hidden: None),

@@ -19,7 +19,7 @@ from securebench.benchmark.lint import LintRule, lint_pack
 from securebench.benchmark.pack.lane_plan import public_assets
 from securebench.client.tester_config import load_tester_config
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.pods.verify.check import RUNNER
+from securebench.run.verification.command import RUNNER
 from support.code_pair import judge
 
 ROOT = Path(__file__).parents[3] / "benchmarks"

@@ -26,6 +26,7 @@ FOUNDATIONS = {
     "errors",
     "json_values",
     "names",
+    "plugins",
     "reasons",
     "sizes",
     "text",
@@ -56,7 +57,7 @@ ALLOWED_CALLS = {
     # The clock that was given.
     ("securebench.clock", "now"),
     # A manifest carries programs of the installed package as text.
-    ("securebench.run.pods.verify.check", "read_text"),
+    ("securebench.run.verification.checks", "read_text"),
 }
 CLOCKS_OF_THE_MACHINE = {
     "securebench.clock.SystemClock",

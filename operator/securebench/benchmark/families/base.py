@@ -379,6 +379,7 @@ class Family:
     Args:
         name: As rows and records name it.
         candidate_kind: What the agent hands in.
+        verification: Name of the kind of verification (``run.plan.kinds``).
         input: Keys of ``input``; all public.
         eval: Keys of ``eval`` with their lanes; every other key is refused.
         needs: What the verifier needs of resources by name, where a task may come without a row
@@ -404,6 +405,7 @@ class Family:
 
     name: str
     candidate_kind: CandidateKind
+    verification: str
     input: FieldSection
     eval: FieldSection
     scorer: TextVerifier | None = None

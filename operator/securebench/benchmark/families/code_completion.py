@@ -314,6 +314,7 @@ def _module(body: str, functions: Iterable[str], classes: Iterable[str]) -> str:
 FAMILY = Family(
     name="code_completion",
     candidate_kind="code",
+    verification="code",
     input=FieldSection(
         "input",
         (

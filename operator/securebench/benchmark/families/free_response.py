@@ -223,6 +223,7 @@ def _colliding(task: TaskView) -> Iterator[str]:
 FAMILY = Family(
     name=NAME,
     candidate_kind="text",
+    verification="text",
     input=FieldSection(
         "input",
         (

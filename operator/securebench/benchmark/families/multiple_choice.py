@@ -271,6 +271,7 @@ def _spelled(letter: str, choice: str) -> Iterator[tuple[str, str]]:
 FAMILY = Family(
     name=NAME,
     candidate_kind="text",
+    verification="text",
     input=FieldSection(
         "input",
         (

@@ -298,6 +298,7 @@ AUDIT = AuditRules(
 FAMILY = Family(
     name="repo_patch",
     candidate_kind="patch",
+    verification="patch",
     input=FieldSection(
         "input",
         (

@@ -242,6 +242,7 @@ def _tolerance(hidden: Mapping[str, object]) -> Fraction | None:
 FAMILY = Family(
     name=NAME,
     candidate_kind="text",
+    verification="text",
     input=FieldSection(
         "input",
         (

@@ -116,6 +116,7 @@ def _record_metadata(task: TaskView) -> Mapping[str, object]:
 FAMILY = Family(
     name="terminal_task",
     candidate_kind="workspace",
+    verification="command",
     input=FieldSection(
         "input",
         (

@@ -329,7 +329,7 @@ class Provider(ApiModel):
     Only the gateway mounts it."""
 
 
-class Verification(ApiModel):
+class VerificationSettings(ApiModel):
     """The tester's policy for verifiers."""
 
     disallow_dangerous_commands: bool = True
@@ -411,7 +411,7 @@ class Budget(ApiModel):
 class RunTemplate(ApiModel):
     """What a run may leave to its defaults; the runs of a BenchmarkSuite share it."""
 
-    verification: Verification = Verification()
+    verification: VerificationSettings = VerificationSettings()
     """The tester's policy for verifiers."""
     task_selector: TaskSelector = TaskSelector()
     """Which rows of the pack run."""

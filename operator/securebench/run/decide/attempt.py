@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePosixPath
 from signal import Signals
 from typing import Final, NamedTuple, TypeVar, assert_never
@@ -42,7 +43,14 @@ from securebench.reasons import (
 )
 from securebench.run.api.field_types import Outcome
 from securebench.run.observe.pods import PodView
-from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage
+from securebench.run.observe.stage import (
+    HARNESS_WORK,
+    Ended,
+    InProgress,
+    Interrupted,
+    Work,
+    launch_stage,
+)
 from securebench.run.plan.model import (
     AttemptKey,
     EarlierRun,
@@ -51,7 +59,6 @@ from securebench.run.plan.model import (
     RunPlan,
     RunPolicy,
     TaskPlan,
-    VerifierKind,
 )
 from securebench.run.state.attempts import (
     AttemptHistory,
@@ -65,13 +72,10 @@ from securebench.run.state.attempts import (
     ProducedState,
     QueuedState,
     SealedCandidate,
-    SealedPatch,
     VerifierResult,
     was_refused_by_run_budget,
 )
-
-WITH_TASK_IMAGE = frozenset({VerifierKind.CHECK, VerifierKind.CODE})
-"""Verifiers that run in the task's image."""
+from securebench.run.verification.base import MAX_BATCH_MEMBERS, agent_end, blank_end
 
 OUTAGES: Mapping[str, str] = {
     PROVIDER_AUTH: "the model provider {provider} refused the key",
@@ -165,7 +169,7 @@ def attempt_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, n
 def unreadable_output_finish(key: AttemptKey) -> Finish:
     """Return the end of an attempt that ended the operator twice when it was read."""
     message = "reading what the attempt left ended the operator twice, the second time it alone"
-    return _agent(key, Problem.INVALID.value, FailurePhase.CANDIDATE_EXTRACTION, message)
+    return agent_end(key, Problem.INVALID.value, FailurePhase.CANDIDATE_EXTRACTION, message)
 
 
 def _refused(task: TaskPlan, history: AttemptHistory) -> Finish | None:
@@ -208,8 +212,7 @@ def _launched_step(
     live, is_shared = launched.launch, launched.batch is not None
     if view is None:
         return Wait()
-    kind = plan.tasks[live.task].verifier if live.role is Role.VERIFIER else None
-    match launch_stage(view, kind, launched.since, plan.policy, now):
+    match launch_stage(view, _work(plan, live), launched.since, plan.policy, now):
         case InProgress(wake_at):
             return Wait(wake_at)
         case Interrupted(reason, message, is_final=True):
@@ -227,12 +230,20 @@ def _launched_step(
             return Capture(live, view, ended, launched.batch)
 
 
+def _work(plan: RunPlan, launch: LaunchKey) -> Work:
+    """Return what a launch's Pod is for."""
+    verification = plan.tasks[launch.task].verification
+    if launch.role is Role.HARNESS or verification is None:
+        return HARNESS_WORK
+    return verification
+
+
 def _next_launch(history: AttemptHistory, role: Role, policy: RunPolicy, now: float) -> Step:
     lost = history.last_lost
     if lost is None:
         return Begin(LaunchKey(*history.key, role, history.lost + 1))
     if history.suspect.count(role) >= MAX_SUSPECT_LAUNCHES:
-        return _failed_by_agent(history.key, lost, role)
+        return _failed_byagent_end(history.key, lost, role)
     if len(history.retries) > policy.infrastructure_retries:
         phase = PHASE_OF_REASON.get(lost.reason, PHASE_OF_ROLE[lost.launch.role])
         return Finish(history.key, Outcome.INFRASTRUCTURE, lost.reason, phase, lost.message)
@@ -242,14 +253,14 @@ def _next_launch(history: AttemptHistory, role: Role, policy: RunPolicy, now: fl
     return Begin(LaunchKey(*history.key, role, history.lost + 1))
 
 
-def _failed_by_agent(key: AttemptKey, lost: Lost, role: Role) -> Finish:
+def _failed_byagent_end(key: AttemptKey, lost: Lost, role: Role) -> Finish:
     """End an attempt whose workspace or candidate cannot be taken or staged.
 
     Source: contract 21.16, decision 0044.
     """
     phase = FailurePhase.CANDIDATE_EXTRACTION if role is Role.HARNESS else PHASE_OF_ROLE[role]
     message = f"{lost.message}; what the agent left does that each time ({lost.reason})"
-    return _agent(key, Problem.INVALID.value, phase, message)
+    return agent_end(key, Problem.INVALID.value, phase, message)
 
 
 def launch_backoff(policy: RunPolicy, lost: int) -> float:
@@ -349,14 +360,14 @@ def _producer_timeout(task: TaskPlan, key: AttemptKey, production: HarnessResult
     if not production.command.timed_out:
         return None
     message = f"candidate production timed out after {task.timeout_seconds or 0.0:g} seconds"
-    return _agent(key, PRODUCER_TIMEOUT, FailurePhase.PRODUCER, message)
+    return agent_end(key, PRODUCER_TIMEOUT, FailurePhase.PRODUCER, message)
 
 
 def _harness_killed(_task: TaskPlan, key: AttemptKey, production: HarnessResult) -> Finish | None:
     if production.problem != SUPERVISOR_KILLED:
         return None
     message = "the harness ended the supervisor of its own container"
-    return _agent(key, SUPERVISOR_KILLED, FailurePhase.PRODUCER, message)
+    return agent_end(key, SUPERVISOR_KILLED, FailurePhase.PRODUCER, message)
 
 
 def _harness_limit(_task: TaskPlan, key: AttemptKey, production: HarnessResult) -> Finish | None:
@@ -372,7 +383,7 @@ def _launch_budget(_task: TaskPlan, key: AttemptKey, production: HarnessResult) 
     if relay is None or not relay.budget_exhausted:
         return None
     message = "the agent used up the budget of its launch for the model provider"
-    return _agent(key, BUDGET_EXHAUSTED, FailurePhase.PRODUCER, message)
+    return agent_end(key, BUDGET_EXHAUSTED, FailurePhase.PRODUCER, message)
 
 
 def _harness_not_started(
@@ -383,11 +394,11 @@ def _harness_not_started(
     if not command.unstarted:
         return None
     message = f"the harness cannot be started (exit code {command.exit_code}): {command.error}"
-    return _agent(key, HARNESS_NOT_STARTED, FailurePhase.PRODUCER, message)
+    return agent_end(key, HARNESS_NOT_STARTED, FailurePhase.PRODUCER, message)
 
 
 def _not_verified(task: TaskPlan, key: AttemptKey, _production: HarnessResult) -> Finish | None:
-    return Finish(key, Outcome.NOT_VERIFIED) if task.verifier is VerifierKind.NONE else None
+    return Finish(key, Outcome.NOT_VERIFIED) if task.verification is None else None
 
 
 def _candidate_end(task: TaskPlan, key: AttemptKey, production: HarnessResult) -> Finish | None:
@@ -397,31 +408,19 @@ def _candidate_end(task: TaskPlan, key: AttemptKey, production: HarnessResult) -
 def _judged(task: TaskPlan, key: AttemptKey, candidate: SealedCandidate | None) -> Finish | None:
     if candidate is None:
         message = "there is no candidate"
-        return _agent(key, Problem.MISSING.value, FailurePhase.CANDIDATE_EXTRACTION, message)
+        return agent_end(key, Problem.MISSING.value, FailurePhase.CANDIDATE_EXTRACTION, message)
     if candidate.problem is not None:
-        return _agent(key, candidate.problem, FailurePhase.CANDIDATE_EXTRACTION, candidate.message)
-    if candidate.patch is not None:
-        return _patch_end(key, candidate.patch)
-    if candidate.is_blank:
-        return _agent(key, EMPTY_CANDIDATE, FailurePhase.VERIFICATION, "the candidate is empty")
-    if task.verifier is VerifierKind.CHECK and task.extraction.kind != "workspace":
-        message = "the harness hands in a file; the checker needs a workspace directory"
-        return _agent(key, Problem.MISSING.value, FailurePhase.CANDIDATE_EXTRACTION, message)
+        return agent_end(
+            key, candidate.problem, FailurePhase.CANDIDATE_EXTRACTION, candidate.message
+        )
+    judged = blank_end if task.verification is None else partial(task.verification.rejected, task)
+    end = judged(key, candidate)
+    if end is not None:
+        return end
     if task.denial is not None:
-        end = _agent(key, task.denial.reason, task.denial.phase, task.denial.message)
+        end = agent_end(key, task.denial.reason, task.denial.phase, task.denial.message)
         return replace(end, metadata=task.denial.metadata)
     return None
-
-
-def _patch_end(key: AttemptKey, patch: SealedPatch) -> Finish | None:
-    if not patch.problem:
-        return None
-    end = _agent(key, patch.problem, patch.phase, patch.message)
-    return replace(end, metadata={"phase": patch.phase, "failure_reason": patch.problem})
-
-
-def _agent(key: AttemptKey, reason: str, phase: str, message: str) -> Finish:
-    return Finish(key, Outcome.AGENT, reason, phase, message, passed=False)
 
 
 def after_verification(
@@ -486,7 +485,7 @@ def _check_memory(key: AttemptKey, verification: VerifierResult) -> Finish | Non
 
 
 def _image_changed(task: TaskPlan, production: HarnessResult, verification: VerifierResult) -> bool:
-    if task.verifier not in WITH_TASK_IMAGE:
+    if task.verification is None or not task.verification.runs_in_task_image:
         return False
     before, after = production.facts.image_id, verification.facts.image_id
     return bool(before and after and before != after)
@@ -556,9 +555,6 @@ def _last_words(production: HarnessResult) -> str:
     return f"; last line of stderr: {said}" if said else ""
 
 
-MAX_BATCH_MEMBERS = 32
-"""Launches of one batch: each is two mounts and about 300 bytes of the Pod."""
-
 MAX_WAIT_SECONDS = 5.0
 """A partial batch waits this long for further members, and only while there may be some."""
 
@@ -595,12 +591,12 @@ def is_batchable(plan: RunPlan, history: AttemptHistory, launch: LaunchKey) -> b
     """Whether a launch may share its Pod; not after an earlier verifier launch was lost."""
     lost = history.last_lost
     is_first = lost is None or lost.launch.role is Role.HARNESS
-    return is_first and launch.role is Role.VERIFIER and _is_text(plan, history)
+    return is_first and launch.role is Role.VERIFIER and _shares_pods(plan, history)
 
 
 def may_become_batchable(plan: RunPlan, history: AttemptHistory) -> bool:
     """Whether an unfinished attempt, whose candidate is not sealed yet, may join a batch later."""
-    return history.production is None and _is_text(plan, history)
+    return history.production is None and _shares_pods(plan, history)
 
 
 def form_batches(
@@ -631,5 +627,6 @@ def form_batches(
     return BatchDecision(tuple(ready), due_at)
 
 
-def _is_text(plan: RunPlan, history: AttemptHistory) -> bool:
-    return plan.tasks[history.key.task].verifier is VerifierKind.TEXT
+def _shares_pods(plan: RunPlan, history: AttemptHistory) -> bool:
+    verification = plan.tasks[history.key.task].verification
+    return verification is not None and verification.is_batched

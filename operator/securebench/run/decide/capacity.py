@@ -18,7 +18,7 @@ from securebench.run.decide.attempt import MIN_BATCH_SLOTS, form_batches
 from securebench.run.decide.decision_cache import DecisionCache
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.waiting import has_begun
-from securebench.run.plan.model import LaunchKey, Role, RunPlan, VerifierKind
+from securebench.run.plan.model import LaunchKey, Role, RunPlan
 
 
 class Holding(NamedTuple):
@@ -261,8 +261,9 @@ class CapacityUse(NamedTuple):
 def launch_image(plan: RunPlan, launch: LaunchKey) -> str:
     """Return the image of the main container of a launch's Pod."""
     task = plan.tasks[launch.task]
-    is_text = launch.role is Role.VERIFIER and task.verifier is VerifierKind.TEXT
-    return plan.pods.text_verifier_image if is_text else task.image
+    if launch.role is Role.HARNESS or task.verification is None:
+        return task.image
+    return task.verification.image(plan, task)
 
 
 def node_group(plan: RunPlan) -> str:

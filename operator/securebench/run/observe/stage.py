@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from securebench.protocol.messages import PHASES, STORAGE_FAILED, VERDICTS, Code
 from securebench.reasons import (
@@ -20,34 +21,16 @@ from securebench.reasons import (
     POD_LOST,
     PREFLIGHT_FAILED,
     SUPERVISOR_KILLED,
-    VERIFIER_ERROR,
 )
-from securebench.run.layout import (
-    CANDIDATE_CONTAINER,
-    CHECK,
-    CONTROL_CHECK,
-    COURIER,
-    EGRESS_PROXY,
-    HARNESS,
-    MATERIALIZE,
-    VERIFIER,
-)
+from securebench.run.layout import COURIER, EGRESS_PROXY, HARNESS, MATERIALIZE
 from securebench.run.observe.pods import ContainerView, PodView, Terminated
 from securebench.run.observe.termination import command_report, error_words
-from securebench.run.plan.model import RunPolicy, VerifierKind
+from securebench.run.plan.model import RunPolicy
+from securebench.run.state.attempts import CommandReport
 from securebench.run.state.entries import OOM_REASON
 
 STAGED_CANDIDATE = "candidate"
 """Phase in supervise's message when staging failed at what a candidate holds: before it ran."""
-MAIN = {
-    None: HARNESS,
-    VerifierKind.TEXT: VERIFIER,
-    VerifierKind.CHECK: CHECK,
-    VerifierKind.CODE: VERIFIER,
-}
-"""Container whose end is the launch's end, by kind of verifier; None for a harness."""
-MAINS = frozenset(MAIN.values())
-
 HOPELESS_WAITS = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 """Nothing but a change of the pack, or of the node by hand, can end these: no further launch."""
 IMAGE_WAITS = frozenset({"ImagePullBackOff", "ErrImagePull", "ImageInspectError"}) | HOPELESS_WAITS
@@ -63,8 +46,6 @@ that they hide: an answer, and no trouble on the way to one. Source: decision 00
 
 SIDECAR_RESTARTS = 3
 DEADLINE_REASON = "DeadlineExceeded"
-KILLED = frozenset({137, 143})
-"""Exit codes after SIGKILL and SIGTERM; nothing in a text verifier's container sends them."""
 ENDED_BY_ITSELF = "Error"
 """The kubelet's reason for a non-zero exit that it saw; what it did not see has other reasons."""
 
@@ -128,45 +109,61 @@ class Ended:
 Stage = InProgress | Interrupted | Ended
 
 
-def launch_stage(
-    view: PodView, kind: VerifierKind | None, since: float, policy: RunPolicy, now: float
-) -> Stage:
+class Work(Protocol):
+    """What the Pod of a launch is for, as far as its end is concerned."""
+
+    @property
+    def has_courier(self) -> bool:
+        """Whether a courier seals what the Pod left."""
+        ...
+
+    def main(self, view: PodView) -> ContainerView | None:
+        """Return the container whose end is the launch's end."""
+        ...
+
+    def ended(self, view: PodView, end: Terminated) -> Interrupted | Ended:
+        """Return how a launch ended whose container ended."""
+        ...
+
+
+class HarnessWork:
+    """An agent's turn."""
+
+    has_courier = True
+
+    def main(self, view: PodView) -> ContainerView | None:
+        """Return the container of the agent."""
+        return view.containers.get(HARNESS)
+
+    def ended(self, view: PodView, end: Terminated) -> Interrupted | Ended:
+        """Return how the agent's turn ended."""
+        return _preflight_end(end) or supervised_end(view, end)
+
+
+HARNESS_WORK = HarnessWork()
+
+
+def launch_stage(view: PodView, work: Work, since: float, policy: RunPolicy, now: float) -> Stage:
     """Return the stage of a launch Pod.
 
     Args:
         view: The Pod.
-        kind: How the verifier works, None for a harness Pod.
+        work: What it is for.
         since: When the launch was journalled, seconds since the epoch.
         policy: Numbers of the loop.
         now: Seconds since the epoch.
     """
-    main = _main(view, kind)
+    main = work.main(view)
     if main is not None and main.terminated is not None:
-        stage = _after_main(view, kind, main.terminated)
+        stage: Stage = work.ended(view, main.terminated)
+        if work.has_courier and isinstance(stage, Ended):
+            stage = _after_courier(view, stage)
         if isinstance(stage, InProgress) and view.deleting_since is not None:
             return _deleting(view, view.deleting_since + policy.lost_after_seconds, now)
         return stage
     if view.is_terminal:
         return _ended_before_main(view)
-    return _waiting(view, since, policy, now)
-
-
-def _main(view: PodView, kind: VerifierKind | None) -> ContainerView | None:
-    control = view.containers.get(CONTROL_CHECK)
-    if control is not None and control.terminated is not None and control.terminated.exit_code:
-        return control
-    return view.containers.get(MAIN.get(kind, CHECK))
-
-
-def _after_main(view: PodView, kind: VerifierKind | None, end: Terminated) -> Stage:
-    verdict = _text_end(view, end) if kind is VerifierKind.TEXT else _supervised_end(view, end)
-    if kind is None:
-        verdict = _preflight_end(end) or verdict
-    if kind is VerifierKind.CODE:
-        verdict = _code_end(view, verdict)
-    if isinstance(verdict, Interrupted) or kind is VerifierKind.TEXT:
-        return verdict
-    return _after_courier(view, verdict)
+    return _waiting(view, main, since, policy, now)
 
 
 def _after_courier(view: PodView, verdict: Ended) -> Stage:
@@ -189,10 +186,10 @@ def _unsealed(view: PodView, end: Terminated | None) -> Interrupted:
     if end.exit_code == STORAGE_FAILED:
         return Interrupted(EXTRACTION_FAILED, f"the courier could not seal: {end.message}")
     message = f"the courier ended with exit code {end.exit_code} ({end.reason}) before it sealed"
-    return Interrupted(EXTRACTION_FAILED, message, is_suspect=_ended_alone(view, end))
+    return Interrupted(EXTRACTION_FAILED, message, is_suspect=ended_alone(view, end))
 
 
-def _ended_alone(view: PodView, end: Terminated) -> bool:
+def ended_alone(view: PodView, end: Terminated) -> bool:
     """Whether nothing but what a container does, or its memory limit, ended it."""
     is_asked_for = view.deleting_since is not None or view.disrupted or bool(view.reason)
     return not is_asked_for and end.reason in {OOM_REASON, ENDED_BY_ITSELF}
@@ -234,21 +231,8 @@ def _preflight_end(end: Terminated) -> Interrupted | None:
     return Interrupted(PREFLIGHT_FAILED, report.error or f"exit code {report.exit_code}")
 
 
-def _text_end(view: PodView, end: Terminated) -> Interrupted | Ended:
-    if end.exit_code == 0:
-        return Ended(0)
-    if end.reason == OOM_REASON or view.disrupted or view.deleting_since is not None:
-        return replace(_interruption(view, end), is_suspect=_ended_alone(view, end))
-    if end.exit_code in KILLED and view.reason != DEADLINE_REASON:
-        return _interruption(view, end)
-    return Ended(
-        end.exit_code,
-        VERIFIER_ERROR,
-        f"the text verifier ended with exit code {end.exit_code}",
-    )
-
-
-def _supervised_end(view: PodView, end: Terminated) -> Interrupted | Ended:
+def supervised_end(view: PodView, end: Terminated) -> Interrupted | Ended:
+    """Return how a launch ended whose container supervise ran."""
     code = end.exit_code
     if code in VERDICTS or code in PHASES:
         return Ended(code)
@@ -261,8 +245,8 @@ def _supervised_end(view: PodView, end: Terminated) -> Interrupted | Ended:
     if code == Code.OWN_FAULT:
         return Interrupted(MATERIALIZATION_FAILED, f"supervise failed: {_words(end)}")
     if code == Code.HALTED:
-        return _disk_limit(view, code) or _interruption(view, end)
-    return _limit(view, end) or _killed_from_inside(view, end) or _interruption(view, end)
+        return _disk_limit(view, code) or interruption(view, end)
+    return _limit(view, end) or _killed_from_inside(view, end) or interruption(view, end)
 
 
 def _killed_from_inside(view: PodView, end: Terminated) -> Ended | None:
@@ -270,7 +254,7 @@ def _killed_from_inside(view: PodView, end: Terminated) -> Ended | None:
 
     It must not buy another launch: what ran in the container did it (A-076).
     """
-    if not _ended_alone(view, end):
+    if not ended_alone(view, end):
         return None
     message = f"supervise was ended from inside its container (exit code {end.exit_code})"
     return Ended(end.exit_code, SUPERVISOR_KILLED, message)
@@ -282,27 +266,6 @@ def _limit(view: PodView, end: Terminated) -> Ended | None:
     return _disk_limit(view, end.exit_code)
 
 
-def _code_end(view: PodView, verdict: Interrupted | Ended) -> Interrupted | Ended:
-    """Return the end of tests, with what became of their candidate's own container."""
-    if verdict == Ended(Code.PHASE_FAILED):
-        # A Pod that an earlier operator made waits in a phase of its own.
-        words = "the tests waited for the candidate's container in vain"
-        return Interrupted(MATERIALIZATION_FAILED, words)
-    if verdict not in {Ended(Code.DONE), Ended(Code.FAILED)}:
-        return verdict
-    # The kubelet starts it again when candidate code ends it.
-    candidate = view.containers.get(CANDIDATE_CONTAINER)
-    both = (candidate.terminated, candidate.previous) if candidate is not None else ()
-    ends = [end for end in both if end is not None]
-    if any(end.exit_code == Code.TAMPERED for end in ends):
-        message = "the candidate told the supervise of its container to stop"
-        return Ended(Code.TAMPERED, SUPERVISOR_KILLED, message)
-    if verdict == Ended(Code.FAILED) and any(memory_kills(end) for end in ends):
-        message = "the memory limit ended the candidate or a process of it"
-        return Ended(Code.FAILED, OOM_KILLED, message)
-    return verdict
-
-
 def memory_kills(end: Terminated) -> int:
     """Return how many processes of a container were killed at its memory limit, at least.
 
@@ -312,6 +275,21 @@ def memory_kills(end: Terminated) -> int:
     return max(command_report(end.message).memory_kills, int(end.reason == OOM_REASON))
 
 
+def container_report(view: PodView, container: str, code: int) -> CommandReport:
+    """Return what supervise reports of the command in a container.
+
+    Args:
+        view: The Pod.
+        container: Its name; without one that ended the report is empty.
+        code: Exit code of the launch.
+    """
+    seen = view.containers.get(container)
+    end = seen.terminated if seen is not None else None
+    report = command_report(end.message if end is not None else "")
+    kills = memory_kills(end) if end is not None else 0
+    return replace(report, timed_out=code == Code.TIMED_OUT, memory_kills=kills)
+
+
 def _disk_limit(view: PodView, code: int) -> Ended | None:
     """Return the end of a Pod that was evicted for a limit of its own, else None."""
     if view.reason == "Evicted" and not view.disrupted:
@@ -319,8 +297,9 @@ def _disk_limit(view: PodView, code: int) -> Ended | None:
     return None
 
 
-def _interruption(view: PodView, end: Terminated | None) -> Interrupted:
-    if end is not None and end.reason == ENDED_BY_ITSELF and _ended_alone(view, end):
+def interruption(view: PodView, end: Terminated | None) -> Interrupted:
+    """Return the loss of a launch that ended before a result."""
+    if end is not None and end.reason == ENDED_BY_ITSELF and ended_alone(view, end):
         return Interrupted(POD_LOST, HALTED_WORDS)
     ended = end.reason if end is not None else ""
     cause = view.reason or view.taken_back or ended or "no reason given"
@@ -338,10 +317,12 @@ def _ended_before_main(view: PodView) -> Stage:
                 MATERIALIZATION_FAILED,
                 f"failed to materialize benchmark image workdir: {_words(end)}",
             )
-    return _disk_limit(view, Code.TERMINATED) or _interruption(view, None)
+    return _disk_limit(view, Code.TERMINATED) or interruption(view, None)
 
 
-def _waiting(view: PodView, since: float, policy: RunPolicy, now: float) -> Stage:
+def _waiting(
+    view: PodView, main: ContainerView | None, since: float, policy: RunPolicy, now: float
+) -> Stage:
     if view.deleting_since is not None:
         return _deleting(view, view.deleting_since + policy.lost_after_seconds, now)
     give_up_at = max(since, view.created_at, view.scheduled_at or 0.0) + policy.image_wait_seconds
@@ -351,9 +332,7 @@ def _waiting(view: PodView, since: float, policy: RunPolicy, now: float) -> Stag
         if container.waiting_reason in HOPELESS_WAITS or _is_no_such_image(container):
             return _pull_failed(container)
         if container.name == COURIER and container.restarts >= SIDECAR_RESTARTS:
-            has_begun = any(
-                view.containers[name].running for name in MAINS & view.containers.keys()
-            )
+            has_begun = main is not None and main.running
             words = "the courier does not stay up"
             return Interrupted(MATERIALIZATION_FAILED, words, is_suspect=has_begun)
         if container.name == EGRESS_PROXY and container.restarts:

@@ -1,16 +1,14 @@
 """Termination messages and Pod status of an ended launch: strict decoders, and what is kept.
 
-``decode`` reads what supervise, courier and verifier write. ``PatchStep`` names the steps by which
-supervise makes a repository ready for its check, and whose fault each is; package ``repository`` of
-supervise has the same numbers. ``launch_evidence`` is what the journal keeps of a Pod's status.
+``decode`` reads what supervise, courier and verifier write. ``launch_evidence`` is what the journal
+keeps of a Pod's status.
 
-Source: contract 14.5.1, 15.1, 21.4, 21.5.
+Source: contract 15.1, 21.4, 21.5.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 from typing import TypeGuard
 
 from securebench.protocol.candidate import TEXT_FILE, WORKSPACE_FILE, Problem
@@ -20,10 +18,8 @@ from securebench.protocol.messages import (
     MEMORY_PEAK_BYTES,
     USAGE_FIELDS,
     VERSION,
-    Code,
     decode_object,
 )
-from securebench.run.api.field_types import Outcome
 from securebench.run.observe.pods import ContainerView, PodView
 from securebench.run.state.attempts import (
     CommandReport,
@@ -298,39 +294,6 @@ def _float(fields: Mapping[str, object], key: str) -> float:
 def _text(fields: Mapping[str, object], key: str) -> str:
     value = fields.get(key)
     return value if isinstance(value, str) else ""
-
-
-class PatchStep(Enum):
-    """A step that can fail before candidate code runs: number, reason, phase, outcome, message."""
-
-    HEAD = (0, "base_commit_unreadable", "base_commit", Outcome.VERIFIER,
-            "the commit of the image's repository cannot be read")  # fmt: skip
-    BASE = (1, "base_commit_mismatch", "base_commit", Outcome.VERIFIER,
-            "the image's repository is at another commit than the row says")  # fmt: skip
-    SETUP = (2, "setup_patch_failed", "setup_patch", Outcome.VERIFIER,
-             "the row's setup patch does not apply")  # fmt: skip
-    TEST_ALONE = (3, "test_patch_failed", "test_patch", Outcome.VERIFIER,
-                  "the row's test patch does not apply, even without the candidate")  # fmt: skip
-    CANDIDATE = (4, "candidate_patch_apply_failed", "candidate_patch", Outcome.AGENT,
-                 "the candidate patch does not apply")  # fmt: skip
-    PATHS = (5, "candidate_patch_path_mismatch", "candidate_policy", Outcome.AGENT,
-             "the paths that the patch really changed are not those that it declares")  # fmt: skip
-    TEST = (6, "test_patch_failed", "test_patch", Outcome.SCORED,
-            "the row's test patch does not apply to what the candidate left")  # fmt: skip
-    CONTROL = (7, "test_patch_failed", "test_patch", Outcome.SCORED,
-               "the row's control does not apply to what the candidate left")  # fmt: skip
-
-    def __init__(
-        self, number: int, reason: str, phase: str, outcome: Outcome, message: str
-    ) -> None:
-        self.code = Code.PHASE_FAILED + number
-        self.reason = reason
-        self.phase = phase
-        self.outcome = outcome
-        self.message = message
-
-
-STEP_OF_CODE = {step.code: step for step in PatchStep}
 
 
 MESSAGE_CHARACTERS = 500

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from securebench.agents.harness import (
     DUMMY_KEY,
@@ -25,14 +25,8 @@ from securebench.agents.harness import (
 )
 from securebench.agents.providers.endpoint import APIS, ProviderEndpoint
 from securebench.agents.registry import agent_named, cli_named, forwarded_env
-from securebench.benchmark.families.base import CheckRequest, Family
-from securebench.benchmark.families.counted_commands import argv_of
 from securebench.benchmark.families.registry import FAMILIES
-from securebench.benchmark.pack.lane_plan import (
-    check_task_file,
-    checker_reference,
-    materialization_plan,
-)
+from securebench.benchmark.pack.lane_plan import check_task_file, materialization_plan
 from securebench.benchmark.pack.paths import MATERIALIZE, workspace_target
 from securebench.benchmark.pack.task import SecureBenchTask, row_digest
 from securebench.benchmark.reading.rows import BenchmarkManifest, verifier_configuration_problem
@@ -45,17 +39,16 @@ from securebench.benchmark.scorers.dangerous_commands import (
 )
 from securebench.digests import json_digest
 from securebench.errors import ConfigErrors, InvalidInputError, SpecError
-from securebench.json_values import first_limit
 from securebench.names import AUDIT, PURPOSE_LABEL
 from securebench.protocol.candidate import Extraction, ExtractionMode
 from securebench.protocol.gateway import NO_PROXY
 from securebench.protocol.volume import PackAudit
 from securebench.reasons import VERIFIER_CONFIGURATION, FailurePhase
 from securebench.run.api.models import BenchmarkRunSpec, TaskSelector
+from securebench.run.plan.kinds import PlanRequest, check_request, kind_named
 from securebench.run.plan.model import (
     PROVIDER_URL,
     AgentPlan,
-    CheckPlan,
     ClusterProvider,
     EarlierRun,
     EgressPlan,
@@ -66,10 +59,8 @@ from securebench.run.plan.model import (
     RunIdentity,
     RunPlan,
     RunPolicy,
-    SourcePlan,
     TaskLimits,
     TaskPlan,
-    VerifierKind,
 )
 from securebench.run.plan.score_fields import (
     Overlays,
@@ -80,6 +71,9 @@ from securebench.run.plan.score_fields import (
     score_fields,
     spec_harness,
 )
+
+if TYPE_CHECKING:
+    from securebench.run.verification.base import Verification
 
 _NO_PROXIES: Final = {"NO_PROXY": NO_PROXY, "no_proxy": NO_PROXY}
 """Keeps the CLI from sending requests for the sidecar through a proxy that the image configures."""
@@ -94,10 +88,6 @@ AGENT_HOME: Final = "/opt/securebench/agent-home"
 
 VERIFIER_STDERR = "verifier_stderr"
 """Key of a denial's metadata that becomes a field of the record."""
-
-
-CHECK_SECONDS = 300.0
-"""Default time limit of a check (contract 15.8)."""
 
 
 INSIDE: Final = (".svc", ".cluster.local", ".local", ".internal")
@@ -359,24 +349,24 @@ def task_plan(
     environment = task.environment
     workspace = workspace_target(task)
     family = FAMILIES.get(task.task_type)
-    kind = _verifier_kind(family)
     decision = command_decision(task, policy)
-    check = _check_plan(task, workspace, decision) if kind is VerifierKind.CHECK else None
+    verification = None
+    if family is not None:
+        request = PlanRequest(task, family, workspace, decision)
+        verification = kind_named(family.verification).planned(request)
     return TaskPlan(
         index=index,
         task=task,
         image=str(environment["image"]),
         workspace=workspace,
-        workdir=_workdir(extraction, check, task.environment, workspace),
+        workdir=_workdir(extraction, verification, task.environment, workspace),
         timeout_seconds=agent_time_limit(environment, harness),
         materialize_from=workspace if environment.get(MATERIALIZE) else "",
         extraction=extraction,
-        verifier=kind,
-        check=check,
+        verification=verification,
         refusal=_refusal(task),
         denial=_denial(task, decision, policy),
         row_digest=row_digest(task),
-        code=None if family is None or family.code is None else family.code(task),
         command=_agent_command(harness, extraction, workspace),
     )
 
@@ -389,15 +379,15 @@ def _file_name(harness: HarnessConfig) -> str:
 
 def _workdir(
     extraction: Extraction,
-    check: CheckPlan | None,
+    verification: Verification | None,
     environment: Mapping[str, object],
     workspace: str,
 ) -> str:
     """Return the working folder: the checkout if the agent edits a repository (12.1)."""
-    if extraction.mode != ExtractionMode.GIT_DIFF or check is None:
+    if extraction.mode != ExtractionMode.GIT_DIFF or verification is None:
         return workspace
     workdir = environment.get("workdir")
-    return workdir if isinstance(workdir, str) else check.workdir
+    return workdir if isinstance(workdir, str) else verification.checkout
 
 
 def _agent_command(
@@ -407,14 +397,6 @@ def _agent_command(
         return ()
     prompt = task_prompt(extraction, workspace, harness.task_file)
     return cli_named(harness.type).command(harness, prompt, PROVIDER_URL)
-
-
-def _verifier_kind(family: Family | None) -> VerifierKind:
-    if family is None:
-        return VerifierKind.NONE
-    if family.scorer is not None:
-        return VerifierKind.TEXT
-    return VerifierKind.CHECK if family.check is not None else VerifierKind.CODE
 
 
 def _refusal(task: SecureBenchTask) -> Refusal | None:
@@ -427,21 +409,13 @@ def _refusal(task: SecureBenchTask) -> Refusal | None:
 
 def needed_commands(task: SecureBenchTask) -> Sequence[str]:
     """Return the checker's commands that need a Linux capability; most tasks have none."""
-    request = _check_request(task)
+    request = check_request(task)
     return [] if request is None else list(request.needed_commands)
 
 
 def command_decision(task: SecureBenchTask, policy: VerificationPolicy) -> CommandDecision:
     """Decide whether the task's verifier may run (contract 14.7)."""
     return decide(needed_commands(task), policy)
-
-
-def _check_request(task: SecureBenchTask) -> CheckRequest | None:
-    """Return the check that the row asks for; None if no check can run."""
-    family = FAMILIES.get(task.task_type)
-    if family is None or family.check is None or verifier_configuration_problem(task) is not None:
-        return None
-    return family.check(task)
 
 
 def _denial(
@@ -453,39 +427,6 @@ def _denial(
     message = f"the checker needs a command that is {decision.reason}"
     metadata = {**result.metadata, VERIFIER_STDERR: result.stderr}
     return Refusal("agent", FAILURE_REASON, FailurePhase.CHECKER, message, metadata)
-
-
-def _check_plan(
-    task: SecureBenchTask, workspace: str, decision: CommandDecision
-) -> CheckPlan | None:
-    """Return the check; None for a row with a verifier configuration error."""
-    request = _check_request(task)
-    if request is None:
-        return None
-    return CheckPlan(
-        command=argv_of(request.command),
-        workdir=_folder(request.base or workspace, request.workdir),
-        timeout_seconds=first_limit(request.timeouts, CHECK_SECONDS),
-        capabilities=decision.capabilities,
-        patch=request.patch,
-        source=_source(task),
-        skips=request.skips,
-        plugins=request.plugins,
-    )
-
-
-def _source(task: SecureBenchTask) -> SourcePlan | None:
-    reference = checker_reference(task)
-    checker = task.resources.value("checker")
-    if reference is None or not isinstance(checker, Mapping):
-        return None
-    return SourcePlan(str(checker.get("source")), reference.source)
-
-
-def _folder(workspace: str, workdir: object) -> str:
-    if not isinstance(workdir, str):
-        return workspace
-    return workdir if workdir.startswith("/") else f"{workspace}/{workdir}"
 
 
 def egress_plan(

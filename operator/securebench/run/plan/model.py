@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from securebench.benchmark.families.base import PYTEST, CodePlan, PatchPlan
-from securebench.benchmark.families.counted_commands import counted_calls
 from securebench.protocol.candidate import RECORD_BYTES, CandidateBounds, Extraction
 from securebench.protocol.gateway import PROVIDER_PORT
 from securebench.protocol.volume import PackAudit
@@ -21,6 +19,7 @@ from securebench.run.api.field_types import PodRetention
 
 if TYPE_CHECKING:  # readers of the volume start without the reader of packs and its JSON Schema
     from securebench.benchmark.pack.task import SecureBenchTask
+    from securebench.run.verification.base import Verification
 
 _HARNESS_POD = re.compile(r"sb-([0-9a-f]+)-([0-9]{1,9})-([0-9]{1,9})h([0-9]{1,9})")
 
@@ -177,15 +176,6 @@ class EgressPlan:
     provider: ProviderPlan | None
 
 
-class VerifierKind(StrEnum):
-    """How a task's candidate is verified."""
-
-    TEXT = "text"
-    CHECK = "check"
-    CODE = "code"
-    NONE = "none"
-
-
 @dataclass(frozen=True, slots=True)
 class TaskLimits(CandidateBounds):
     """Bounds on captured data and on a record (contract 15.7).
@@ -293,54 +283,6 @@ class HarnessPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class SourcePlan:
-    """A check that runs a file of the pack (contract 14.6, source form).
-
-    Attributes:
-        kind: ``pytest`` or ``script``.
-        path: Normalised path, relative to the pack's evaluation files.
-    """
-
-    kind: str
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class CheckPlan:
-    """How a workspace or a repository is checked.
-
-    Attributes:
-        command: The argv; empty when the check is a file of the pack.
-        workdir: Absolute working folder.
-        timeout_seconds: Time limit of the check.
-        capabilities: Linux capabilities for dangerous commands that the tester allowed.
-        patch: Present if the candidate is a patch to the image's repository.
-        source: Present if the check is a file of the pack.
-        skips: Ids, or patterns of them, of tests that may be skipped.
-        plugins: Plugins of the image's pytest that run beside a file of the pack.
-    """
-
-    command: tuple[str, ...]
-    workdir: str
-    timeout_seconds: float
-    capabilities: tuple[str, ...]
-    patch: PatchPlan | None = None
-    source: SourcePlan | None = None
-    skips: tuple[str, ...] = ()
-    plugins: tuple[str, ...] = ()
-
-    @property
-    def is_pytest(self) -> bool:
-        """Whether the check is pytest files of the pack, which may import candidate code."""
-        return self.source is not None and self.source.kind == PYTEST
-
-    @property
-    def counts_tests(self) -> bool:
-        """Whether our runner counts its tests; else the exit code alone decides."""
-        return self.is_pytest or (self.patch is not None and counted_calls(self.command) > 0)
-
-
-@dataclass(frozen=True, slots=True)
 class Refusal:
     """Why a task gets its record without a verifier Pod.
 
@@ -372,9 +314,7 @@ class TaskPlan:
         timeout_seconds: Time limit of the harness command, or None.
         materialize_from: Folder of the image to copy into the workspace first, or empty.
         extraction: What the courier captures as the candidate.
-        verifier: How the candidate is verified.
-        check: Present exactly for ``VerifierKind.CHECK``.
-        code: Present exactly for ``VerifierKind.CODE``.
+        verification: How the candidate is judged; None where nothing judges it.
         refusal: Present if the task ends before any Pod is started.
         denial: Present if the task ends after the harness, without a verifier Pod.
         row_digest: ``sha256:…`` of the row.
@@ -389,12 +329,10 @@ class TaskPlan:
     timeout_seconds: float | None
     materialize_from: str
     extraction: Extraction
-    verifier: VerifierKind
-    check: CheckPlan | None
+    verification: Verification | None
     refusal: Refusal | None
     denial: Refusal | None
     row_digest: str
-    code: CodePlan | None = None
     command: tuple[str, ...] = ()
 
 

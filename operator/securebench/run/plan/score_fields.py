@@ -10,7 +10,7 @@ from securebench.agents.harness import LATEST, CommandHarness, HarnessConfig, Pr
 from securebench.agents.registry import harness_config, harness_digest
 from securebench.benchmark.scorers.result import VERIFIER_VERSION
 from securebench.digests import json_digest
-from securebench.run.api.models import BenchmarkRunSpec, TaskSelector, Verification
+from securebench.run.api.models import BenchmarkRunSpec, TaskSelector, VerificationSettings
 from securebench.run.plan.model import TaskLimits
 
 _DIGESTED_RESOURCES = {"requests", "limits", "workspace"}
@@ -88,7 +88,7 @@ class ScoreFields:
     verifier: str
     attempts: int
     tasks: TaskSelector
-    verification: Verification
+    verification: VerificationSettings
     resources: Mapping[str, object]
     isolation: Mapping[str, object]
     limits: TaskLimits

@@ -32,21 +32,6 @@ if TYPE_CHECKING:
 TIMEOUT_EXIT_CODE = 124
 
 
-class Grading(StrEnum):
-    """What a verdict rests on; no text that a scorer compared has one."""
-
-    VALUES = "values"
-    """Tests of code_completion compared plain values alone."""
-    OBJECTS = "objects"
-    """An object of the candidate stood between its tests and a value."""
-    IN_PROCESS = "in-process"
-    """Tests and candidate ran in one interpreter (``tests.isolation: shared``)."""
-    TESTS = "tests"
-    """Our runner counted the tests, beside which candidate code may have run."""
-    EXIT_CODE = "exit-code"
-    """Nothing but the exit code of a command or script."""
-
-
 class IsolationLabel(StrEnum):
     """What is known about the network of the run's Pods."""
 
@@ -68,10 +53,6 @@ class Credentials(StrEnum):
     BROKERED = "brokered"
     """Only the run's gateway holds the model provider's key."""
     EXPOSED = "exposed"
-
-
-_SAID = frozenset({Grading.VALUES, Grading.OBJECTS})
-"""What the runner of ``separate`` tests may say."""
 
 
 def credentials(plan: RunPlan) -> Credentials:
@@ -127,19 +108,11 @@ def record_labels(
 
 
 def _grading(task: TaskPlan, history: AttemptHistory) -> dict[str, object]:
-    """Return what the verdict of a Pod rests on; of ``separate`` tests their runner says it."""
-    verification = history.verification
-    if verification is None:
+    """Return what the verdict of a Pod rests on."""
+    if task.verification is None or history.verification is None:
         return {}
-    if task.check is not None:
-        found = Grading.TESTS if task.check.counts_tests else Grading.EXIT_CODE
-    elif task.code is not None and task.code.is_shared:
-        found = Grading.IN_PROCESS
-    elif task.code is not None and (said := verification.command.grading.split("-")[0]) in _SAID:
-        found = Grading(said)
-    else:
-        return {}
-    return {"grading": found.value}
+    found = task.verification.grading(history.verification)
+    return {} if found is None else {"grading": found.value}
 
 
 def record_digests(plan: RunPlan, task: TaskPlan, history: AttemptHistory) -> dict[str, object]:

@@ -7,25 +7,18 @@ Source: contract 14.5.1, 15.3, 15.4, 21.1, 21.8.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from securebench.benchmark.families.base import CodePlan
-from securebench.benchmark.families.registry import FAMILIES
-from securebench.benchmark.patch.judgement import listed
 from securebench.benchmark.resources import REDACTED
 from securebench.clock import rfc3339
-from securebench.digests import content_digest
 from securebench.names import logical_name
 from securebench.protocol.candidate import ExtractionMode
-from securebench.reasons import PRODUCER_TIMEOUT, VERIFIER_TIMEOUT, FailurePhase
+from securebench.reasons import PRODUCER_TIMEOUT
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.build import VERIFIER_STDERR
-from securebench.run.plan.model import VerifierKind
 from securebench.run.records.labels import (
     IsolationLabel,
-    command_fields,
     losses,
     producer_metadata,
     record_digests,
@@ -44,10 +37,9 @@ from securebench.run.state.history import verdict_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from securebench.benchmark.families.base import PatchPlan
     from securebench.benchmark.pack.task import SecureBenchTask
-    from securebench.run.plan.model import CheckPlan, EarlierRun, RunPlan, TaskPlan
-    from securebench.run.state.attempts import AttemptHistory, Finish, VerifierResult
+    from securebench.run.plan.model import EarlierRun, RunPlan, TaskPlan
+    from securebench.run.state.attempts import AttemptHistory, Finish
     from securebench.run.state.entries import IsolationResult
 
 
@@ -108,74 +100,11 @@ def record_context(
     )
 
 
-IN_PROCESS = {"containment_profile": "shared_runtime", "hidden_test_runtime_secrecy": False}
-"""Metadata of a record whose candidate code ran in the interpreter of the tests."""
-
-
-def _patch_metadata(
-    task: TaskPlan,
-    check: CheckPlan,
-    patch: PatchPlan,
-    history: AttemptHistory,
-    finish: Finish,
-    text: str | bytes,
-) -> dict[str, object]:
-    """Return the verifier metadata of a candidate patch, before redaction.
-
-    The function that decided at capture runs again on the sealed text: the journal keeps its
-    decision, but not the lists of paths, which would make it as long as the patches.
-    If no verifier Pod was started, the operator's own message is under ``VERIFIER_STDERR``.
-    """
-    judgement = patch.judged(text)
-    tests = task.task.resources.value("tests")
-    common: dict[str, object] = {
-        "verifier": task.task.task_type,
-        "image": task.image,
-        "workdir": check.workdir,
-        "base_commit": patch.base_commit,
-        "command": tests.get("command") if isinstance(tests, Mapping) else list(check.command),
-        "exit_code": None,
-        "timed_out": False,
-        "timeout_seconds": check.timeout_seconds,
-        "candidate_allow_paths_configured": bool(patch.policy.get("allow_paths")),
-        **IN_PROCESS,
-        **judgement.metadata(),
-    }
-    if judgement.text:
-        common["applied_candidate_patch_sha256"] = content_digest(judgement.text)
-    verification = history.verification
-    if verification is None:
-        return common | dict(finish.metadata) | {VERIFIER_STDERR: judgement.stderr}
-    command = verification.command
-    common |= {
-        "phase": verification.phase or command.phase or FailurePhase.CHECKS,
-        "timed_out": command.timed_out,
-        "image_commit": command.commit or None,
-    }
-    if not verification.problem and not command.timed_out:
-        common |= listed("actual_candidate_patch_paths", sorted(judgement.changed))
-    reason = verification.problem or (VERIFIER_TIMEOUT if command.timed_out else "")
-    if reason:
-        common["failure_reason"] = reason
-    return common | dict(verification.metadata)
-
-
 LOSSES_SHOWN = 5
 """Entries that a failure message names; the record has more."""
 
 MAX_TAGS, LABEL_CHARACTERS = 32, 64
 """Bounds of the tags of a record, and of each of them and the difficulty."""
-
-CODE_FILES = {
-    "test_file": "solution_test.py",
-    "candidate_file": "candidate.py",
-    "supervisor_file": "solution_supervisor.py",
-    "worker_file": "candidate_worker.py",
-}
-"""File names in the verifier metadata of code_completion (contract 14.4)."""
-
-FENCED = "fenced"
-"""What a runner adds to its word where a fenced block of the text was the candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,72 +301,13 @@ def _verifier_metadata(
 ) -> dict[str, object]:
     """Return the metadata before redaction; may include the operator's own stderr text."""
     verification = history.verification
-    if task.check is not None and task.check.patch is not None and texts.candidate is not None:
-        metadata = _patch_metadata(
-            task, task.check, task.check.patch, history, finish, texts.candidate
-        )
-        return metadata if verification is None else metadata | _launched(verification)
-    if verification is None:
+    if task.verification is None:
         return dict(finish.metadata)
-    common = {
-        "verifier": task.task.task_type,
-        **verification.metadata,
-        **stream_fields(verification.stdout, verification.stderr),
-        "image_id": verification.facts.image_id,
-        **FAMILIES[task.task.task_type].record_metadata(task.task),
-    }
-    if task.verifier is VerifierKind.CHECK and task.check is not None:
-        return common | _check_metadata(task, task.check, verification)
-    if task.code is not None:
-        return common | _code_metadata(task, task.code, verification)
-    return common | _text_metadata(texts)
-
-
-def _launched(verification: VerifierResult) -> dict[str, object]:
-    return {
-        **command_fields(verification.command),
-        **stream_fields(verification.stdout, verification.stderr),
-        "image_id": verification.facts.image_id,
-    }
-
-
-def _text_metadata(texts: RecordTexts) -> dict[str, object]:
-    given = texts.candidate if isinstance(texts.candidate, str) else ""
-    return {"candidate_answer": given.strip()}
-
-
-def _code_metadata(
-    task: TaskPlan, code: CodePlan, verification: VerifierResult
-) -> dict[str, object]:
-    command = verification.command
-    timeout = {
-        "failure_reason": VERIFIER_TIMEOUT,
-        "timed_out": True,
-        "timeout_seconds": code.timeout_seconds,
-    }
-    return {
-        **command_fields(command),
-        "image": task.image,
-        "isolation": code.isolation,
-        **CODE_FILES,
-        **({"candidate_form": FENCED} if FENCED in command.grading.split("-") else {}),
-        **(IN_PROCESS if code.is_shared else {}),
-        **(timeout if command.timed_out else {}),
-    }
-
-
-def _check_metadata(
-    task: TaskPlan, check: CheckPlan, verification: VerifierResult
-) -> dict[str, object]:
-    return {
-        **command_fields(verification.command),
-        "image": task.image,
-        "workspace_root": f"workspaces/{logical_name(task.task.id)}",
-        "workdir": check.workdir,
-        "timed_out": verification.command.timed_out,
-        "timeout_seconds": check.timeout_seconds,
-        **({"failure_reason": VERIFIER_TIMEOUT} if verification.command.timed_out else {}),
-    }
+    metadata = task.verification.metadata(task, verification, finish, texts.candidate)
+    if verification is None:
+        return metadata
+    streams = stream_fields(verification.stdout, verification.stderr)
+    return {**metadata, **streams, "image_id": verification.facts.image_id}
 
 
 def _verifier_fields(

@@ -42,6 +42,7 @@ class Scorer:
 YES_NO = Family(
     name="yes_no",
     candidate_kind="text",
+    verification="text",
     input=FieldSection(
         "input",
         tuple(Field(name, TEXT, required=True) for name in ("question", "yes", "no")),

@@ -10,7 +10,7 @@ from securebench.run.decide.controls import Controls
 from securebench.run.decide.gateway import ObservedGateway
 from securebench.run.decide.reconcile import ObservedState, reconcile
 from securebench.run.observe.pods import pod_view
-from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage
+from securebench.run.observe.stage import HARNESS_WORK, Ended, InProgress, Interrupted, launch_stage
 from securebench.run.plan.model import AgentPlan, LaunchKey, Role, pod_name
 from securebench.run.state.attempts import CommandReport, Finish, Lost, Usage, usage_of
 from securebench.run.state.entries import LaunchBegun, LaunchLost, Produced
@@ -75,7 +75,7 @@ def step(history, view=None, task=None, now=NOW):
 
 def stage(*containers, phase="Succeeded", now=NOW, **changes):
     view = view_of(HARNESS, pod_status(phase, *containers, **changes))
-    return launch_stage(view, None, NOW, POLICY, now)
+    return launch_stage(view, HARNESS_WORK, NOW, POLICY, now)
 
 
 # Preflight

@@ -6,7 +6,6 @@ from securebench.run.api.field_types import Outcome
 from securebench.run.decide.attempt import after_production, after_verification
 from securebench.run.observe.stage import Ended, launch_stage
 from securebench.run.observe.termination import command_report
-from securebench.run.plan.model import VerifierKind
 from securebench.run.state.attempts import CommandReport, Finish, SealedPatch
 from support.build import (
     KEY,
@@ -21,7 +20,7 @@ from support.build import (
     verification,
     view_of,
 )
-from support.manifest_samples import policy_of, text_task
+from support.manifest_samples import code_task, patch_task, policy_of, text_task
 
 BLANK = sealed(is_blank=True)
 MISSING = sealed(file=None, problem="candidate_missing", message="answer.txt does not exist")
@@ -116,7 +115,7 @@ def test_nothing_handed_in_has_its_cause(name):
 
 
 def test_an_empty_patch_has_its_cause_and_keeps_what_the_patch_said():
-    found = judged(EMPTY_PATCH, exit_code=3)
+    found = judged(EMPTY_PATCH, task=patch_task(), exit_code=3)
     assert (found.reason, found.phase) == ("harness_failed", "producer")
     assert found.metadata["failure_reason"] == "empty_candidate_patch"
 
@@ -161,7 +160,7 @@ def test_memory_of_the_candidates_container_is_its_limit(kills, want):
         ended("verifier", 1, message=supervise_message(1)),
         ended("candidate", 0, message=supervise_message(0, memory_kills=kills)),
     )
-    stage = launch_stage(view_of(VERIFIER, status), VerifierKind.CODE, 0, policy_of(), 0)
+    stage = launch_stage(view_of(VERIFIER, status), code_task().verification, 0, policy_of(), 0)
     assert isinstance(stage, Ended)
     assert stage.problem == want
 

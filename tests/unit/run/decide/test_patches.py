@@ -6,7 +6,6 @@ from securebench.protocol.messages import Code
 from securebench.run.api.field_types import Outcome
 from securebench.run.decide.attempt import after_production, after_verification
 from securebench.run.observe.stage import Ended, Interrupted, launch_stage
-from securebench.run.plan.model import VerifierKind
 from securebench.run.state.attempts import Finish, SealedPatch
 from support.build import (
     KEY,
@@ -62,7 +61,7 @@ def test_a_failed_step_ends_the_attempt(outcome, passed):
 def stage(*containers, phase="Failed"):
     courier = ended("courier", 0, message=collect_message())
     view = view_of(VERIFIER, pod_status(phase, courier, *containers))
-    return launch_stage(view, VerifierKind.CHECK, NOW, policy_of(), NOW + 5)
+    return launch_stage(view, patch_task().verification, NOW, policy_of(), NOW + 5)
 
 
 def control(code, **changes):

@@ -6,8 +6,8 @@ import pytest
 
 from securebench.run.api.field_types import Outcome
 from securebench.run.decide.attempt import Begin, Wait, attempt_step
-from securebench.run.observe.stage import Interrupted, launch_stage
-from securebench.run.plan.model import LaunchKey, Role, VerifierKind
+from securebench.run.observe.stage import HARNESS_WORK, Interrupted, launch_stage
+from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.state.attempts import Finish, Lost
 from securebench.run.state.entries import LaunchBegun, LaunchLost, Produced
 from securebench.run.state.history import run_history
@@ -29,7 +29,7 @@ from support.build import (
     view_of,
     waiting,
 )
-from support.manifest_samples import policy_of, run_plan, text_task
+from support.manifest_samples import policy_of, run_plan, terminal_task, text_task
 
 POLICY = policy_of(infrastructure_retries=2, backoff_seconds=4.0, backoff_limit_seconds=10.0)
 SEALED = ended("courier", 0, message="{}")
@@ -43,69 +43,72 @@ def failed(*containers, **pod):
 
 
 STAGES = {
-    # role, kind of verifier, status, whether the agent may have caused it
+    # what the Pod is for, status, whether the agent may have caused it
     "courier out of memory": (
-        (None, failed(ended("courier", 137, "OOMKilled"), HARNESS_ENDED)),
+        (HARNESS_WORK, failed(ended("courier", 137, "OOMKilled"), HARNESS_ENDED)),
         True,
     ),
-    "courier crashed": ((None, failed(ended("courier", 1), HARNESS_ENDED)), True),
-    "courier killed": ((None, failed(ended("courier", 137), HARNESS_ENDED)), True),
+    "courier crashed": ((HARNESS_WORK, failed(ended("courier", 1), HARNESS_ENDED)), True),
+    "courier killed": ((HARNESS_WORK, failed(ended("courier", 137), HARNESS_ENDED)), True),
     "supervisor killed, courier crashed": (
-        (None, failed(ended("courier", 1), ended("harness", 137))),
+        (HARNESS_WORK, failed(ended("courier", 1), ended("harness", 137))),
         True,
     ),
     "courier failed by a disk": (
-        (None, failed(ended("courier", 74, message="No space left on device"), HARNESS_ENDED)),
+        (
+            HARNESS_WORK,
+            failed(ended("courier", 74, message="No space left on device"), HARNESS_ENDED),
+        ),
         False,
     ),
     "courier's end unknown to the kubelet": (
-        (None, failed(ended("courier", 137, "ContainerStatusUnknown"), HARNESS_ENDED)),
+        (HARNESS_WORK, failed(ended("courier", 137, "ContainerStatusUnknown"), HARNESS_ENDED)),
         False,
     ),
-    "courier gone": ((None, failed(HARNESS_ENDED)), False),
+    "courier gone": ((HARNESS_WORK, failed(HARNESS_ENDED)), False),
     "courier evicted": (
         (
-            None,
+            HARNESS_WORK,
             failed(ended("courier", 137), HARNESS_ENDED, reason="Evicted", conditions=[DISRUPTED]),
         ),
         False,
     ),
     "courier on a node that is shut down": (
-        (None, failed(ended("courier", 137), HARNESS_ENDED, reason="NodeShutdown")),
+        (HARNESS_WORK, failed(ended("courier", 137), HARNESS_ENDED, reason="NodeShutdown")),
         False,
     ),
     "courier restarts below a harness that runs": (
-        (None, pod_status("Running", waiting("courier", restarts=3), running("harness"))),
+        (HARNESS_WORK, pod_status("Running", waiting("courier", restarts=3), running("harness"))),
         True,
     ),
     "courier does not start": (
-        (None, pod_status("Pending", waiting("courier", restarts=3), waiting("harness"))),
+        (HARNESS_WORK, pod_status("Pending", waiting("courier", restarts=3), waiting("harness"))),
         False,
     ),
-    "staging of a harness": ((None, harness_done(90)), False),
+    "staging of a harness": ((HARNESS_WORK, harness_done(90)), False),
     "a diff that a disk may have failed": (
-        (None, failed(SEALED, ended("harness", 90, message=STAGING))),
+        (HARNESS_WORK, failed(SEALED, ended("harness", 90, message=STAGING))),
         True,
     ),
-    "harness evicted": ((None, failed(reason="NodeLost")), False),
+    "harness evicted": ((HARNESS_WORK, failed(reason="NodeLost")), False),
     "staging of a candidate": (
-        (VerifierKind.CHECK, failed(SEALED, ended("check", 90, message=STAGING))),
+        (terminal_task().verification, failed(SEALED, ended("check", 90, message=STAGING))),
         True,
     ),
     "staging of a lane": (
-        (VerifierKind.CHECK, failed(SEALED, ended("check", 90, message=LANE))),
+        (terminal_task().verification, failed(SEALED, ended("check", 90, message=LANE))),
         False,
     ),
     "courier of a check": (
-        (VerifierKind.CHECK, failed(ended("courier", 1), ended("check", 1))),
+        (terminal_task().verification, failed(ended("courier", 1), ended("check", 1))),
         True,
     ),
     "text verifier out of memory": (
-        (VerifierKind.TEXT, failed(ended("verifier", 137, "OOMKilled"))),
+        (text_task().verification, failed(ended("verifier", 137, "OOMKilled"))),
         True,
     ),
     "text verifier disrupted": (
-        (VerifierKind.TEXT, failed(ended("verifier", 143), conditions=[DISRUPTED])),
+        (text_task().verification, failed(ended("verifier", 143), conditions=[DISRUPTED])),
         False,
     ),
 }
@@ -113,9 +116,9 @@ STAGES = {
 
 @pytest.mark.parametrize("name", STAGES)
 def test_what_the_agent_may_have_caused(name):
-    (kind, status), want = STAGES[name]
-    view = view_of(HARNESS if kind is None else VERIFIER, status)
-    found = launch_stage(view, kind, NOW, POLICY, NOW)
+    (work, status), want = STAGES[name]
+    view = view_of(HARNESS if work is HARNESS_WORK else VERIFIER, status)
+    found = launch_stage(view, work, NOW, POLICY, NOW)
     assert isinstance(found, Interrupted)
     assert found.is_suspect is want
 
@@ -123,20 +126,20 @@ def test_what_the_agent_may_have_caused(name):
 def test_a_pod_that_somebody_deletes_says_nothing_of_its_candidate():
     status = failed(ended("courier", 137), HARNESS_ENDED)
     view = view_of(HARNESS, status, deleting_at=NOW)
-    found = launch_stage(view, None, NOW, POLICY, NOW)
+    found = launch_stage(view, HARNESS_WORK, NOW, POLICY, NOW)
     assert found == Interrupted(found.reason, found.message, is_suspect=False)
 
 
 def test_what_staging_said_is_told_without_its_form():
     view = view_of(VERIFIER, failed(SEALED, ended("check", 90, message=STAGING)))
-    found = launch_stage(view, VerifierKind.CHECK, NOW, POLICY, NOW)
+    found = launch_stage(view, terminal_task().verification, NOW, POLICY, NOW)
     message = "staging failed: exit code 90, candidate: link leads out"
     assert found == Interrupted("materialization_failed", message, is_suspect=True)
 
 
 def test_a_disk_is_named():
     status = failed(ended("courier", 74, message="No space left on device"), HARNESS_ENDED)
-    found = launch_stage(view_of(HARNESS, status), None, NOW, POLICY, NOW)
+    found = launch_stage(view_of(HARNESS, status), HARNESS_WORK, NOW, POLICY, NOW)
     message = "the courier could not seal: No space left on device"
     assert found == Interrupted("extraction_failed", message)
 

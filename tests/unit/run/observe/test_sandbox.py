@@ -3,7 +3,7 @@
 import pytest
 
 from securebench.run.observe.pods import pod_view
-from securebench.run.observe.stage import InProgress, Interrupted, launch_stage
+from securebench.run.observe.stage import HARNESS_WORK, InProgress, Interrupted, launch_stage
 from support.manifest_samples import policy_of
 
 SCHEDULED_AT = 1_767_225_600.0
@@ -42,4 +42,4 @@ def pod(scheduled, sandbox):
 def test_stage(scheduled, sandbox, age, want):
     view = pod_view(pod(scheduled, sandbox))
     now = SCHEDULED_AT + age
-    assert launch_stage(view, None, SCHEDULED_AT, policy_of(), now) == want
+    assert launch_stage(view, HARNESS_WORK, SCHEDULED_AT, policy_of(), now) == want

@@ -4,13 +4,13 @@ import pytest
 
 from securebench.run.observe.stage import (
     HALTED_WORDS,
+    HARNESS_WORK,
     NETWORK_WORDS,
     Ended,
     InProgress,
     Interrupted,
     launch_stage,
 )
-from securebench.run.plan.model import VerifierKind
 from support.build import (
     DISRUPTED,
     HARNESS,
@@ -23,7 +23,7 @@ from support.build import (
     view_of,
     waiting,
 )
-from support.manifest_samples import policy_of
+from support.manifest_samples import code_task, policy_of, terminal_task, text_task
 
 PREEMPTED = {
     "type": "TerminationTarget",
@@ -286,7 +286,7 @@ def assert_stage(found, want):
 @pytest.mark.parametrize("name", HARNESS_CASES)
 def test_harness_stage(name):
     status, want = HARNESS_CASES[name]
-    assert_stage(launch_stage(view_of(HARNESS, status), None, NOW, POLICY, NOW + 5), want)
+    assert_stage(launch_stage(view_of(HARNESS, status), HARNESS_WORK, NOW, POLICY, NOW + 5), want)
 
 
 CHECK_CASES = {
@@ -306,7 +306,8 @@ def test_check_stage(name):
     code, want = CHECK_CASES[name]
     status = pod_status("Failed", SEALED, ended("check", code))
     assert_stage(
-        launch_stage(view_of(VERIFIER, status), VerifierKind.CHECK, NOW, POLICY, NOW), want
+        launch_stage(view_of(VERIFIER, status), terminal_task().verification, NOW, POLICY, NOW),
+        want,
     )
 
 
@@ -351,7 +352,9 @@ CODE_CASES = {
 def test_code_stage(name):
     code, candidate, want = CODE_CASES[name]
     status = pod_status("Failed", SEALED, candidate, ended("verifier", code))
-    assert_stage(launch_stage(view_of(VERIFIER, status), VerifierKind.CODE, NOW, POLICY, NOW), want)
+    assert_stage(
+        launch_stage(view_of(VERIFIER, status), code_task().verification, NOW, POLICY, NOW), want
+    )
 
 
 TEXT_CASES = {
@@ -388,12 +391,14 @@ TEXT_CASES = {
 @pytest.mark.parametrize("name", TEXT_CASES)
 def test_text_verifier_stage(name):
     status, want = TEXT_CASES[name]
-    assert_stage(launch_stage(view_of(VERIFIER, status), VerifierKind.TEXT, NOW, POLICY, NOW), want)
+    assert_stage(
+        launch_stage(view_of(VERIFIER, status), text_task().verification, NOW, POLICY, NOW), want
+    )
 
 
 def test_a_deleted_text_verifier_is_interrupted():
     view = view_of(VERIFIER, pod_status("Failed", ended("verifier", 143)), deleting_at=NOW)
-    stage = launch_stage(view, VerifierKind.TEXT, NOW, POLICY, NOW)
+    stage = launch_stage(view, text_task().verification, NOW, POLICY, NOW)
     assert_stage(stage, Interrupted("pod_lost", "Pod sb-"))
 
 
@@ -409,15 +414,15 @@ DELETING = {
 @pytest.mark.parametrize("name", DELETING)
 def test_a_pod_that_stays_terminating_is_lost_after_grace_and_margin(name):
     view = view_of(HARNESS, DELETING[name], deleting_at=NOW + 120)
-    before = launch_stage(view, None, NOW, POLICY, NOW + 179)
-    after = launch_stage(view, None, NOW, POLICY, NOW + 180)
+    before = launch_stage(view, HARNESS_WORK, NOW, POLICY, NOW + 179)
+    after = launch_stage(view, HARNESS_WORK, NOW, POLICY, NOW + 180)
     assert before == InProgress(wake_at=NOW + 180)
     assert_stage(after, Interrupted("pod_lost", "Pod sb-3f2a9c1e5b7d-0-1h1 was deleted"))
 
 
 def test_a_result_counts_although_the_pod_is_being_deleted():
     view = view_of(HARNESS, harness_done(0), deleting_at=NOW)
-    assert launch_stage(view, None, NOW, POLICY, NOW + 1000) == Ended(0)
+    assert launch_stage(view, HARNESS_WORK, NOW, POLICY, NOW + 1000) == Ended(0)
 
 
 IMAGE_WAITS = {
@@ -433,7 +438,7 @@ IMAGE_WAITS = {
 @pytest.mark.parametrize("reason", IMAGE_WAITS)
 def test_a_container_that_cannot_start_is_given_up_in_time(reason):
     view = view_of(HARNESS, pod_status("Pending", waiting("harness", reason, "no such image")))
-    stage = launch_stage(view, None, NOW, POLICY, NOW + 60)
+    stage = launch_stage(view, HARNESS_WORK, NOW, POLICY, NOW + 60)
     want = Interrupted(IMAGE_WAITS[reason], f"container harness: {reason}: no such image")
     assert_stage(stage, want)
 
@@ -441,11 +446,11 @@ def test_a_container_that_cannot_start_is_given_up_in_time(reason):
 def test_the_image_wait_counts_from_the_pod_where_a_quota_held_it_back():
     status = pod_status("Pending", waiting("harness", "ErrImagePull"))
     view = view_of(HARNESS, status, created_at=NOW + 600)
-    assert launch_stage(view, None, NOW, POLICY, NOW + 601) == InProgress(wake_at=NOW + 660)
+    assert launch_stage(view, HARNESS_WORK, NOW, POLICY, NOW + 601) == InProgress(wake_at=NOW + 660)
 
 
 def test_a_long_message_of_staging_is_cut():
     status = pod_status("Failed", SEALED, ended("harness", 90, message="x" * 4000))
-    stage = launch_stage(view_of(HARNESS, status), None, NOW, POLICY, NOW)
+    stage = launch_stage(view_of(HARNESS, status), HARNESS_WORK, NOW, POLICY, NOW)
     assert isinstance(stage, Interrupted)
     assert len(stage.message) < 600

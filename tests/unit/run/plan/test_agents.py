@@ -195,7 +195,7 @@ def test_an_agent_works_in_the_checkout(environment, want):
     given = replace(agent_inputs(), tasks=(patch_task(**environment),))
     planned = build_plan(given).tasks[0]
     assert (planned.workdir, planned.extraction.mode) == (want, "git_diff")
-    assert (planned.workspace, planned.verifier.value) == ("/workspace", "check")
+    assert (planned.workspace, planned.verification.name) == ("/workspace", "patch")
     assert "do not clone" in planned.command[-1]
 
 

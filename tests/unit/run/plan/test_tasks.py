@@ -8,7 +8,10 @@ from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.errors import PackError
 from securebench.protocol.candidate import Extraction
 from securebench.run.plan.build import task_plan
-from securebench.run.plan.model import CheckPlan, SourcePlan, VerifierKind
+from securebench.run.verification.checks import CheckPlan, SourcePlan
+from securebench.run.verification.code import CodeVerification
+from securebench.run.verification.command import CommandVerification
+from securebench.run.verification.text import TextVerification
 
 MANIFEST = parse_manifest("id: p\nversion: 1\n", path="manifest.yaml")
 HARNESS = CommandHarness(command="echo A", timeout_seconds=None)
@@ -46,7 +49,7 @@ def test_a_text_task():
     assert (plan.index, plan.image, plan.workspace) == (3, "python:3.11-slim", "/workspace")
     assert plan.workdir == plan.workspace
     assert plan.extraction == Extraction("stdout", "text", None)
-    assert (plan.verifier, plan.check) == (VerifierKind.TEXT, None)
+    assert plan.verification == TextVerification()
     assert (plan.refusal, plan.denial, plan.materialize_from) == (None, None, "")
     assert plan.row_digest.startswith("sha256:")
 
@@ -55,13 +58,13 @@ def test_a_terminal_task():
     plan = planned(terminal(workdir="/app", materialize_workdir_from_image=True))
     assert (plan.workspace, plan.materialize_from) == ("/app", "/app")
     assert plan.extraction == Extraction("workspace", "workspace", None)
-    assert plan.verifier is VerifierKind.CHECK
-    assert plan.check == CheckPlan(("sh", "-lc", "sh check.sh"), "/app", 300.0, ())
+    check = CheckPlan(("sh", "-lc", "sh check.sh"), "/app", 300.0)
+    assert plan.verification == CommandVerification(check)
 
 
 def test_a_family_without_verifier():
     plan = planned(row("browser_task", input={"goal": "x"}, eval={}))
-    assert (plan.verifier, plan.extraction.mode) == (VerifierKind.NONE, "unsupported")
+    assert (plan.verification, plan.extraction.mode) == (None, "unsupported")
 
 
 LIMITS = {
@@ -94,8 +97,8 @@ CHECK_LIMITS = {
 def test_time_limit_of_the_check(name):
     checker, environment, want = CHECK_LIMITS[name]
     plan = planned(terminal(CHECKER | checker, **environment))
-    assert plan.check is not None
-    assert plan.check.timeout_seconds == want
+    assert plan.verification is not None
+    assert plan.verification.time_limit_seconds == want
 
 
 CHECK_PLACES = {None: "/app", "sub/dir": "/app/sub/dir", "/elsewhere": "/elsewhere"}
@@ -105,21 +108,22 @@ CHECK_PLACES = {None: "/app", "sub/dir": "/app/sub/dir", "/elsewhere": "/elsewhe
 def test_folder_of_the_check(workdir):
     checker = CHECKER if workdir is None else CHECKER | {"workdir": workdir}
     plan = planned(terminal(checker, workdir="/app"))
-    assert plan.check is not None
-    assert plan.check.workdir == CHECK_PLACES[workdir]
+    assert isinstance(plan.verification, CommandVerification)
+    assert plan.verification.check.workdir == CHECK_PLACES[workdir]
 
 
 def test_an_argv_stays_an_argv():
     plan = planned(terminal({"command": ["python3", "-I", "check.py"]}))
-    assert plan.check is not None
-    assert plan.check.command == ("python3", "-I", "check.py")
+    assert isinstance(plan.verification, CommandVerification)
+    assert plan.verification.check.command == ("python3", "-I", "check.py")
 
 
 @pytest.mark.parametrize("kind", ["pytest", "script"])
 def test_a_file_of_the_pack_checks(kind):
     checker = {"source": kind, "path": "./tests//check.py", "timeout_seconds": 9}
     plan = planned(terminal(checker, workdir="/app"))
-    assert plan.check == CheckPlan((), "/app", 9.0, (), source=SourcePlan(kind, "tests/check.py"))
+    check = CheckPlan((), "/app", 9.0, source=SourcePlan(kind, "tests/check.py"))
+    assert plan.verification == CommandVerification(check)
 
 
 def test_a_file_is_taken_where_the_tester_says():
@@ -160,7 +164,7 @@ CODE_PLANS = {
 def test_tests_of_code(name):
     task, want = CODE_PLANS[name]
     plan = planned(task)
-    assert (plan.verifier, plan.check, plan.code) == (VerifierKind.CODE, None, want)
+    assert plan.verification == CodeVerification(want)
     assert plan.extraction == Extraction("stdout", "code", None)
 
 
@@ -212,8 +216,8 @@ DENIALS = {
 def test_dangerous_commands(name):
     needed, policy, reason, capabilities = DENIALS[name]
     plan = planned(terminal(needed=needed), policy=policy)
-    assert plan.check is not None
-    assert plan.check.capabilities == capabilities
+    assert isinstance(plan.verification, CommandVerification)
+    assert plan.verification.check.capabilities == capabilities
     if reason is None:
         assert plan.denial is None
     else:

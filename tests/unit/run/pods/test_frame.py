@@ -8,8 +8,7 @@ import pytest
 from securebench.run.plan.model import ClusterFacts, LaunchKey, Role, RunIdentity
 from securebench.run.pods.frame import deadline_seconds
 from securebench.run.pods.harness import harness_pod
-from securebench.run.pods.verify.check import Member
-from securebench.run.pods.verify.verifier import verifier_pod
+from securebench.run.verification.base import Member, verifier_pod
 from support.manifest_samples import (
     FACTS,
     LANES,
@@ -220,7 +219,7 @@ def test_a_disk_limit_of_the_plan_is_kept() -> None:
 def test_names_are_deterministic() -> None:
     plan = run_plan(text_task())
     verifier: Any = verifier_pod(
-        plan, Member(text_task(), LaunchKey(0, 1, Role.VERIFIER, 2), LANES, candidate()), FACTS
+        plan, [Member(text_task(), LaunchKey(0, 1, Role.VERIFIER, 2), LANES, candidate())], FACTS
     )
 
     assert verifier["metadata"]["name"] == "sb-3f2a9c1e5b7d-0-1v2"

@@ -11,11 +11,12 @@ from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.errors import InvariantViolationError
 from securebench.protocol.candidate import Extraction
 from securebench.run import layout
-from securebench.run.plan.model import LaunchKey, Role, VerifierKind
+from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.isolation import canary_pod, control_pod, deny_policy
-from securebench.run.pods.verify.check import Member
-from securebench.run.pods.verify.verifier import verifier_pod
+from securebench.run.verification.base import Member, verifier_pod
+from securebench.run.verification.checks import CheckPlan
+from securebench.run.verification.command import CommandVerification
 from support.manifest_samples import (
     CHECK_COMMAND,
     FACTS,
@@ -70,7 +71,7 @@ def harness(lanes: Any = LANES, plan_changes: Any = None, **changes: Any) -> Any
 
 def verifier(lanes: Any = LANES, **changes: Any) -> Any:
     task = terminal_task(**changes)
-    return verifier_pod(run_plan(task), Member(task, VERIFIER, lanes, WORKSPACE), FACTS)
+    return verifier_pod(run_plan(task), [Member(task, VERIFIER, lanes, WORKSPACE)], FACTS)
 
 
 class TestHarness:
@@ -120,7 +121,7 @@ class TestHarness:
             key = LaunchKey(task.index, 1, Role.VERIFIER, 1)
             sealed = candidate(patch=PATCH)
             body = verifier_pod(
-                run_plan(task, **plan), Member(task, key, ORACLE_LANES, sealed), FACTS
+                run_plan(task, **plan), [Member(task, key, ORACLE_LANES, sealed)], FACTS
             )
 
             assert "oracle" not in json.dumps(body)
@@ -343,8 +344,8 @@ class TestCheck:
             "drop": ["ALL"],
             "add": ["SYS_CHROOT"],
         }
-        check = replace(terminal_task().check, capabilities=())  # type: ignore[type-var]
-        plain = container(verifier(check=check), "check")["securityContext"]
+        without = CommandVerification(CheckPlan(("true",), "/app", 300.0))
+        plain = container(verifier(verification=without), "check")["securityContext"]
         assert plain["capabilities"] == {"drop": ["ALL"]}
         assert plain["readOnlyRootFilesystem"] is False
 
@@ -353,7 +354,7 @@ class TestCheck:
         plan = run_plan(task)
         plan = replace(plan, harness=replace(plan.harness, env=("A",), secret="keys"))
 
-        body = verifier_pod(plan, Member(task, VERIFIER, LANES, WORKSPACE), FACTS)
+        body = verifier_pod(plan, [Member(task, VERIFIER, LANES, WORKSPACE)], FACTS)
 
         assert "keys" not in json.dumps(body)
 
@@ -374,7 +375,7 @@ class TestTextVerifier:
     def body(self) -> Any:
         launch = LaunchKey(0, 1, Role.VERIFIER, 2)
         return verifier_pod(
-            run_plan(text_task()), Member(text_task(), launch, LANES, candidate()), FACTS
+            run_plan(text_task()), [Member(text_task(), launch, LANES, candidate())], FACTS
         )
 
     def test_runs_our_image_alone(self) -> None:
@@ -418,14 +419,14 @@ class TestTextVerifier:
     ("task", "sealed"),
     [
         (text_task(), candidate(None)),
-        (terminal_task(check=None), WORKSPACE),
-        (text_task(verifier=VerifierKind.NONE), candidate()),
+        (terminal_task(verification=None), WORKSPACE),
+        (text_task(verification=None), candidate()),
     ],
     ids=["no candidate", "no check", "no verifier"],
 )
 def test_no_verifier_pod_without_something_to_judge(task: Any, sealed: Any) -> None:
     with pytest.raises(InvariantViolationError):
-        verifier_pod(run_plan(task), Member(task, VERIFIER, LANES, sealed), FACTS)
+        verifier_pod(run_plan(task), [Member(task, VERIFIER, LANES, sealed)], FACTS)
 
 
 class TestPolicy:

@@ -11,6 +11,7 @@ from securebench.run.plan.model import AttemptKey
 from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.record import RecordContext, RecordTexts, candidate_record
 from securebench.run.state.attempts import CommandReport, Finish
+from securebench.run.verification.code import CodeVerification
 from support.build import history_of, production, verification
 from support.manifest_samples import code_task, run_plan
 
@@ -55,7 +56,7 @@ WAYS = {
 def test_metadata(name, way):
     command, passed, want = CASES[name]
     isolation, said, grading, profile = WAYS[way]
-    task = code_task(index=0, code=CodePlan(12.5, isolation, ()))
+    task = code_task(index=0, verification=CodeVerification(CodePlan(12.5, isolation, ())))
     resources = (*task.task.resources, Resource("own", Lane.EVALUATION_INPUTS, "text", isolation))
     task = replace(task, task=replace(task.task, resources=ResourceBundle(resources)))
     checked, command = verification(passed=passed), replace(command, grading=said)

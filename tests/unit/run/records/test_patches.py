@@ -32,11 +32,10 @@ def record_of(text, finish, patch=PATCH, checked=None, *, task=TASK, **changes):
 
 
 def test_what_the_verdict_of_counted_tests_rests_on():
-    check = replace(TASK.check, command=("python3", "-m", "pytest"))
+    check = replace(TASK.verification.check, command=("python3", "-m", "pytest"))
+    task = replace(TASK, verification=replace(TASK.verification, check=check))
     finish = Finish(KEY, Outcome.SCORED, passed=True)
-    counted = record_of(
-        GOOD, finish, checked=verification(command=REPORT), task=replace(TASK, check=check)
-    )
+    counted = record_of(GOOD, finish, checked=verification(command=REPORT), task=task)
     assert counted["labels"]["grading"] == "tests"
 
 
@@ -71,7 +70,8 @@ def test_a_passed_patch():
     }
 
 
-DROPPING = replace(TASK, check=replace(TASK.check, patch=replace(TASK.check.patch, policy={})))
+ANY_PATCH = replace(TASK.verification.patch, policy={})
+DROPPING = replace(TASK, verification=replace(TASK.verification, patch=ANY_PATCH))
 SCRATCH = "".join(
     f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n"
     "@@ -0,0 +1 @@\n+x\n"

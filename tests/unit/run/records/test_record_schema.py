@@ -15,11 +15,12 @@ from securebench.benchmark.patch.judgement import PatchProblem
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers import dangerous_commands
 from securebench.protocol.candidate import CandidateKind, ExtractionMode, Problem
+from securebench.protocol.grading import Grading
 from securebench.run.api.field_types import Outcome
-from securebench.run.observe.termination import PatchStep
 from securebench.run.plan.model import TaskLimits
-from securebench.run.records.labels import Credentials, Grading, IsolationLabel, Network
+from securebench.run.records.labels import Credentials, IsolationLabel, Network
 from securebench.run.records.record_line import record_line
+from securebench.run.verification.patch import PatchStep
 from support.manifest_samples import terminal_task
 from support.records import (
     SCHEMA,

@@ -12,7 +12,7 @@ from securebench.protocol.candidate import Extraction
 from securebench.protocol.volume import PackAudit
 from securebench.run.api.field_types import Outcome
 from securebench.run.decide.attempt import after_production
-from securebench.run.plan.model import AttemptKey, TaskLimits, VerifierKind
+from securebench.run.plan.model import AttemptKey, TaskLimits
 from securebench.run.records.record import (
     LABEL_CHARACTERS,
     MAX_TAGS,
@@ -392,7 +392,7 @@ class TestOther:
 
     def test_family_without_verifier(self) -> None:
         task = text_task(
-            verifier=VerifierKind.NONE,
+            verification=None,
             extraction=Extraction(mode="unsupported", kind="none", path=None),
         )
         production = replace(PRODUCTION, candidate=None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.run.pods.verify.check import control_run, counted
+from securebench.run.verification.patch import control_run, counted
 from support.counted_repository import (
     COMMAND,
     HONEST,

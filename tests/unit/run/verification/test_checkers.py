@@ -9,8 +9,8 @@ from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.protocol.messages import spec_object
 from securebench.run import layout
 from securebench.run.plan.model import LaunchKey, Role
-from securebench.run.pods.verify.check import TESTS, Member, checker_phases
-from securebench.run.pods.verify.verifier import verifier_pod
+from securebench.run.verification.base import Member, verifier_pod
+from securebench.run.verification.command import TESTS, checker_phases
 from support.manifest_samples import FACTS, LANES, candidate, run_plan, terminal_task
 from support.pytest_place import IMPORTING, phases, prechecks, task
 
@@ -26,8 +26,8 @@ ANSWER = (
 
 def test_a_command_is_one_phase_with_the_variables_of_the_image():
     one = terminal_task()
-    (phase,) = checker_phases(one, one.check, LANES)
-    assert (phase.name, phase.command, phase.env) == ("checker", one.check.command, {})
+    (phase,) = checker_phases(one, one.verification.check, LANES)
+    assert (phase.name, phase.command, phase.env) == ("checker", one.verification.check.command, {})
     assert "script" not in spec_object(phase)
 
 
@@ -56,7 +56,7 @@ def test_a_script_is_started_by_its_first_line():
     (phase,) = phases(task("script", "lab/check.sh"))
     assert phase.command == ("/opt/securebench/evaluator/lab/check.sh",)
     assert spec_object(phase)["script"] is True
-    assert not task("script").check.is_pytest
+    assert not task("script").verification.check.is_pytest
 
 
 def test_the_packs_tests_are_looked_at_before_the_candidate_is_there():
@@ -69,7 +69,7 @@ def test_the_packs_tests_are_looked_at_before_the_candidate_is_there():
     assert look.command[6:] == ("check", *words)
     assert tests.command[6:] == ("run", *words)
     assert look.env == tests.env
-    assert task().check.is_pytest
+    assert task().verification.check.is_pytest
 
 
 def test_the_checkers_files_are_mounted_read_only_at_both_places():
@@ -78,7 +78,7 @@ def test_the_checkers_files_are_mounted_read_only_at_both_places():
     resources = ResourceBundle((*one.task.resources.in_lane(Lane.PUBLIC), checker))
     one = replace(one, task=replace(one.task, resources=resources))
     key = LaunchKey(one.index, 1, Role.VERIFIER, 1)
-    pod = verifier_pod(run_plan(one), Member(one, key, LANES, candidate("workspace.tar")), FACTS)
+    pod = verifier_pod(run_plan(one), [Member(one, key, LANES, candidate("workspace.tar"))], FACTS)
     (container,) = pod["spec"]["containers"]
     mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
     for path in ("/app/securebench/evaluation_inputs", "/opt/securebench/evaluator"):

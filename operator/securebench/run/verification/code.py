@@ -12,12 +12,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from securebench.digests import PREFIX, listing_digest
+from securebench.errors import InvariantViolationError
 from securebench.protocol.candidate import TEXT_FILE
-from securebench.protocol.grading import TESTS_INCOMPLETE
-from securebench.protocol.messages import DigestedPath
+from securebench.protocol.grading import TESTS_INCOMPLETE, Grading
+from securebench.protocol.messages import Code, DigestedPath
 from securebench.protocol.supervise import Phase, RunSpec, StreamsSpec
-from securebench.reasons import FailurePhase
+from securebench.reasons import (
+    MATERIALIZATION_FAILED,
+    OOM_KILLED,
+    SUPERVISOR_KILLED,
+    VERIFIER_TIMEOUT,
+    FailurePhase,
+)
 from securebench.run import layout
+from securebench.run.observe.stage import Ended, Interrupted, memory_kills, supervised_end
 from securebench.run.pods import volumes
 from securebench.run.pods.containers import (
     PYTHON,
@@ -26,15 +34,22 @@ from securebench.run.pods.containers import (
     task_container,
     verifier_courier,
 )
-from securebench.run.pods.frame import Containers, Manifest
-from securebench.run.pods.verify.check import inline_compiler
+from securebench.run.pods.frame import Containers, Manifest, launch_frame, pod
 from securebench.run.pods.volumes import candidate_mount, lane_mount, tools_mount
+from securebench.run.records.labels import command_fields
+from securebench.run.verification.base import Verification
+from securebench.run.verification.checks import IN_PROCESS, inline_compiler, supervised_verdict
 from securebench.sizes import MIB
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from securebench.benchmark.families.base import CodePlan
-    from securebench.run.plan.model import ClusterFacts, RunPlan
-    from securebench.run.pods.verify.check import Member
+    from securebench.run.observe.pods import PodView, Terminated
+    from securebench.run.plan.kinds import PlanRequest
+    from securebench.run.plan.model import ClusterFacts, LaunchKey, RunPlan, TaskPlan
+    from securebench.run.state.attempts import VerifierResult
+    from securebench.run.verification.base import Left, Member
 
 WORKER_SECONDS = 60.0
 """Until the worker, whose container starts before that of the tests, has made its socket."""
@@ -118,28 +133,118 @@ class _CodeJob:
         return (_SHARED,) if self.code.is_shared else (_TESTS, _WORKER)
 
 
-def code_containers(
-    plan: RunPlan, code: CodePlan, member: Member, facts: ClusterFacts
-) -> Containers:
-    """Return what runs a task's tests.
+CODE_FILES = {
+    "test_file": "solution_test.py",
+    "candidate_file": "candidate.py",
+    "supervisor_file": "solution_supervisor.py",
+    "worker_file": "candidate_worker.py",
+}
+"""File names in the verifier metadata of code_completion (contract 14.4)."""
 
-    Args:
-        plan: The run.
-        code: How the candidate is judged.
-        member: What is judged; its candidate is a module's text.
-        facts: What the cluster has told of the run.
+FENCED = "fenced"
+"""What a runner adds to its word where a fenced block of the text was the candidate."""
+
+_REPORTED = frozenset({Grading.VALUES, Grading.OBJECTS})
+"""What the runner of ``separate`` tests may report."""
+
+
+@dataclass(frozen=True)
+class CodeVerification(Verification):
+    """Tests call the candidate's code.
+
+    Attributes:
+        code: How the module is tested.
     """
-    job = _CodeJob(plan, code, member, facts)
-    tests, *workers = job.places
-    sidecars = [{**_container(job, place), "restartPolicy": "Always"} for place in workers]
-    return Containers(
-        main=_container(job, tests), volumes=_volumes(job), init=[_courier(job), *sidecars]
-    )
 
+    name = "code"
+    description = "calls the candidate from tests, without network"
 
-def code_seconds(code: CodePlan) -> float:
-    """Return how long the verifier's container may take."""
-    return code.timeout_seconds + (0 if code.is_shared else WORKER_SECONDS)
+    code: CodePlan
+
+    @classmethod
+    def planned(cls, request: PlanRequest) -> CodeVerification:
+        """Return the verification of a row with tests.
+
+        Raises:
+            InvariantViolationError: The family does not test code.
+        """
+        if request.family.code is None:
+            raise InvariantViolationError(f"{request.family.name} has no tests of code")
+        return cls(request.family.code(request.task))
+
+    @property
+    def time_limit_seconds(self) -> float:
+        """Time limit of import and tests together."""
+        return self.code.timeout_seconds
+
+    def pod(
+        self, plan: RunPlan, first: LaunchKey, members: Sequence[Member], facts: ClusterFacts
+    ) -> Manifest:
+        """Return the Pod that runs a task's tests."""
+        (member,) = members
+        job = _CodeJob(plan, self.code, member, facts)
+        tests, *workers = job.places
+        sidecars = [{**_container(job, place), "restartPolicy": "Always"} for place in workers]
+        containers = Containers(
+            main=_container(job, tests), volumes=_volumes(job), init=[_courier(job), *sidecars]
+        )
+        wait = 0.0 if self.code.is_shared else WORKER_SECONDS
+        frame = launch_frame(plan, first, self.code.timeout_seconds + wait, facts)
+        return pod(plan, frame, containers)
+
+    def ended(self, view: PodView, end: Terminated) -> Interrupted | Ended:
+        """Return how the tests ended, with what became of their candidate's own container."""
+        verdict = supervised_end(view, end)
+        if verdict == Ended(Code.PHASE_FAILED):
+            words = "the tests waited for the candidate's container in vain"
+            return Interrupted(MATERIALIZATION_FAILED, words)
+        if verdict not in {Ended(Code.DONE), Ended(Code.FAILED)}:
+            return verdict
+        # The kubelet starts it again when candidate code ends it.
+        candidate = view.containers.get(layout.CANDIDATE_CONTAINER)
+        both = (candidate.terminated, candidate.previous) if candidate is not None else ()
+        ends = [each for each in both if each is not None]
+        if any(each.exit_code == Code.TAMPERED for each in ends):
+            message = "the candidate told the supervise of its container to stop"
+            return Ended(Code.TAMPERED, SUPERVISOR_KILLED, message)
+        if verdict == Ended(Code.FAILED) and any(memory_kills(each) for each in ends):
+            message = "the memory limit ended the candidate or a process of it"
+            return Ended(Code.FAILED, OOM_KILLED, message)
+        return verdict
+
+    def verdict(self, known: VerifierResult, left: Left) -> VerifierResult:
+        """Return the verdict of the tests."""
+        return supervised_verdict(known, left, self.container)
+
+    def own_metadata(
+        self,
+        task: TaskPlan,
+        verification: VerifierResult,
+        candidate: str | bytes | None,  # noqa: ARG002 - the record has it
+    ) -> Mapping[str, object]:
+        """Return how the tests ran and ended."""
+        words = verification.command.grading.split("-")
+        timeout = {
+            "failure_reason": VERIFIER_TIMEOUT,
+            "timed_out": True,
+            "timeout_seconds": self.code.timeout_seconds,
+        }
+        return {
+            **command_fields(verification.command),
+            "image": task.image,
+            "isolation": self.code.isolation,
+            **CODE_FILES,
+            **({"candidate_form": FENCED} if FENCED in words else {}),
+            **(IN_PROCESS if self.code.is_shared else {}),
+            **(timeout if verification.command.timed_out else {}),
+        }
+
+    def grading(self, verification: VerifierResult) -> Grading | None:
+        """Return what the runner reports of ``separate`` tests."""
+        if self.code.is_shared:
+            return Grading.IN_PROCESS
+        reported = verification.command.grading.split("-")[0]
+        return Grading(reported) if reported in _REPORTED else None
 
 
 def _folder_digest(name: str, digest: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.run.pods.verify.check import (
+from securebench.run.verification.checks import (
     COMPILE,
     COMPILED,
     FILE,
@@ -14,7 +14,7 @@ from securebench.run.pods.verify.check import (
     command_prechecks,
     is_of_candidate,
 )
-from securebench.run.pods.verify.check import test_compiler as compiler_of
+from securebench.run.verification.checks import test_compiler as compiler_of
 from support.manifest_samples import terminal_task
 
 BELOW = "securebench/evaluation_inputs"
@@ -22,7 +22,7 @@ BELOW = "securebench/evaluation_inputs"
 
 def check(command, workdir="/app"):
     argv = ("sh", "-lc", command) if isinstance(command, str) else tuple(command)
-    return replace(terminal_task().check, command=argv, workdir=workdir)
+    return replace(terminal_task().verification.check, command=argv, workdir=workdir)
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,16 @@ import json
 
 import pytest
 
-from securebench.controller.capture import CHANGED_BYTES, failed_step, seal_patch
+from securebench.controller.capture import CandidateFolder
 from securebench.errors import DigestMismatchError
 from securebench.protocol.messages import PHASES, Code
-from securebench.run.observe.termination import PatchStep
 from securebench.run.state.attempts import CommandReport
+from securebench.run.verification.patch import CHANGED_BYTES, PatchStep, failed_step, seal_patch
 from support.build import verification
+from support.left import LeftIn
 from support.manifest_samples import patch_task
 
-PLAN = patch_task().check.patch
+PLAN = patch_task().verification.patch
 GOOD = "diff --git a/src/x b/src/x\n--- a/src/x\n+++ b/src/x\n@@ -1 +1 @@\n-a\r\n+b\r\n"
 DOCS = "diff --git a/docs/x b/docs/x\nold mode 100644\nnew mode 100755\n"
 LINK = (
@@ -28,14 +29,14 @@ def digest_of(path):
 
 def test_a_good_patch_is_written_for_the_check(tmp_path):
     (tmp_path / "candidate.txt").write_bytes((GOOD + DOCS + LINK).encode())
-    patch = seal_patch(PLAN, tmp_path)
+    patch = seal_patch(PLAN, CandidateFolder(tmp_path))
     assert patch.problem == ""
     assert (tmp_path / "applied.patch").read_bytes() == (GOOD + LINK).encode()
     declared = json.loads((tmp_path / "declared.json").read_bytes())
     assert declared == {"version": 1, "changed": ["src/l", "src/x"], "links": {"src/l": "x"}}
     assert patch.applied_digest == digest_of(tmp_path / "applied.patch")
     assert patch.declared_digest == digest_of(tmp_path / "declared.json")
-    assert seal_patch(PLAN, tmp_path) == patch
+    assert seal_patch(PLAN, CandidateFolder(tmp_path)) == patch
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_a_good_patch_is_written_for_the_check(tmp_path):
 )
 def test_a_bad_patch_is_judged_without_a_pod(text, problem, phase, tmp_path):
     (tmp_path / "candidate.txt").write_bytes(text.encode())
-    patch = seal_patch(PLAN, tmp_path)
+    patch = seal_patch(PLAN, CandidateFolder(tmp_path))
     assert (patch.problem, patch.phase) == (problem, phase)
     assert patch.message
     assert [path.name for path in tmp_path.iterdir()] == ["candidate.txt"]
@@ -72,7 +73,7 @@ BASE = verification(passed=False, command=CommandReport(phase="x", error="git sa
     ],
 )
 def test_every_step_has_its_end(number, problem, outcome, phase, tmp_path):
-    end = failed_step(PLAN, BASE, Code.PHASE_FAILED + number, tmp_path)
+    end = failed_step(PLAN, BASE, LeftIn(tmp_path, Code.PHASE_FAILED + number))
     assert (end.problem, end.outcome, end.phase) == (problem, outcome, phase)
     assert end.message
     assert not end.passed
@@ -84,12 +85,12 @@ def test_the_steps_are_all_and_fit_between_the_codes():
 
 
 def test_a_forged_success_is_scored_and_fails(tmp_path):
-    end = failed_step(PLAN, BASE, Code.TAMPERED, tmp_path)
+    end = failed_step(PLAN, BASE, LeftIn(tmp_path, Code.TAMPERED))
     assert (end.problem, end.outcome, end.passed) == ("evaluator_tampered", "scored", False)
 
 
 def test_an_unknown_step_is_the_verifiers_error(tmp_path):
-    end = failed_step(PLAN, BASE, Code.PHASE_FAILED + 20, tmp_path)
+    end = failed_step(PLAN, BASE, LeftIn(tmp_path, Code.PHASE_FAILED + 20))
     assert (end.problem, end.outcome) == ("verifier_error", "")
     assert "git said no" in end.message
 
@@ -104,7 +105,7 @@ def test_an_unknown_step_is_the_verifiers_error(tmp_path):
 )
 def test_other_paths_than_declared_are_judged(changed, problem, denied, tmp_path):
     (tmp_path / "changed.json").write_text(json.dumps(changed))
-    end = failed_step(PLAN, BASE, PatchStep.PATHS.code, tmp_path)
+    end = failed_step(PLAN, BASE, LeftIn(tmp_path, PatchStep.PATHS.code))
     assert end.problem == problem
     assert end.metadata["actual_candidate_patch_paths"] == sorted(changed)
     assert end.metadata.get("denied_candidate_patch_paths") == denied
@@ -114,12 +115,12 @@ def test_other_paths_than_declared_are_judged(changed, problem, denied, tmp_path
 def test_a_damaged_list_of_changes_loses_the_launch(text, tmp_path):
     (tmp_path / "changed.json").write_text(text, errors="surrogateescape")
     with pytest.raises(DigestMismatchError):
-        failed_step(PLAN, BASE, PatchStep.PATHS.code, tmp_path)
+        failed_step(PLAN, BASE, LeftIn(tmp_path, PatchStep.PATHS.code))
 
 
 def test_a_list_of_changed_paths_that_is_too_long_is_the_candidates(tmp_path):
     (tmp_path / "changed.json").write_text(" " * (CHANGED_BYTES + 1))
     base = verification(passed=False)
-    found = failed_step(PLAN, base, PatchStep.PATHS.code, tmp_path)
+    found = failed_step(PLAN, base, LeftIn(tmp_path, PatchStep.PATHS.code))
     assert (found.problem, found.outcome) == ("candidate_patch_path_mismatch", "agent")
     assert found.metadata == {}

@@ -1,7 +1,7 @@
 import pytest
 
 from securebench.run import layout
-from securebench.run.pods.verify import check
+from securebench.run.verification import command
 from support.pytest_place import Place
 
 
@@ -12,5 +12,5 @@ def place(tmp_path, monkeypatch):
     evaluator.mkdir()
     workspace.mkdir()
     monkeypatch.setattr(layout, "EVALUATOR", str(evaluator))
-    monkeypatch.setattr(check, "COLLECTED", str(tmp_path / "collected.json"))
+    monkeypatch.setattr(command, "COLLECTED", str(tmp_path / "collected.json"))
     return Place(evaluator, workspace)

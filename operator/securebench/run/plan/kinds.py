@@ -1,0 +1,74 @@
+"""Kinds of verification by name: ours, and those of other installed packages.
+
+A kind is a subclass of ``run.verification.base.Verification``. It is loaded by its name, so that a
+plan can be built without knowing any of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING, Final, cast
+
+from securebench.benchmark.families.registry import FAMILIES
+from securebench.benchmark.reading.rows import verifier_configuration_problem
+from securebench.plugins import installed, loaded
+
+if TYPE_CHECKING:
+    from securebench.benchmark.families.base import CheckRequest, Family
+    from securebench.benchmark.pack.task import SecureBenchTask
+    from securebench.benchmark.scorers.dangerous_commands import CommandDecision
+    from securebench.run.verification.base import Verification
+
+GROUP: Final = "securebench.verifications"
+"""Group of entry points of other packages: the name of a kind, and its class."""
+
+_OURS: Final = "securebench.run.verification"
+KINDS: Final = {
+    "text": f"{_OURS}.text:TextVerification",
+    "command": f"{_OURS}.command:CommandVerification",
+    "code": f"{_OURS}.code:CodeVerification",
+    "patch": f"{_OURS}.patch:PatchVerification",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """What a kind plans from.
+
+    Attributes:
+        task: The compiled row.
+        family: Its family.
+        workspace: Absolute path of the workspace in containers of the task's image.
+        decision: Whether the checker may run, and the Linux capabilities that it gets.
+    """
+
+    task: SecureBenchTask
+    family: Family
+    workspace: str
+    decision: CommandDecision
+
+    @property
+    def check(self) -> CheckRequest | None:
+        """The check that the row asks for; None if no check can run."""
+        return check_request(self.task)
+
+
+def check_request(task: SecureBenchTask) -> CheckRequest | None:
+    """Return the check that a row asks for; None if no check can run."""
+    family = FAMILIES.get(task.task_type)
+    if family is None or family.check is None or verifier_configuration_problem(task) is not None:
+        return None
+    return family.check(task)
+
+
+@cache
+def kind_named(name: str) -> type[Verification]:
+    """Return the kind of verification with that name.
+
+    Raises:
+        ConfigError: No installed package has it, or it cannot be loaded.
+    """
+    ours = [EntryPoint(each, place, GROUP) for each, place in KINDS.items()]
+    return cast("type[Verification]", loaded(name, [*ours, *installed(GROUP)]))

@@ -1,1 +1,0 @@
-"""Verifier Pods, by what decides."""
