@@ -83,8 +83,8 @@ def test_a_deleted_run_leaves_nothing(role):
         played.injections.append(Injection(Moment(role, "started"), 1, delete))
         assert played.play()
         played.cluster.collect_garbage()
-        played.let(60)
-        going = [view.name for view in played.pods() if view.deleting_since is None]
+        played.wait(60)
+        going = [view.name for view in played.views() if view.deleting_since is None]
         problems = [*played.errors.lines, *going]
         ROWS.add(DELETED, Verdict(tuple(problems), Counter(), is_equal=True))
         assert problems == []

@@ -118,7 +118,7 @@ def test_a_deleted_suite_leaves_its_results_alone(kind: str, moment: Moment) -> 
     with at(moment, 1, delete) as played:
         played.apply_suite()
         assert played.work()
-        played.let(UNSEEN_SECONDS)
+        played.wait(UNSEEN_SECONDS)
         assert suite_folders(played.root) == []
         assert [*played.cluster.objects(RUN)] == []
         begun = Counter(entry.run for entry in RunIndex(played.root).entries())
@@ -135,7 +135,7 @@ def test_a_suite_that_is_replaced_goes_on_with_the_second_one(moment: Moment) ->
     with at(moment, 1, replace) as played:
         played.apply_suite()
         assert played.work()
-        played.let(UNSEEN_SECONDS)
+        played.wait(UNSEEN_SECONDS)
         assert suite_folders(played.root) == [played.suite()["metadata"]["uid"]]
         begun = Counter(entry.run for entry in RunIndex(played.root).entries())
         assert set(begun.values()) == {1}
@@ -144,7 +144,7 @@ def test_a_suite_that_is_replaced_goes_on_with_the_second_one(moment: Moment) ->
 
 
 def _problems(played: SuiteScene, said: tuple[Any, ...], wanted: tuple[Any, ...]) -> list[str]:
-    left = [view.name for view in played.pods() if view.deleting_since is None]
+    left = [view.name for view in played.views() if view.deleting_since is None]
     problems = [*played.errors.lines, *left]
     return problems + ([] if said[: len(wanted)] == wanted else [f"{said}, not {wanted}"])
 

@@ -1,15 +1,13 @@
-"""The real operator of the machine model, with one run, that can die at any effect."""
+"""The world of the machine model: one run, and a ledger of what reached its journal."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
 import tempfile
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 from hypothesis import strategies as st
@@ -18,31 +16,15 @@ from hypothesis.stateful import (
     initialize,
 )
 
-from property.machine_kubelet import ALL_SCRIPTS, SCRIPTS, TARGET, Kubelet
-from property.machine_world import (
-    PROVIDER_RETRIES,
-    ErrorLog,
-    Fate,
-    Ledger,
-    MortalCluster,
-    reconcile_both_ways,
-)
+from property.machine_world import PROVIDER_RETRIES, Ledger, reconcile_both_ways
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller import run_loop
-from securebench.controller.lifecycle import Supervisor
-from securebench.controller.volume.journal import Journal
-from securebench.run.observe.pods import PodView, pod_view
+from securebench.run.observe.pods import PodView
 from securebench.run.plan.model import AttemptKey
 from securebench.run.state.attempts import AttemptHistory
-from support.build import (
-    FakeClock,
-    VirtualLoop,
-    context_of,
-    inline,
-    question,
-    run_body,
-    write_pack,
-)
+from support.build import question, run_body, write_pack
+from support.kubelet import ALL_SCRIPTS, SCRIPTS, Kubelet
+from support.mortal_world import MortalWorld
 
 NAME = "nightly"
 RETRIES = 2
@@ -78,56 +60,23 @@ def scripts_of(way_out: str) -> list[str]:
 
 
 class OperatorUnderTest(RuleBasedStateMachine):
-    """Starts, kills and restarts the operator, and makes the kubelet report about its Pods."""
+    """Has a world whose operator can die at any effect, and a kubelet for its Pods."""
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        self.root = Path(self.folder.name)
-        self.clock = FakeClock()
-        self.fate = Fate()
-        self.cluster = MortalCluster(self.fate, self.clock)
-        self.errors = ErrorLog()
-        self.logger = logging.getLogger("securebench.controller.loop")
-        self.logger.addHandler(self.errors)
-        self.logger.propagate = False
-        self.patches = [
-            mock.patch.object(asyncio, "to_thread", inline),
-            mock.patch.object(os, "fsync"),
-            mock.patch.object(Path, "replace", self._replace(Path.replace)),
-            mock.patch.object(Journal, "append", self._append(Journal.append)),
-            mock.patch.object(run_loop, "reconcile", reconcile_both_ways),
-        ]
-        for patch in self.patches:
-            patch.start()
-        self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
-        self.runner.get_loop().set_exception_handler(lambda *_: None)
+        self.world = MortalWorld(Path(self.folder.name), **SETTINGS)
+        self.stack = ExitStack()
+        self.stack.enter_context(self.world.working())
+        reconciles = mock.patch.object(run_loop, "reconcile", reconcile_both_ways)
+        self.stack.enter_context(reconciles)
+        self.stack.enter_context(mock.patch.object(os, "fsync"))
         self.is_sound = False
         self.first_fuse: int | None = None
         self.spare_fuse = False
-        self.deaths = 0
         self.is_cancelled = self.is_suspended = self.is_refused = False
         self.forbidden = 0
         self.lost = Counter[AttemptKey]()
-
-    def _replace(self, real: Any) -> Any:
-        def mortal(path: Path, target: Path) -> Path:
-            self.fate.point()
-            done: Path = real(path, target)
-            self.fate.point()
-            return done
-
-        return mortal
-
-    def _append(self, real: Any) -> Any:
-        def mortal(journal: Journal, batch: Any) -> None:
-            entries = tuple(batch)
-            self.fate.point()
-            real(journal, entries)
-            self.ledger.take(entries)
-            self.fate.point()
-
-        return mortal
 
     # The start
 
@@ -157,11 +106,12 @@ class OperatorUnderTest(RuleBasedStateMachine):
         require: str = "Declared",
     ) -> None:
         rows = [question(f"{number}-{script}") for number, script in enumerate(scripts)]
-        write_pack(self.root / "packs/smoke", rows)
+        write_pack(self.world.root / "packs/smoke", rows)
         self.scripts = scripts
         self.ledger = Ledger(parallelism, is_declared=require == "Declared")
-        self.cluster.is_proven = lambda: self.ledger.is_proven
-        self.cluster.live = lambda: self.ledger.live
+        self.world.volume.on_append = self.ledger.take
+        self.world.cluster.is_proven = lambda: self.ledger.is_proven
+        self.world.cluster.live = lambda: self.ledger.live
         for task in range(len(scripts)):
             for number in range(attempts):
                 key = AttemptKey(task, number + 1)
@@ -177,50 +127,25 @@ class OperatorUnderTest(RuleBasedStateMachine):
             **WAYS_OUT[way_out],
         )
         self.way_out = way_out
-        with self.fate.outside():
-            self.runner.run(self.cluster.create(ObjectKind.SECRET, PROVIDER_SECRET))
-            made = self.runner.run(self.cluster.create(ObjectKind.BENCHMARK_RUN, body))
-        self.uid = str(made["metadata"]["uid"])  # type: ignore[index]
-        self.kubelet = Kubelet(self.root, self.uid, scripts, way_out)
-        self._start(self.first_fuse)
-
-    def _start(self, fuse: int | None = None) -> None:
-        self.fate.fuse, self.fate.is_dead = fuse, False
-        context = context_of(self.cluster, self.clock, self.root, **SETTINGS)
-        self.supervisor = Supervisor(replace(context, targets=(TARGET,)))
-        self._observe(None)
-
-    def _observe(self, kind: str | None) -> None:
-        async def observe() -> None:
-            self.supervisor.observe(kind, self._run())
-            await asyncio.sleep(0)
-
-        self.runner.run(observe())
-        self._pass(0.001)
-
-    def _run(self) -> Raw:
-        return self.cluster.objects(ObjectKind.BENCHMARK_RUN)[NAME]
+        self.world.create(ObjectKind.SECRET, PROVIDER_SECRET)
+        self.world.uid = self.world.create(ObjectKind.BENCHMARK_RUN, body)
+        self.kubelet = Kubelet(self.world.root, self.world.uid, scripts, way_out)
+        with self._working():
+            self.world.start(self.first_fuse)
 
     def _pass(self, seconds: float) -> None:
+        with self._working():
+            self.world.wait(seconds)
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Let the operator work; the model is not sound where that raises."""
         self.is_sound = False
-        self.runner.run(asyncio.sleep(seconds))
+        yield
         self.is_sound = True
-        if self.fate.is_dead:
-            self.deaths += 1
-            self._bury()
-            self._start()
-
-    def _bury(self) -> None:
-        """Drop everything that the dead process held in memory."""
-        self.fate.is_dead = True
-        self.runner.run(self.supervisor.close())
-
-    def _pods(self) -> list[PodView]:
-        views = map(pod_view, self.cluster.objects(ObjectKind.POD).values())
-        return sorted((view for view in views if view is not None), key=lambda view: view.name)
 
     def _going(self) -> list[PodView]:
-        return [view for view in self._pods() if not view.is_terminal]
+        return [view for view in self.world.views() if not view.is_terminal]
 
     def _count_loss(self, view: PodView) -> None:
         """Count what may use up an attempt's retries; the loss of a batch does not."""
@@ -228,11 +153,11 @@ class OperatorUnderTest(RuleBasedStateMachine):
             self.lost[view.launch.attempt_key] += 1
 
     def _report(self, view: PodView, status: Raw) -> None:
-        self.cluster.set_pod_status(view.name, status)
+        self.world.report(view, status)
         self._pass(0.001)
 
     def _finish(self, view: PodView) -> None:
-        with self.fate.outside():
+        with self.world.fate.outside():
             status = self.kubelet.ended(view)
         self._report(view, status)
 

@@ -11,6 +11,7 @@ import itertools
 import json
 from collections import Counter
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,7 +23,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from property.machine_kubelet import ALL_SCRIPTS, REQUESTS, SCRIPTS, SPOILED, TARGET
 from property.machine_operator import (
     NAME,
     RETRIES,
@@ -30,6 +30,7 @@ from property.machine_operator import (
     OperatorUnderTest,
 )
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
+from securebench.controller import run_loop
 from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.run.api.field_types import Outcome
 from securebench.run.decide.canary import PROBING
@@ -41,6 +42,7 @@ from support.build import (
     pod_status,
     probe_done,
 )
+from support.kubelet import ALL_SCRIPTS, REQUESTS, SCRIPTS, SPOILED, TARGET
 
 CHECKS = list(HealthCheck)
 MIN_EFFECTS = 30
@@ -67,32 +69,35 @@ class MachineModel(OperatorUnderTest):
 
     @rule(effects=st.integers(1, 12))
     def the_operator_will_die(self, effects: int) -> None:
-        self.fate.fuse = effects
+        self.world.fate.fuse = effects
 
     @rule()
     def the_operator_is_killed(self) -> None:
-        self._bury()
-        self._start()
+        self.world.kill()
+        self._pass(0.001)
 
     @rule()
     def the_operator_is_restarted(self) -> None:
-        self.runner.run(self.supervisor.close())
-        self._start()
+        with self._working():
+            self.world.stop()
+            self.world.start()
 
     # The cluster
 
     @rule(count=st.integers(1, 4))
     def events_get_lost(self, count: int) -> None:
-        self.cluster.lose_events(count)
+        self.world.cluster.lose_events(count)
 
     @rule()
     def the_history_expires(self) -> None:
-        self.cluster.expire_history()
+        self.world.cluster.expire_history()
         self._pass(0.001)
 
     @rule(breaks=st.booleans())
     def watches_end(self, breaks: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
-        self.cluster.end_watches(TransientClusterError("connection reset") if breaks else None)
+        self.world.cluster.end_watches(
+            TransientClusterError("connection reset") if breaks else None
+        )
         self._pass(0.001)
 
     @rule(
@@ -103,25 +108,29 @@ class MachineModel(OperatorUnderTest):
         before=st.booleans(),
     )
     def a_call_fails(self, verb: str, kind: ObjectKind | None, before: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
-        self.cluster.fail_next(verb, TransientClusterError("no answer"), before=before, kind=kind)
+        self.world.cluster.fail_next(
+            verb, TransientClusterError("no answer"), before=before, kind=kind
+        )
 
     @rule(count=st.integers(1, 4))
     def a_pod_is_made_without_a_trace(self, count: int) -> None:
-        self.cluster.fail_next(
+        self.world.cluster.fail_next(
             "create", TransientClusterError("x"), before=False, kind=ObjectKind.POD
         )
-        self.cluster.lose_events(count)
+        self.world.cluster.lose_events(count)
 
     @rule()
     def the_quota_is_used_up(self) -> None:
-        self.cluster.fail_next("create", QuotaExceeded("exceeded quota: pods"), kind=ObjectKind.POD)
+        self.world.cluster.fail_next(
+            "create", QuotaExceeded("exceeded quota: pods"), kind=ObjectKind.POD
+        )
 
     @precondition(lambda self: not self.is_refused)
     @rule()
     def a_pod_is_refused(self) -> None:
         self.is_refused = True
         error = PermanentClusterError("invalid", status=422)
-        self.cluster.fail_next("create", error, kind=ObjectKind.POD)
+        self.world.cluster.fail_next("create", error, kind=ObjectKind.POD)
 
     @precondition(lambda self: self.forbidden < MAX_FORBIDDEN)
     @rule(
@@ -131,7 +140,7 @@ class MachineModel(OperatorUnderTest):
     def rights_are_away_for_a_while(self, count: int, kind: ObjectKind) -> None:
         self.forbidden += count
         for _ in range(count):
-            self.cluster.fail_next("create", Forbidden("forbidden", status=403), kind=kind)
+            self.world.cluster.fail_next("create", Forbidden("forbidden", status=403), kind=kind)
 
     # The kubelet
 
@@ -153,19 +162,19 @@ class MachineModel(OperatorUnderTest):
         self._count_loss(view)
         self._report(view, pod_status("Failed", reason=reason, conditions=[DISRUPTED]))
 
-    @precondition(lambda self: self._pods())
+    @precondition(lambda self: self.world.views())
     @rule(data=st.data())
     def a_pod_vanishes(self, data: st.DataObject) -> None:
-        view = data.draw(st.sampled_from(self._pods()))
+        view = data.draw(st.sampled_from(self.world.views()))
         self._count_loss(view)
-        self.cluster.remove(ObjectKind.POD, view.name)
+        self.world.cluster.remove(ObjectKind.POD, view.name)
         self._pass(0.001)
 
-    @precondition(lambda self: any(view.deleting_since for view in self._pods()))
+    @precondition(lambda self: any(view.deleting_since for view in self.world.views()))
     @rule(data=st.data())
     def a_deletion_ends(self, data: st.DataObject) -> None:
-        going = [view for view in self._pods() if view.deleting_since]
-        self.cluster.finish_deletion(data.draw(st.sampled_from(going)).name)
+        going = [view for view in self.world.views() if view.deleting_since]
+        self.world.cluster.finish_deletion(data.draw(st.sampled_from(going)).name)
         self._pass(0.001)
 
     @precondition(lambda self: self._going())
@@ -173,21 +182,21 @@ class MachineModel(OperatorUnderTest):
     def somebody_deletes_a_pod(self, data: st.DataObject) -> None:
         view = data.draw(st.sampled_from(self._going()))
         self._count_loss(view)
-        self.cluster.begin_deletion(view.name)
+        self.world.cluster.begin_deletion(view.name)
         self._pass(0.001)
 
-    @precondition(lambda self: self.cluster.objects(ObjectKind.NETWORK_POLICY))
+    @precondition(lambda self: self.world.cluster.objects(ObjectKind.NETWORK_POLICY))
     @rule(data=st.data())
     def somebody_deletes_a_policy(self, data: st.DataObject) -> None:
-        names = sorted(self.cluster.objects(ObjectKind.NETWORK_POLICY))
-        self.cluster.lose_policy(data.draw(st.sampled_from(names)))
+        names = sorted(self.world.cluster.objects(ObjectKind.NETWORK_POLICY))
+        self.world.cluster.lose_policy(data.draw(st.sampled_from(names)))
         self._pass(0.001)
 
-    @precondition(lambda self: self.cluster.objects(ObjectKind.NETWORK_POLICY))
+    @precondition(lambda self: self.world.cluster.objects(ObjectKind.NETWORK_POLICY))
     @rule(data=st.data())
     def somebody_edits_a_policy(self, data: st.DataObject) -> None:
-        names = sorted(self.cluster.objects(ObjectKind.NETWORK_POLICY))
-        self.cluster.edit_policy(data.draw(st.sampled_from(names)))
+        names = sorted(self.world.cluster.objects(ObjectKind.NETWORK_POLICY))
+        self.world.cluster.edit_policy(data.draw(st.sampled_from(names)))
         self._pass(0.001)
 
     def _probing(self) -> list[PodView]:
@@ -196,28 +205,28 @@ class MachineModel(OperatorUnderTest):
     @precondition(lambda self: self._probing())
     @rule(data=st.data())
     def a_probing_pod_is_lost(self, data: st.DataObject) -> None:
-        self.cluster.remove(ObjectKind.POD, data.draw(st.sampled_from(self._probing())).name)
+        self.world.cluster.remove(ObjectKind.POD, data.draw(st.sampled_from(self._probing())).name)
         self._pass(0.001)
 
     @precondition(lambda self: self._probing())
     @rule()
     def the_probing_pods_answer(self) -> None:
         for view in self._probing():
-            if view.name in self.cluster.objects(ObjectKind.POD):
+            if view.name in self.world.cluster.objects(ObjectKind.POD):
                 self._finish(view)
 
     @precondition(lambda self: self._probing())
     @rule()
     def the_canary_gets_out(self) -> None:
         for view in self._probing():
-            if view.name in self.cluster.objects(ObjectKind.POD):
+            if view.name in self.world.cluster.objects(ObjectKind.POD):
                 self._report(view, probe_done({TARGET.name: "open"}))
 
-    @precondition(lambda self: self.cluster.objects(ObjectKind.SERVICE))
+    @precondition(lambda self: self.world.cluster.objects(ObjectKind.SERVICE))
     @rule()
     def somebody_deletes_the_service(self) -> None:
-        for name in self.cluster.objects(ObjectKind.SERVICE):
-            self.cluster.remove(ObjectKind.SERVICE, name)
+        for name in self.world.cluster.objects(ObjectKind.SERVICE):
+            self.world.cluster.remove(ObjectKind.SERVICE, name)
         self._pass(0.001)
 
     @rule(how=st.sampled_from(sorted(SPOILED)))
@@ -228,8 +237,9 @@ class MachineModel(OperatorUnderTest):
 
     def _edit(self, **spec: object) -> None:
         self.ledger.may_begin = not self.is_suspended or self.is_cancelled
-        self.cluster.edit(ObjectKind.BENCHMARK_RUN, NAME, {"spec": spec})
-        self._observe("MODIFIED")
+        self.world.cluster.edit(ObjectKind.BENCHMARK_RUN, NAME, {"spec": spec})
+        with self._working():
+            self.world.observe("MODIFIED")
 
     @rule(suspend=st.booleans())
     def the_user_suspends(self, suspend: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
@@ -251,7 +261,7 @@ class MachineModel(OperatorUnderTest):
 
     @invariant()
     def the_operator_has_no_defect(self) -> None:
-        assert self.errors.lines == []
+        assert self.world.errors.lines == []
 
     @invariant()
     def an_attempt_has_one_pod_that_lives(self) -> None:
@@ -264,8 +274,8 @@ class MachineModel(OperatorUnderTest):
         for key, known in self._attempts().items():
             if known.finish is None:
                 continue
-            place = f"runs/{self.uid}/tasks/{key.task}/attempts/{key.attempt}/record.json"
-            record = (self.root / place).read_bytes()
+            place = f"runs/{self.world.uid}/tasks/{key.task}/attempts/{key.attempt}/record.json"
+            record = (self.world.root / place).read_bytes()
             assert self.ledger.records.setdefault(key, record) == record
             assert hashlib.sha256(record).hexdigest() == known.state.record_sha256
 
@@ -277,33 +287,26 @@ class MachineModel(OperatorUnderTest):
                 self._be_fair()
                 self._check_end()
         finally:
-            self.fate.is_dead = True
-            if hasattr(self, "supervisor"):
-                self.runner.run(self.supervisor.close())
-            self.runner.close()
-            for patch in self.patches:
-                patch.stop()
-            self.logger.removeHandler(self.errors)
-            self.logger.propagate = True
+            self.stack.close()
             self.folder.cleanup()
 
     def _be_fair(self) -> None:
         """Let the cluster work as it should until the run has ended."""
-        self.fate.fuse = self.fate.fuse if self.spare_fuse else None
-        self.cluster.recover()
+        self.world.fate.fuse = self.world.fate.fuse if self.spare_fuse else None
+        self.world.cluster.recover()
         self.the_user_suspends(suspend=False)
         for _ in range(FAIR_ROUNDS):
-            for view in self._pods():
-                if view.name not in self.cluster.objects(ObjectKind.POD):
+            for view in self.world.views():
+                if view.name not in self.world.cluster.objects(ObjectKind.POD):
                     continue  # the operator removed it a moment ago
                 if view.deleting_since is not None:
-                    self.cluster.finish_deletion(view.name)
+                    self.world.cluster.finish_deletion(view.name)
                 elif view.role is Role.GATEWAY and not view.is_terminal:
                     self._report(view, self.kubelet.started(view))
                 elif not view.is_terminal:
                     self._finish(view)
             self._pass(30.0)
-            if not self.supervisor.active:
+            if not self.world.supervisor.active:
                 return
         raise AssertionError("the run does not end on a fair cluster")
 
@@ -312,7 +315,7 @@ class MachineModel(OperatorUnderTest):
         self.a_finished_attempt_never_changes()
         assert self.ledger.history.ended is not None
         assert [view.name for view in self._going() if view.deleting_since is None] == []
-        assert self.cluster.objects(ObjectKind.SERVICE) == {}
+        assert self.world.cluster.objects(ObjectKind.SERVICE) == {}
         for key, known in self._attempts().items():
             assert known.finish is not None
             self._check_finish(known.finish, self.scripts[key.task])
@@ -345,7 +348,7 @@ class MachineModel(OperatorUnderTest):
             assert finish.reason != "candidate_invalid" or is_refused
 
     def _check_files(self) -> None:
-        folder = self.root / "runs" / self.uid
+        folder = self.world.root / "runs" / self.world.uid
         data = (folder / "candidates.jsonl").read_bytes()
         records = [json.loads(line) for line in data.splitlines()]
         want = [(f"{key.task}-{self.scripts[key.task]}", key.attempt) for key in self._attempts()]
@@ -369,7 +372,7 @@ class MachineModel(OperatorUnderTest):
         assert summary["usage"]["requests"] == sum(usages)
 
     def _check_status(self) -> None:
-        status: Any = self._run()["status"]
+        status: Any = self.world.run()["status"]
         conditions = {item["type"]: item for item in status["conditions"]}
         ended_as = self.ledger.history.ended
         assert ended_as is not None
@@ -403,9 +406,9 @@ def test_ended_pods_of_a_run_that_nothing_disturbs_go_together() -> None:
         model.apply(["right", "wrong", "right"], 2, 3)
     finally:
         model.teardown()
-    deletes = model.cluster.requests["delete", ObjectKind.POD]
-    assert model.cluster.requests["delete_collection", ObjectKind.POD] >= 1
-    assert deletes < len(model.cluster.on_create) / 2
+    deletes = model.world.cluster.requests["delete", ObjectKind.POD]
+    assert model.world.cluster.requests["delete_collection", ObjectKind.POD] >= 1
+    assert deletes < len(model.world.cluster.on_create) / 2
 
 
 @pytest.mark.parametrize("how", sorted(SPOILED))
@@ -418,7 +421,7 @@ def test_verdicts_of_a_batch_that_are_spoiled_cost_one_more_launch(how: str) -> 
     finally:
         model.teardown()
     alone = {"": 1}.get(how, 4)
-    assert len(model.cluster.on_create) == 4 + 1 + alone
+    assert len(model.world.cluster.on_create) == 4 + 1 + alone
     known = model.ledger.history.attempts.values()
     assert [each.retries for each in known] == [()] * 4
     assert sum(each.shared for each in known) == alone
@@ -433,6 +436,16 @@ def test_a_run_with_a_proof_that_nothing_disturbs(way_out: str) -> None:
         model.teardown()
     assert model.ledger.history.isolation is not None
     assert model.ledger.history.isolation.verified
+
+
+def test_a_defect_of_the_operator_is_heard() -> None:
+    model = MachineModel()
+    with mock.patch.object(run_loop, "reconcile", side_effect=ZeroDivisionError):
+        model.apply(["right"], 1, 1)
+    with pytest.raises(AssertionError, match="loop failed"):
+        model.the_operator_has_no_defect()
+    model.is_sound = False
+    model.teardown()
 
 
 DEATHS = {
@@ -473,6 +486,6 @@ def die_in_turn(name: str, stride: int) -> None:
                 model.the_user_cancels(cancel)
         finally:
             model.teardown()
-        if model.deaths == 0:
+        if model.world.deaths == 0:
             break
     assert effects > MIN_EFFECTS

@@ -28,7 +28,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from property.machine_world import Fate
 from securebench.cluster.port import ObjectKind
 from securebench.controller import suite_loop
 from securebench.controller.suite_store import SuiteStore, suite_folders, sweep_orphans
@@ -36,6 +35,7 @@ from securebench.errors import TransientClusterError
 from securebench.suite.decide import DesiredSuite, ObservedSuite, SuiteDecision, decide
 from securebench.suite.rounds import SuiteState
 from support.build import inline, question, write_pack
+from support.failing_volume import Fate
 from support.suite_world import HARNESSES, PACKS, SuiteWorld
 
 ENDS = ["Completed", "DeadlineExceeded"]

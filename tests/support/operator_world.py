@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 from unittest import mock
 
 from securebench.cluster.port import ObjectKind, Raw
+from securebench.controller.context import Context
 from securebench.controller.lifecycle import Supervisor
 from securebench.errors import TransientClusterError
 from securebench.names import REQUESTER_ANNOTATION
 from securebench.protocol.supervise import ProbeTarget
-from securebench.run.observe.pods import pod_view
+from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.model import LaunchKey, Role, pod_name
 from support.build import (
     FakeClock,
@@ -48,14 +49,27 @@ class World:
         self.runs = 0
         self.user = ""
         self.clock = FakeClock()
-        self.cluster = FakeCluster(namespace="bench", clock=self.clock)
-        self.supervisor = self._supervisor()
-        self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
+        self.cluster = self.new_cluster()
+        self.supervisor = self.new_supervisor()
+        self.runner = asyncio.Runner(loop_factory=self.new_loop)
         write_pack(root / "packs/smoke", [question("a"), question("b")])
 
-    def _supervisor(self) -> Supervisor:
+    def new_cluster(self) -> FakeCluster:
+        """Return the cluster that every operator of this world has."""
+        return FakeCluster(namespace="bench", clock=self.clock)
+
+    def new_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop in which they work."""
+        return VirtualLoop(self.clock)
+
+    def new_context(self) -> Context:
+        """Return what an operator works with that leads from now on."""
         context = context_of(self.cluster, self.clock, self.root, **self.settings)
-        self.context = replace(context, targets=self.targets)
+        return replace(context, targets=self.targets)
+
+    def new_supervisor(self) -> Supervisor:
+        """Return the supervisor of an operator that leads from now on."""
+        self.context = self.new_context()
         return Supervisor(self.context)
 
     def wait(self, seconds: float = 0.01) -> None:
@@ -101,7 +115,12 @@ class World:
 
     def restart(self) -> None:
         self.runner.run(self.supervisor.close())
-        self.supervisor = self._supervisor()
+        self.supervisor = self.new_supervisor()
+
+    def views(self) -> list[PodView]:
+        """Return the Pods of runs, by name."""
+        views = map(pod_view, self.cluster.objects(ObjectKind.POD).values())
+        return sorted((view for view in views if view is not None), key=lambda view: view.name)
 
     def pods(self) -> list[str]:
         return sorted(self.cluster.objects(ObjectKind.POD))

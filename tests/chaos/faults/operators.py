@@ -33,7 +33,7 @@ def away(scene: Scene, _: PodView) -> None:
     def stop() -> None:
         scene.stop()
         for _ in range(8):
-            movable = [view for view in scene.pods() if scene.is_movable(view)]
+            movable = [view for view in scene.views() if scene.is_movable(view)]
             if movable:
                 scene.move(scene.random.choice(movable))
         scene.start()

@@ -151,14 +151,14 @@ def unschedulable(scene: Scene, view: PodView) -> None:
 
 @fault("gateway-killed", GATEWAY)
 def gateway_killed(scene: Scene, _: PodView) -> None:
-    for each in scene.pods():
+    for each in scene.views():
         if each.role is Role.GATEWAY and not each.is_terminal:
             scene.report(each, pod_status("Failed", ended("gateway", 137)))
 
 
 @fault("gateway-deleted", GATEWAY)
 def gateway_deleted(scene: Scene, _: PodView) -> None:
-    for each in scene.pods():
+    for each in scene.views():
         if each.role is Role.GATEWAY:
             scene.cluster.remove(ObjectKind.POD, each.name)
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
-from property.machine_world import Fate, MortalCluster
 from securebench.cluster.client import classify
 from securebench.cluster.port import ObjectKind, Raw, WatchEvent
 from securebench.errors import ClusterError, TransientClusterError
 from support.build import FakeClock
+from support.failing_volume import Fate
+from support.mortal_world import MortalCluster
 
 Mangle = Callable[[WatchEvent], list[WatchEvent]]
 """Returns what a watch shows in place of one event."""

@@ -15,7 +15,6 @@ from kubernetes.aio.client import ApiClient, Configuration
 from chaos.kit.proxy import Proxy, Rule
 from chaos.kit.scene import PARALLELISM, RETRIES, SCRIPTS, records
 from chaos.kit.verdict import Record
-from property.machine_kubelet import Kubelet
 from securebench.clock import SystemClock, TokenBucket
 from securebench.cluster.client import ApiCluster
 from securebench.cluster.port import ObjectKind, Raw, metadata
@@ -28,6 +27,7 @@ from securebench.run.layout import tools_folder
 from securebench.run.observe.pods import pod_view
 from securebench.run.state.entries import Entry
 from support.build import lead_of, question, run_body, settings_of, write_pack
+from support.kubelet import Kubelet
 
 PATIENCE_SECONDS = 150.0
 STEP_SECONDS = 0.4

@@ -6,40 +6,26 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, TypeVar
-from unittest import mock
 
 from chaos.kit.cluster import ChaosCluster
-from chaos.kit.volume import Volume
-from property.machine_kubelet import TARGET, Kubelet
-from property.machine_world import ErrorLog, Fate
 from securebench.clock import Clock
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.context import Context
 from securebench.controller.leadership import Elector, FencedCluster
-from securebench.controller.lifecycle import Supervisor
 from securebench.controller.settings import LeaseTimes
 from securebench.errors import LeaseOverdueError, TransientClusterError
-from securebench.run.observe.pods import PodView, pod_view
+from securebench.run.observe.pods import PodView
 from securebench.run.plan.model import Role
 from securebench.run.state.entries import Entry
-from support.build import (
-    FakeClock,
-    VirtualLoop,
-    context_of,
-    inline,
-    question,
-    run_body,
-    write_pack,
-)
-
-T = TypeVar("T")
+from support.build import question, run_body, write_pack
+from support.fake_cluster import FakeCluster
+from support.kubelet import Kubelet
+from support.mortal_world import MortalWorld
 
 NAME = "nightly"
 SCRIPTS = ("right", "wrong", "slow", "nothing", "greedy", "unjudged", "right", "wrong")
@@ -126,8 +112,8 @@ class Injection:
     is_done: bool = False
 
 
-class Scene:
-    """A run, its operator, its cluster and its volume.
+class Scene(MortalWorld):
+    """A run, and everything that may disturb its operator, its cluster and its volume.
 
     Args:
         root: Where the volume is.
@@ -136,13 +122,8 @@ class Scene:
     """
 
     def __init__(self, root: Path, seed: int, *, egress: bool = False) -> None:
-        self.root = root
+        super().__init__(root, gateway={"start_seconds": 600}, relist_seconds=300)
         self.random = Random(seed)  # noqa: S311 - repeatable, not secret
-        self.clock = FakeClock()
-        self.skewed = Skewed(self.clock)
-        self.fate = Fate()
-        self.cluster = ChaosCluster(self.fate, self.clock)
-        self.volume = Volume(root, self.fate)
         self.entries: list[Entry] = []
         self.volume.on_append = self.entries.extend
         self.injections: list[Injection] = []
@@ -155,7 +136,6 @@ class Scene:
         self.silent: set[str] = set()
         self.must_feel: list[Callable[[], bool]] = []
         self._hit: set[tuple[int, str]] = set()
-        self.errors = ErrorLog()
         self._stages: dict[str, str] = {}
         self._egress = egress
 
@@ -171,26 +151,16 @@ class Scene:
             isolation={"require": "Verified"},
             **(DOMAINS if self._egress else {}),
         )
-        self.open_runner()
-        with self.fate.outside():
-            made: Any = self.runner.run(self.cluster.create(ObjectKind.BENCHMARK_RUN, body))
-        self.uid = str(made["metadata"]["uid"])
+        self.uid = self.create(ObjectKind.BENCHMARK_RUN, body)
         way_out = "domains" if self._egress else ""
         self.kubelet = Kubelet(self.root, self.uid, list(SCRIPTS), way_out)
         self.start()
 
-    def open_runner(self) -> None:
-        """Make the loop in which the operator works."""
-        self.runner = asyncio.Runner(loop_factory=lambda: _Loop(self))
-        self.runner.get_loop().set_exception_handler(lambda *_: None)
+    def new_cluster(self) -> FakeCluster:
+        self.skewed = Skewed(self.clock)
+        return ChaosCluster(self.fate, self.clock)
 
     # The operator
-
-    def start(self) -> None:
-        """Start an operator's process, which leads from now on."""
-        self.fate.fuse, self.fate.is_dead = None, False
-        self.supervisor = Supervisor(self.new_context())
-        self.observe(None)
 
     def depose(self) -> None:
         """Start another leader while the first one neither stops nor knows.
@@ -220,53 +190,12 @@ class Scene:
     def new_context(self) -> Context:
         """Return what an operator works with that leads from now on."""
         self.link = Link()
-        cluster = FencedCluster(self.cluster, self.link.require)
-        with self.fate.outside():
-            context = context_of(
-                cluster, self.clock, self.root, gateway={"start_seconds": 600}, relist_seconds=300
-            )
+        context = super().new_context()
         lead = replace(context.lead, require=self.link.require_lease)
-        return replace(context, targets=(TARGET,), clock=self.skewed, lead=lead)
-
-    def observe(self, kind: str | None) -> None:
-        """Tell the operator of an event of the run."""
-        self._tell(self.supervisor, kind)
-
-    def _tell(self, supervisor: Supervisor, kind: str | None) -> None:
-        body = self.cluster.objects(ObjectKind.BENCHMARK_RUN)[NAME]
-
-        async def tell() -> None:
-            supervisor.observe(kind, body)
-
-        self.runner.run(tell())
-        self.let(0.001)
-
-    def kill(self) -> None:
-        """Kill the operator; nothing that it tries afterwards happens."""
-        self.fate.is_dead = True
-
-    def stop(self) -> None:
-        """Stop the operator in order, which takes until no call to the volume hangs."""
-        self.volume.release()
-        self.runner.run(self.supervisor.close())
-
-    def let(self, seconds: float) -> None:
-        """Let time pass; an operator that died meanwhile is started again."""
-        self.runner.run(asyncio.sleep(seconds))
-        if self.fate.is_dead:
-            self.stop()
-            self.start()
+        cluster = FencedCluster(self.cluster, self.link.require)
+        return replace(context, cluster=cluster, clock=self.skewed, lead=lead)
 
     # The cluster
-
-    def pods(self) -> list[PodView]:
-        """Return the Pods by name."""
-        views = map(pod_view, self.cluster.objects(ObjectKind.POD).values())
-        return sorted((view for view in views if view is not None), key=lambda view: view.name)
-
-    def report(self, view: PodView, status: Raw) -> None:
-        """Let the kubelet write a status."""
-        self.cluster.set_pod_status(view.name, status)
 
     def later(self, seconds: float, act: Callable[[], None]) -> None:
         """Do something after some time."""
@@ -296,10 +225,8 @@ class Scene:
 
     def told(self) -> tuple[str, str]:
         """Return reason and message of the run's ``Succeeded``."""
-        run: Any = self.cluster.objects(ObjectKind.BENCHMARK_RUN)[NAME]
-        conditions = run.get("status", {}).get("conditions", [])
-        said = {item["type"]: (item["reason"], item["message"]) for item in conditions}
-        return said.get("Succeeded", ("", ""))
+        said = self.condition()
+        return said.get("reason", ""), said.get("message", "")
 
     def play(self) -> bool:
         """Move Pods on until nobody works any more; return whether that came."""
@@ -308,10 +235,10 @@ class Scene:
             self.see_new_pods()
             if not self.supervisor.active:
                 return True
-            movable = [view for view in self.pods() if self.is_movable(view)]
+            movable = [view for view in self.views() if self.is_movable(view)]
             if movable:
                 self.move(self.random.choice(movable))
-            self.let(self.random.choice([0.001, 0.2, 1.0]) if movable else 2.0)
+            self.wait(self.random.choice([0.001, 0.2, 1.0]) if movable else 2.0)
         return False
 
     def carry_out_plans(self) -> None:
@@ -323,7 +250,7 @@ class Scene:
 
     def see_new_pods(self) -> None:
         """Note the Pods that were created."""
-        for view in self.pods():
+        for view in self.views():
             if view.name not in self._stages:
                 self._stages[view.name] = "created"
                 self._reach(view, "created")
@@ -372,35 +299,16 @@ class Scene:
 
     def close(self) -> None:
         """Stop everything."""
-        self.fate.is_dead = True
+        self.kill()
         for task in self.electing:
             task.cancel()
-        self.stop()
         for rival in self.rivals:
             self.runner.run(rival.close())
-        self.runner.close()
+        super().close()
 
 
 async def _no_epoch() -> int:
     return 0
-
-
-class _Loop(VirtualLoop):
-    """The loop of a scene's operators: calls to a volume that hangs wait for it."""
-
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene.clock)
-        self._scene = scene
-
-    def run_in_executor(
-        self, executor: Executor | None, func: Callable[..., T], *args: Any
-    ) -> asyncio.Future[T]:
-        """Do the work at once, or once the volume answers."""
-        if not self._scene.volume.is_hanging or self._scene.fate.is_dead:
-            return super().run_in_executor(executor, func, *args)
-        call: asyncio.Future[T] = self.create_future()
-        self._scene.volume.hang(call, partial(func, *args))
-        return call
 
 
 @contextmanager
@@ -416,16 +324,9 @@ S = TypeVar("S", bound=Scene)
 @contextmanager
 def opened(made: S) -> Iterator[S]:
     """Begin a scene, and close it in the end."""
-    made.volume.install()
-    try:
-        with made.errors.listening(), mock.patch.object(asyncio, "to_thread", inline):
-            made.begin()
-            try:
-                yield made
-            finally:
-                made.close()
-    finally:
-        made.volume.remove()
+    with made.working():
+        made.begin()
+        yield made
 
 
 def records(root: Path, uid: str) -> Sequence[dict[str, Any]]:

@@ -11,10 +11,8 @@ from unittest import mock
 
 from chaos.kit.follower import follow
 from chaos.kit.scene import Moment, Scene, opened
-from property.machine_kubelet import Kubelet
 from securebench.cluster.port import ObjectKind
 from securebench.controller import sealing
-from securebench.controller.lifecycle import Supervisor
 from securebench.controller.suite_loop import SuiteSupervisor
 from securebench.controller.suite_results import BaselineReader, GateEvaluator
 from securebench.controller.suite_store import STATE, SuiteStore, sweep_orphans
@@ -22,6 +20,7 @@ from securebench.names import RERUN_ANNOTATION, RUN_UID_LABEL, SUITE_CELL_ANNOTA
 from securebench.run.layout import SUITES
 from securebench.run.observe.pods import PodView
 from support.build import question, run_body, write_pack
+from support.kubelet import Kubelet
 
 SUITE = "nightly"
 REGRADE = "again"
@@ -83,16 +82,15 @@ class SuiteScene(Scene):
         for pack in PACKS:
             rows = [question(f"{pack}-{number}") for number in range(TASKS)]
             write_pack(self.root / "packs" / pack, rows)
-        self.open_runner()
         self.start()
 
     # The operator
 
-    def start(self) -> None:
+    def start(self, fuse: int | None = None) -> None:
         """Start an operator's process, which leads from now on."""
-        self.fate.fuse, self.fate.is_dead = None, False
-        context = self.new_context()
-        self.supervisor, self.suites = Supervisor(context), SuiteSupervisor(context)
+        self.fate.fuse, self.fate.is_dead = fuse, False
+        self.supervisor = self.new_supervisor()
+        context, self.suites = self.context, SuiteSupervisor(self.context)
         runs, suites, link = self.supervisor, self.suites, self.link
 
         def see_run(kind: str | None, body: Mapping[str, object]) -> None:
@@ -241,10 +239,10 @@ class SuiteScene(Scene):
                 calm_since = self.clock.now()
             elif self.clock.now() - calm_since >= CALM_SECONDS:
                 return True
-            movable = [view for view in self.pods() if self.is_movable(view)]
+            movable = [view for view in self.views() if self.is_movable(view)]
             if movable:
                 self.move(self.random.choice(movable))
-            self.let(self.random.choice([0.001, 0.2, 1.0]) if movable else self._pause())
+            self.wait(self.random.choice([0.001, 0.2, 1.0]) if movable else self._pause())
         return False
 
     def rests(self) -> bool:

@@ -163,7 +163,7 @@ def _troubles(played: SuiteScene) -> Iterator[str]:
     """Yield what is wrong besides what a suite and its runs left."""
     yield from unfelt(played)
     yield from played.errors.lines
-    left = [view.name for view in played.pods() if view.deleting_since is None]
+    left = [view.name for view in played.views() if view.deleting_since is None]
     if left:
         yield f"Pods are left: {left}"
     if played.suites.failed or played.supervisor.failed:

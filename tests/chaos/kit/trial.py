@@ -96,7 +96,7 @@ def _troubles(played: Scene, *, has_ended: bool) -> Iterator[str]:
         yield "the run does not end"
     yield from unfelt(played)
     yield from played.errors.lines
-    left = [view.name for view in played.pods() if view.deleting_since is None]
+    left = [view.name for view in played.views() if view.deleting_since is None]
     if left:
         yield f"Pods are left: {left}"
     ends = [entry.reason for entry in played.entries if isinstance(entry, RunEnded)]

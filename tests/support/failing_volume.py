@@ -8,12 +8,12 @@ import io
 import os
 import shutil
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 from unittest import mock
 
-from property.machine_world import Fate
 from securebench.controller.volume import results
 from securebench.controller.volume.journal import Journal, encode_all
 from securebench.run.state.entries import Entry
@@ -21,6 +21,32 @@ from support.build import finish
 from support.journal_entries import append_bytes
 
 WRITING = set("wax+")
+
+
+class OperatorDied(BaseException):
+    """The process was killed."""
+
+
+@dataclass
+class Fate:
+    """Kills the operator at one of its effects; nothing that it tries afterwards happens."""
+
+    fuse: int | None = None
+    is_dead: bool = False
+    is_outside: int = 0
+
+    def point(self) -> None:
+        if self.is_outside:
+            return
+        if self.fuse is not None:
+            self.fuse -= 1
+            self.is_dead = self.is_dead or self.fuse <= 0
+        if self.is_dead:
+            raise OperatorDied
+
+    def outside(self) -> AbstractContextManager[Any]:
+        """Do something that is not the operator's."""
+        return mock.patch.object(self, "is_outside", self.is_outside + 1)
 
 
 class Volume:
