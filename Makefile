@@ -47,7 +47,7 @@ STAGES := setup lint type site unit property chaos-short wiring cluster supervis
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
 	wiring supervise cluster-tests threats threats-short e2e chaos chaos-short bench bench-parts soak packs audits kills failover fuzz \
 	generate clean outside run-agents provider-failures agents-at-once suites gitops kueue kms scale browser site sbom push bundle registry-named image-tests \
-	sbom-tests screenshots dashboard
+	sbom-tests screenshots dashboard harbor-differential
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -300,6 +300,9 @@ gitops: setup load-core ## A suite in git, applied by Flux and judged by Argo CD
 kms: setup ## Statements signed by a key management service (AWS's API, from a Go module), which is lost, hangs and has another key
 	@tests/kms/build.sh
 	@PYTHONPATH=$(PYTHONPATH):$(CACHE)/kms/python pytest tests/kms -m slow
+
+harbor-differential: setup ## Harbor task folders, read by SecureBench and by the classes of the package harbor (HARBOR_PYTHON, RECORD=1)
+	@PYTHONPATH=$(PYTHONPATH):tests python -m harbor_folders --python "$$(tests/harbor_folders/environment.sh)" $(if $(RECORD),--record)
 
 kueue: setup load-core ## Runs in a queue of Kueue (its controller from its Go module): waiting, quota, preemption, deletion
 	@tests/kueue/build.sh

@@ -96,6 +96,7 @@ class LintRule(StrEnum):
     GRADER = "grader"
     TOLERANCE = "tolerance"
     ISOLATION = "isolation"
+    HARBOR_FOLDER = "harbor-folder"
 
 
 _HINTS: Final[Mapping[LintRule, str]] = {

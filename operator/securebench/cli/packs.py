@@ -65,7 +65,8 @@ def init_command(
 @app.command("lint")
 def pack_lint(  # noqa: PLR0913 - flags
     folder: Annotated[
-        Path | None, typer.Argument(help="Tester YAML, or the folder with tester.yaml.")
+        Path | None,
+        typer.Argument(help="Tester YAML, the folder with tester.yaml, or Harbor task folders."),
     ] = None,
     config: OptionalConfig = None,
     manifest: Manifest = None,
@@ -77,7 +78,7 @@ def pack_lint(  # noqa: PLR0913 - flags
     ] = False,
     output: TextOrJsonOutput = TextOrJson.TEXT,
 ) -> None:
-    """Check a pack without running it."""
+    """Check a pack, or Harbor task folders, without running it."""
     from securebench.client import packs
 
     files, as_json = _pack_files(config, manifest, tasks, folder), output is TextOrJson.JSON

@@ -1,7 +1,7 @@
 """The commands ``securebench pack``: packs on this machine, in registries and on the volume.
 
-* ``lint`` checks a local pack; with ``--watch`` it polls the pack's files, which works on every
-  file system.
+* ``lint`` checks a local pack, or Harbor task folders; with ``--watch`` it polls the files, which
+  works on every file system.
 * ``show`` prints the digests of a local pack, and who sees what of a task.
 * ``build``, ``push --image`` and ``pull`` handle packs as OCI artifacts.
 * ``push``, ``show NAME``, ``list`` and ``rm`` manage packs on the results volume.
@@ -37,7 +37,21 @@ from securebench.benchmark.files.load import (
     pack_file,
     read_answers,
 )
-from securebench.benchmark.lint import LintFinding, Severity, lint_graders, lint_harness, lint_pack
+from securebench.benchmark.harbor.config import FindingKind
+from securebench.benchmark.harbor.folder import (
+    CANNOT_RUN,
+    FolderReading,
+    holds_tasks,
+    read_folders,
+)
+from securebench.benchmark.lint import (
+    LintFinding,
+    LintRule,
+    Severity,
+    lint_graders,
+    lint_harness,
+    lint_pack,
+)
 from securebench.benchmark.pack.lane_plan import TASK_FILE, LaneFile, lane_plan
 from securebench.benchmark.pack.oracle import ANSWERS_FILE, reference_answers
 from securebench.benchmark.pack.paths import safe_relative_path
@@ -47,7 +61,7 @@ from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.client.follow import pack_path, run_state
 from securebench.client.output import print_error, print_json, print_line, print_table
 from securebench.client.submit import LocalPack, absent_files, local_pack, pack_folder
-from securebench.client.tester_config import TesterConfig, load_tester_config
+from securebench.client.tester_config import TESTER_FILE, TesterConfig, load_tester_config
 from securebench.client.volume import LOCAL_LIMITS, ClusterTarget, Connection, open_connection
 from securebench.cluster.port import ObjectKind
 from securebench.errors import ConfigErrors, InvalidInputError, PlacedError
@@ -59,7 +73,7 @@ from securebench.protocol.candidate import ExtractionMode
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 from securebench.run.plan.build import task_plan
 from securebench.run.plan.model import TaskPlan
-from securebench.text import did_you_mean, printable, printable_lines
+from securebench.text import did_you_mean, listed, printable, printable_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +148,9 @@ def stamps(files: PackFiles) -> Mapping[Path, _Stamp]:
     Everything below the manifest's folder counts, but for the run's output folder.
     """
     paths = {path for path in (files.config, files.manifest, files.tasks) if path is not None}
+    folder = _harbor_folder(files)
+    if folder is not None:
+        return _stamped({*paths, *folder.rglob("*")})
     try:
         source = pack_source(files)
     except ConfigErrors:
@@ -162,8 +179,7 @@ def _stamped(paths: set[Path]) -> Mapping[Path, _Stamp]:
 
 def lint(files: PackFiles, *, strict: bool, as_json: bool) -> int:
     """Lint a pack, print the findings and return the exit code."""
-    findings = pack_findings(files)
-    _print(findings, as_json=as_json)
+    findings = _linted(files, as_json=as_json)
     errors = _count(findings, Severity.ERROR)
     return 1 if errors or (strict and findings) else 0
 
@@ -173,8 +189,76 @@ def watch(files: PackFiles, *, as_json: bool) -> int:
     for _ in each_version(files):
         if not as_json:
             print_line("pack lint begins")
-        _print(pack_findings(files), as_json=as_json)
+        _linted(files, as_json=as_json)
     return 0
+
+
+def _linted(files: PackFiles, *, as_json: bool) -> Sequence[LintFinding]:
+    """Print what is wrong with a pack, or with Harbor task folders, and return it."""
+    folder = _harbor_folder(files)
+    if folder is not None:
+        return _lint_folders(folder, as_json=as_json)
+    findings = pack_findings(files)
+    _print(findings, as_json=as_json)
+    return findings
+
+
+def _harbor_folder(files: PackFiles) -> Path | None:
+    """Return the folder with Harbor tasks that stands for a pack, unless it has a tester YAML."""
+    folder = files.config
+    if folder is None or (folder / TESTER_FILE).exists() or not holds_tasks(folder):
+        return None
+    return folder
+
+
+def _lint_folders(folder: Path, *, as_json: bool) -> Sequence[LintFinding]:
+    reading = read_folders(folder)
+    findings = [finding for task in reading.tasks for finding in _folder_findings(task)]
+    findings.sort(key=lambda finding: finding.severity is not Severity.ERROR)
+    errors = _count(findings, Severity.ERROR)
+    warnings = len(findings) - errors
+    if as_json:
+        print_json(
+            {
+                "errors": errors,
+                "warnings": warnings,
+                "findings": [_as_json(finding) for finding in findings],
+                "folders": [_folder_as_json(task) for task in reading.tasks],
+                "beside": reading.beside,
+                "note": CANNOT_RUN,
+            }
+        )
+        return findings
+    for task in reading.tasks:
+        ignored = listed([each.key for each in task.of_kind(FindingKind.IGNORED)])
+        verdict = "refused" if task.task is None else "read"
+        print_line(f"{verdict}: {task.id}{f' (ignored: {ignored})' if ignored else ''}")
+    if reading.beside:
+        print_line(f"no task folders: {listed(reading.beside)}")
+    _print_lines(findings)
+    read = sum(task.task is not None for task in reading.tasks)
+    counts = f"folders={len(reading.tasks)} read={read} refused={len(reading.tasks) - read}"
+    print_line(f"pack lint errors={errors} warnings={warnings} {counts}")
+    print_line(CANNOT_RUN)
+    return findings
+
+
+def _folder_findings(task: FolderReading) -> Iterator[LintFinding]:
+    severities = {FindingKind.REFUSED: Severity.ERROR, FindingKind.REMARK: Severity.WARNING}
+    for each in task.findings:
+        if each.kind in severities:
+            path = str(task.folder / each.file)
+            yield LintFinding(
+                severities[each.kind], path, each.line, str(each), LintRule.HARBOR_FOLDER
+            )
+
+
+def _folder_as_json(task: FolderReading) -> dict[str, object]:
+    ignored = [
+        {"file": each.file, "key": each.key, "reason": each.reason}
+        for each in task.of_kind(FindingKind.IGNORED)
+    ]
+    return {"id": task.id, "is_read": task.task is not None, "ignored": ignored}
 
 
 def pack_findings(files: PackFiles) -> list[LintFinding]:
@@ -268,10 +352,14 @@ def _print(findings: Sequence[LintFinding], *, as_json: bool) -> None:
         items = [_as_json(finding) for finding in findings]
         print_json({"errors": errors, "warnings": warnings, "findings": items})
         return
+    _print_lines(findings)
+    print_line(f"pack lint errors={errors} warnings={warnings}")
+
+
+def _print_lines(findings: Iterable[LintFinding]) -> None:
     for finding in findings:
         hint = f"; {finding.hint}" if finding.hint else ""
         print_line(f"{finding.severity}: {finding}{hint}")
-    print_line(f"pack lint errors={errors} warnings={warnings}")
 
 
 def _as_json(finding: LintFinding) -> dict[str, object]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from securebench.agents.registry import AGENTS, unknown_type_message
+from securebench.benchmark.harbor.folder import CANNOT_RUN, holds_tasks
 from securebench.benchmark.reading.plain import (
     KeyPath,
     PlainProblem,
@@ -249,7 +250,10 @@ def load_tester_config(path: str | Path) -> TesterConfig:
         ConfigErrors: Lists all defects in file order, each with file and line.
     """
     source = Path(path)
-    source = source / TESTER_FILE if source.is_dir() else source
+    if source.is_dir():
+        if not (source / TESTER_FILE).exists() and holds_tasks(source):
+            raise ConfigErrors([ConfigError(CANNOT_RUN, path=str(source))])
+        source /= TESTER_FILE
     document = _read(source)
     try:
         config = parse_tester_config(document.value, base_dir=source.parent)

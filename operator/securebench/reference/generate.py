@@ -20,6 +20,7 @@ from securebench.agents.registry import AGENTS, harness_config
 from securebench.benchmark.families.base import Family, FieldSection
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.files.load import load_tasks
+from securebench.benchmark.harbor.keys import COMPOSE_REFUSED, KEYS
 from securebench.benchmark.reading.rows import ASSET, MANIFEST, ROW
 from securebench.benchmark.resources import Lane
 from securebench.client.packs import TaskVisibility, task_visibility
@@ -326,6 +327,7 @@ NOTE: Final = (
 )
 FIELDS_PAGE: Final = "docs/reference/pack-fields.md"
 TESTER_PAGE: Final = "docs/reference/tester-yaml.md"
+HARBOR_PAGE: Final = "docs/reference/harbor-keys.md"
 FAMILY_PAGES: Final = "docs/reference/families"
 _TEXTS: Final = files("securebench.reference").joinpath("texts")
 _LANES: Final = {
@@ -349,7 +351,12 @@ _COSTS: Final = (
 def pages() -> Mapping[str, str]:
     """Return the text of each page by its path in the repository."""
     made = {f"{FAMILY_PAGES}/{name}.md": family_page(each) for name, each in FAMILIES.items()}
-    return {FIELDS_PAGE: fields_page(), TESTER_PAGE: tester_page(), **made}
+    return {
+        FIELDS_PAGE: fields_page(),
+        TESTER_PAGE: tester_page(),
+        HARBOR_PAGE: harbor_page(),
+        **made,
+    }
 
 
 def fields_page() -> str:
@@ -386,6 +393,26 @@ def tester_page() -> str:
         what = " (to examine a pack)" if agent.is_audit else ""
         parts.append(f"### harness.config of {name}{what}\n\n{field_table(keys)}")
     return _page("Tester YAML", parts)
+
+
+def harbor_page() -> str:
+    """Return the page about the keys of a Harbor task folder."""
+    texts = _parts("harbor-keys")
+    keys = ((f"`{name}`", key.use.value, _sentence(key.about)) for name, key in KEYS.items())
+    services = ((f"`{name}`", _sentence(reason)) for name, reason in COMPOSE_REFUSED.items())
+    parts = [
+        texts[""],
+        f"## Files\n\n{texts['folder']}",
+        f"## task.toml\n\n{texts['task.toml']}",
+        _table(("key", "use", "meaning or reason"), *keys),
+        f"## docker-compose.yaml\n\n{texts['compose']}",
+        _table(("key of a service", "reason"), *services),
+    ]
+    return _page("Keys of a Harbor task folder", parts)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:].rstrip('.')}."
 
 
 def _section_table(section: FieldSection) -> str:

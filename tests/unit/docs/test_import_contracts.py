@@ -38,7 +38,7 @@ TOP = "securebench.cli"
 PURE_STANDARD_LIBRARY = """
 __future__ abc ast base64 binascii builtins codecs collections copy dataclasses datetime decimal
 difflib enum fnmatch fractions functools hashlib heapq importlib ipaddress itertools json math
-operator pathlib posixpath re shlex statistics sys types typing unicodedata zlib zoneinfo
+operator pathlib posixpath re shlex statistics sys tomllib types typing unicodedata zlib zoneinfo
 """
 """What pure packages import without an exception in the contract: it computes, or names types, or
 is a table (time zones)."""

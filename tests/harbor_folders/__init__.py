@@ -1,0 +1,1 @@
+"""Harbor task folders, read by SecureBench and by the classes of the package harbor."""

@@ -1,0 +1,70 @@
+"""`securebench pack lint` on Harbor task folders, and what other commands say of them."""
+
+import json
+
+import pytest
+
+from harbor_folders.cases import files_of, write
+from securebench.benchmark.harbor.folder import CANNOT_RUN
+from support.cli_shell import Shell
+
+UNKNOWN = "unknown key, which Harbor drops"
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    folder = tmp_path / "tasks"
+    write(folder / "good", files_of({"environment": {"build_timeout_sec": 60}}))
+    write(folder / "odd", files_of({"agent": {"kwargs": {}}}))
+    return folder
+
+
+def test_each_folder_is_reported(shell: Shell, tasks) -> None:
+    write(tasks / "bad", files_of("[environment]\ngpus = 1\n"))
+    (tasks / "README.md").write_text("x")
+    result = shell("pack", "lint", str(tasks))
+    assert result.code == 1
+    assert result.stdout.splitlines() == [
+        "securebench: refused: bad",
+        "securebench: read: good (ignored: environment.build_timeout_sec)",
+        "securebench: read: odd",
+        "securebench: no task folders: README.md",
+        f"securebench: error: {tasks}/bad/task.toml: environment.gpus: tasks get no GPU",
+        f"securebench: warning: {tasks}/odd/task.toml: agent.kwargs: {UNKNOWN}",
+        "securebench: pack lint errors=1 warnings=1 folders=3 read=2 refused=1",
+        f"securebench: {CANNOT_RUN}",
+    ]
+
+
+def test_an_unknown_key_is_an_error_with_strict(shell: Shell, tasks) -> None:
+    assert shell("pack", "lint", str(tasks)).code == 0
+    assert shell("pack", "lint", str(tasks), "--strict").code == 1
+    assert shell("pack", "lint", str(tasks / "good"), "--strict").code == 0
+
+
+def test_the_same_in_json(shell: Shell, tasks) -> None:
+    (tasks / "good/task.toml").write_text("x")
+    found = json.loads(shell("pack", "lint", str(tasks), "-o", "json").stdout)
+    assert (found["errors"], found["warnings"], found["note"]) == (1, 1, CANNOT_RUN)
+    assert [(each["id"], each["is_read"]) for each in found["folders"]] == [
+        ("good", False),
+        ("odd", True),
+    ]
+    assert [(each["severity"], each["line"], each["rule"]) for each in found["findings"]] == [
+        ("error", 1, "harbor-folder"),
+        ("warning", None, "harbor-folder"),
+    ]
+
+
+@pytest.mark.parametrize("command", ["run", "audit", "pack push", "pack show"])
+def test_other_commands_say_that_they_cannot_run(shell: Shell, tasks, command) -> None:
+    result = shell(*command.split(), "--config", str(tasks))
+    assert result.code == 1
+    assert f"{tasks}: {CANNOT_RUN}" in result.stdout
+
+
+def test_a_folder_with_a_tester_yaml_is_a_pack(shell: Shell, tasks) -> None:
+    (tasks / "tester.yaml").write_text("benchmark: 1\n")
+    result = shell("pack", "lint", str(tasks))
+    assert "Harbor" not in result.stdout
+    assert result.code == 1
