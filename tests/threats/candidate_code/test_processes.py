@@ -19,12 +19,9 @@ from threats.candidate_code.probe import HIJACK, PROBE, report_of
 from threats.grading.counted_patches import uncounted
 from threats.honest import (
     APP,
-    CODE,
-    REPO,
     REPO_DEFAULTS,
     REPO_INPUT,
     REPO_ROW,
-    TERMINAL,
     assert_passed,
 )
 from threats.kit.arena import Arena
@@ -181,18 +178,6 @@ def test_a_040_twin_in_a_repository(arena: Arena) -> None:
     assert arena.record(UNCONTROLLED)["passed"] is True
 
 
-@pytest.mark.short
-@pytest.mark.trials(CODE)
-def test_a_040_honest_code(arena: Arena) -> None:
-    assert_passed(arena, CODE)
-
-
-@pytest.mark.short
-@pytest.mark.trials(REPO)
-def test_a_040_honest_repository(arena: Arena) -> None:
-    assert_passed(arena, REPO)
-
-
 @pytest.mark.parametrize(
     "trial",
     [
@@ -213,11 +198,6 @@ def test_a_042_attack_in_a_repository(arena: Arena, trial) -> None:
 @pytest.mark.trials(DISARMS_UNSEEN)
 def test_a_042_twin_in_a_repository(arena: Arena) -> None:
     assert arena.record(DISARMS_UNSEEN)["passed"] is True
-
-
-@pytest.mark.trials(REPO)
-def test_a_042_honest_in_a_repository(arena: Arena) -> None:
-    assert_passed(arena, REPO)
 
 
 def of_results(pod, container: str) -> list[tuple[str, bool]]:
@@ -263,12 +243,6 @@ def test_a_045_attack_in_a_repository(arena: Arena) -> None:
     assert record["verifier_metadata"]["hidden_test_runtime_secrecy"] is False
 
 
-@pytest.mark.short
-@pytest.mark.trials(CODE)
-def test_a_045_honest(arena: Arena) -> None:
-    assert_passed(arena, CODE)
-
-
 def can_reach(report) -> list[str]:
     """Return what the probe could do to PID 1."""
     tried = {**report["read"], **report["links"], **report["peek"], "memory": report["memory"]}
@@ -294,12 +268,6 @@ def test_a_046_attack(arena: Arena, trial) -> None:
 def test_a_046_twin(arena: Arena) -> None:
     """A candidate that may trace PID 1 makes it end with the exit value of a pass."""
     assert arena.record(MAY_TRACE)["passed"] is True
-
-
-@pytest.mark.short
-@pytest.mark.trials(TERMINAL)
-def test_a_046_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)
 
 
 @pytest.mark.short
@@ -369,9 +337,3 @@ def test_a_060_twin(arena: Arena) -> None:
     report = report_of(arena.record(AS_ROOT))
     assert not is_powerless(report)
     assert report["status"]["Uid"] == "0"
-
-
-@pytest.mark.short
-@pytest.mark.trials(CODE)
-def test_a_060_honest(arena: Arena) -> None:
-    assert_passed(arena, CODE)

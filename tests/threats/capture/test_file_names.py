@@ -21,7 +21,6 @@ from threats.capture.bundles import (
     unpack,
 )
 from threats.capture.patch_texts import naive_apply, new_file
-from threats.honest import REPO, TERMINAL, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.program import STAGING_FAILED
 
@@ -182,9 +181,3 @@ def test_a_110_attack(arena: Arena) -> None:
     assert live.dropped(arena, live.NAMED) == 1
     assert set(live.shown(arena, live.NAMED)) >= set(found)
     assert "marker" not in live.shown(arena, live.NAMED)
-
-
-@pytest.mark.trials(TERMINAL, REPO)
-def test_a_110_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)
-    assert_passed(arena, REPO)

@@ -199,12 +199,6 @@ def test_a_123_attack(arena: Arena) -> None:
         assert arena.pods(trial, "verifier") == []
 
 
-@pytest.mark.short
-@pytest.mark.trials(REPO)
-def test_a_123_honest(arena: Arena) -> None:
-    assert_passed(arena, REPO)
-
-
 HIDDEN_TEST = new_file("tests/hidden.sh", "grep -q fixed src/x.py")
 RUN_HIDDEN = "touch checks-ran; sh tests/hidden.sh"
 ALLOWED = {"allow_sensitive_paths": ["*"]}

@@ -14,7 +14,6 @@ from support.courier import Output, Sealed, SealingPlaces, seal
 from support.supervise_build import Edit
 from threats.capture import trap_agents as live
 from threats.capture.bundles import WORKSPACE, sealed_tree, unpack
-from threats.honest import TERMINAL, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.canaries import canary
 from threats.kit.program import STAGING_FAILED, Ended, run_supervise
@@ -104,11 +103,6 @@ def test_a_412_attack_on_the_cluster(arena: Arena) -> None:
         record = arena.record(trial)
         assert (record["outcome"], record["passed"]) == ("scored", False), trial
         assert "answer.txt (a link to" in record["failure_message"]
-
-
-@pytest.mark.trials(TERMINAL)
-def test_a_412_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)
 
 
 def test_a_412_honest_links(tmp_path: Path, secret: str) -> None:

@@ -300,12 +300,6 @@ def test_a_159_twin_on_live_pods(arena: Arena, field: str) -> None:
     assert breaches(broken(pod, field)) != []
 
 
-@pytest.mark.short
-@pytest.mark.trials(honest.TERMINAL)
-def test_a_159_honest(arena: Arena) -> None:
-    assert_passed(arena, honest.TERMINAL)
-
-
 @pytest.mark.trials(*ALL)
 def test_a_159_honest_in_all_families(arena: Arena) -> None:
     for trial in ALL:
@@ -370,8 +364,3 @@ WITH_PARENT = Batch(
 def test_a_166_twin(arena: Arena) -> None:
     (pod,) = arena.pods(WITH_PARENT, "verifier")
     assert reached_sub_paths(pod) == ["check /app/securebench"]
-
-
-@pytest.mark.trials(honest.TERMINAL)
-def test_a_166_honest(arena: Arena) -> None:
-    assert_passed(arena, honest.TERMINAL)

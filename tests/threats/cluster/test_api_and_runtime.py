@@ -10,7 +10,7 @@ import pytest
 
 from securebench.run.state.entries import LaunchBegun
 from support.release import Raw, call, condition
-from threats.honest import APP, CHECK_ANSWER, TERMINAL, WRITE_ANSWER, assert_passed
+from threats.honest import APP, CHECK_ANSWER, WRITE_ANSWER, assert_passed
 from threats.kit.arena import FALSE_CLASS, RUNC_CLASS, Arena
 from threats.kit.batch import Batch, Trial, Weakening
 from threats.kit.network import NO_PROBES, open_policy
@@ -117,11 +117,6 @@ def test_a_156_twin(arena: Arena, callers: Callers) -> None:
 
 def test_a_156_twin_with_service_links(arena: Arena, callers: Callers) -> None:
     assert "NEIGHBOUR_SERVICE_HOST" in seen_by(arena, callers.linked)["variables"]
-
-
-@pytest.mark.trials(TERMINAL)
-def test_a_156_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)
 
 
 SHOW_KERNEL = f"{WRITE_ANSWER}import os\nprint(os.uname().release)\n"

@@ -223,12 +223,6 @@ def test_a_303_twin(arena: Arena, name: str) -> None:
     assert arena.record(EARLY_TWINS[name])["passed"] is True
 
 
-@pytest.mark.short
-@pytest.mark.trials(REPO)
-def test_a_303_honest(arena: Arena) -> None:
-    assert_passed(arena, REPO)
-
-
 SHADOWS = {
     "pluggy": new_file("pluggy.py", ENDS),
     "settings": new_file(".pytest.ini", "[pytest]\naddopts = --collect-only\n"),
@@ -267,11 +261,6 @@ def test_a_304_attack_that_the_policy_lets_pass(arena: Arena, name: str) -> None
 @pytest.mark.parametrize("name", SHADOWS)
 def test_a_304_twin(arena: Arena, name: str) -> None:
     assert arena.record(SHADOWS_TWINS[name])["passed"] is True
-
-
-@pytest.mark.trials(REPO)
-def test_a_304_honest(arena: Arena) -> None:
-    assert_passed(arena, REPO)
 
 
 BROKEN_FILES = {

@@ -10,7 +10,7 @@ import pytest
 
 from threats.capture.trap_agents import REAL_COURIER, as_courier
 from threats.grading.terminal_tasks import AGENTS, WRITE, by_command, is_refused, twin
-from threats.honest import APP, TERMINAL, assert_passed
+from threats.honest import APP
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch
 
@@ -126,9 +126,3 @@ def test_a_027_twin(arena: Arena) -> None:
 
     assert record["passed"] is True
     assert "last.txt" not in record["verifier_stdout"].splitlines()
-
-
-@pytest.mark.short
-@pytest.mark.trials(TERMINAL)
-def test_a_027_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)

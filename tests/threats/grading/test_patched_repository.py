@@ -58,11 +58,6 @@ def test_a_018_twin_by_a_patch(arena: Arena) -> None:
     assert not is_tampered(record)
 
 
-@pytest.mark.trials(REPO)
-def test_a_018_honest_patch(arena: Arena) -> None:
-    assert_passed(arena, REPO)
-
-
 @pytest.mark.short
 @pytest.mark.trials(FORGED)
 def test_a_032_attack(arena: Arena) -> None:

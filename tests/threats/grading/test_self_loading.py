@@ -17,8 +17,6 @@ import pytest
 
 from securebench.protocol.messages import Code
 from threats.capture.checkout_repository import Graded, git, grade, write
-from threats.honest import REPO, assert_passed
-from threats.kit.arena import Arena
 
 UNITTEST = f"{sys.executable} -m unittest discover -q -s tests -t ."
 PYTEST = f"{sys.executable} -B -m pytest -q -p no:cacheprovider tests"
@@ -359,8 +357,3 @@ def test_a_435_honest_work_beside_scratch_files(tmp_path: Path, name: str) -> No
     patch = patch_with(tmp_path, project, {**project.scratch, project.fix[0]: project.fix[1]})
 
     assert graded(tmp_path, project, patch, {}).code == 0
-
-
-@pytest.mark.trials(REPO)
-def test_a_435_honest(arena: Arena) -> None:
-    assert_passed(arena, REPO)

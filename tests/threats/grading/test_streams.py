@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from threats.grading.terminal_tasks import AGENTS, WRITE
-from threats.honest import APP, CODE, CODE_TESTS, RIGHT_CODE, TERMINAL, assert_passed
+from threats.honest import APP, CODE_TESTS, RIGHT_CODE
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Trial, Weakening
 from threats.kit.canaries import SEARCH, canary
@@ -56,11 +56,6 @@ def test_a_033_twin(arena: Arena) -> None:
     assert "/opt/leak/" in found(arena, BUILT_TWIN)
 
 
-@pytest.mark.trials(CODE)
-def test_a_033_honest(arena: Arena) -> None:
-    assert_passed(arena, CODE)
-
-
 GUARDED = "guarded\n"
 SWAP = (
     WRITE
@@ -97,8 +92,3 @@ def test_a_037_attack(arena: Arena) -> None:
 @pytest.mark.trials(SWAPPED_TWIN)
 def test_a_037_twin(arena: Arena) -> None:
     assert arena.record(SWAPPED_TWIN)["verifier_stdout"] == "captured\n"
-
-
-@pytest.mark.trials(TERMINAL)
-def test_a_037_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)

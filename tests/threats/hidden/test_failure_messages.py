@@ -14,7 +14,6 @@ from securebench.benchmark.files.load import load_tasks
 from securebench.errors import ConfigErrors
 from support.release import Raw, condition
 from threats import honest
-from threats.honest import assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import IMAGE, Batch
 from threats.kit.canaries import canary, hits
@@ -96,8 +95,3 @@ def test_a_017_honest(tmp_path: Path) -> None:
 
     for line, field in enumerate(BROKEN, start=1):
         assert any(f"tasks.jsonl:{line}: " in item and field in item for item in said), field
-
-
-@pytest.mark.trials(honest.TEXT)
-def test_a_017_honest_run(arena: Arena) -> None:
-    assert_passed(arena, honest.TEXT)

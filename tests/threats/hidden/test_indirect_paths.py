@@ -10,7 +10,7 @@ import pytest
 from support.release import Raw
 from support.waiting import KUBECTL_TIMEOUT
 from threats import honest
-from threats.honest import APP, CHECK_ANSWER, assert_passed
+from threats.honest import APP, CHECK_ANSWER
 from threats.kit.arena import Arena
 from threats.kit.batch import IMAGE, Batch, Trial, Weakening
 from threats.kit.canaries import SEARCH, canary, hits
@@ -82,11 +82,6 @@ def test_a_003_twin(arena: Arena) -> None:
     assert all(seen[name] for name in ("refs", "remotes"))
 
 
-@pytest.mark.trials(honest.REPO)
-def test_a_003_honest(arena: Arena) -> None:
-    assert_passed(arena, honest.REPO)
-
-
 TOLD = canary()
 SEEK = f"{SEARCH}\nprint(json.dumps(found))\n"
 TWICE = {"attempts": 2, "parallelism": 1}
@@ -140,11 +135,6 @@ def test_a_007_twin(arena: Arena) -> None:
     found = second_search(arena, WITH_FIRST)
 
     assert any(path.endswith("/attempts/1/launches/1/verification/stdout") for path in found)
-
-
-@pytest.mark.trials(honest.TERMINAL)
-def test_a_007_honest(arena: Arena) -> None:
-    assert_passed(arena, honest.TERMINAL)
 
 
 SERVE = "mkdir /tmp/www; cd /tmp/www; echo 42 > answers; exec python3 -u -m http.server 8000"
@@ -244,11 +234,6 @@ def test_a_009_twin(arena: Arena, fetchers: tuple[Trial, Trial]) -> None:
     assert arena.record(trial)["passed"] is True
 
 
-@pytest.mark.trials(honest.TERMINAL)
-def test_a_009_honest(arena: Arena) -> None:
-    assert_passed(arena, honest.TERMINAL)
-
-
 LEAVE = f"""\
 import json, os, socket
 note = "-".join(("canary", "7f3d")) + "-{1:032x}"
@@ -308,9 +293,3 @@ def test_a_015_twin(arena: Arena) -> None:
 
     assert "/common" in wrote
     assert found == ["/common/note"]
-
-
-@pytest.mark.trials(honest.TERMINAL, honest.TEXT)
-def test_a_015_honest(arena: Arena) -> None:
-    assert_passed(arena, honest.TERMINAL)
-    assert_passed(arena, honest.TEXT)

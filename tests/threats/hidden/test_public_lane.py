@@ -253,12 +253,6 @@ def test_a_002_twin(arena: Arena) -> None:
 
 
 @pytest.mark.short
-@pytest.mark.trials(honest.TERMINAL)
-def test_a_002_honest(arena: Arena) -> None:
-    assert_passed(arena, honest.TERMINAL)
-
-
-@pytest.mark.short
 @pytest.mark.trials(NAMED)
 def test_a_010_attack(arena: Arena) -> None:
     assert told(arena, NAMED)["found"] == []
@@ -269,9 +263,3 @@ def test_a_010_twin(arena: Arena) -> None:
     found = set(told(arena, WITH_HOST)["found"])
 
     assert {"environ", "/etc/hosts", "/etc/hostname"} <= found
-
-
-@pytest.mark.short
-@pytest.mark.trials(honest.TERMINAL)
-def test_a_010_honest(arena: Arena) -> None:
-    assert_passed(arena, honest.TERMINAL)

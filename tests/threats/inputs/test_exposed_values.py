@@ -14,7 +14,7 @@ from securebench.run.plan.model import LaunchKey
 from support.build import HARNESS, VERIFIER
 from support.manifest_samples import RUN_UID
 from support.release import Raw
-from threats.honest import APP, TERMINAL, assert_passed
+from threats.honest import APP
 from threats.kit.arena import Arena
 from threats.kit.batch import RUN_AGENT, Batch
 from threats.kit.canaries import canary, hits
@@ -117,9 +117,3 @@ def test_a_182_attack_on_a_run(printed: Arena) -> None:
     assert "key=***" in said
     assert hits(kept, SECRET) == []
     assert record["labels"]["credentials"] == "exposed"
-
-
-@pytest.mark.short
-@pytest.mark.trials(TERMINAL)
-def test_a_182_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)

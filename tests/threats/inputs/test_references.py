@@ -24,7 +24,7 @@ from securebench.run.api.models import KeyedPack, Pack
 from support.build import FakeClock, context_of, question, run_body, write_pack
 from support.fake_cluster import FakeCluster
 from support.release import CommandError, Raw, Release, benchmark_run, call, condition, keyed_pack
-from threats.honest import APP, CHECK_ANSWER, TERMINAL, WRITE_ANSWER, assert_passed
+from threats.honest import APP, CHECK_ANSWER, WRITE_ANSWER, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import RUN_AGENT, Batch, Weakening
 from threats.kit.canaries import canary, hits
@@ -300,12 +300,6 @@ def test_a_184_twin_of_the_operator(arena: Arena) -> None:
         call("kubectl", "delete", "clusterrole,clusterrolebinding", name)
 
 
-@pytest.mark.short
-@pytest.mark.trials(TERMINAL)
-def test_a_184_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)
-
-
 MAKE = (
     "pods",
     "jobs.batch",
@@ -391,12 +385,6 @@ def test_a_185_twin_on_a_pod(arena: Arena) -> None:
 
     assert pod["spec"]["serviceAccountName"] == "securebench"
     assert arena.record(MOUNTED)["producer_stdout"] == "hidden lane\n"
-
-
-@pytest.mark.short
-@pytest.mark.trials(TERMINAL)
-def test_a_185_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)
 
 
 CHANGES: Raw = {
@@ -524,9 +512,3 @@ def test_a_186_attack_on_a_pack_in_use(arena: Arena) -> None:
     release.kubectl("replace", "-f", "-", stdin=json.dumps(pack).encode())
 
     assert_passed(arena, trial)
-
-
-@pytest.mark.short
-@pytest.mark.trials(TERMINAL)
-def test_a_186_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from support.release import OPERATOR, Raw, condition, namespace
-from threats.honest import APP, RIGHT_CODE, TERMINAL, TEXT, assert_passed
+from threats.honest import APP, RIGHT_CODE, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Trial, Weakening
 from threats.kit.live import has_started
@@ -146,13 +146,6 @@ def test_a_126_twin(arena: Arena, world: World, knockers: Knockers) -> None:
     assert ports_of(world.outside.hits("free-agent")) == names(world.outside.ports())
 
 
-@pytest.mark.short
-@pytest.mark.trials(TERMINAL, TEXT)
-def test_a_126_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)
-    assert_passed(arena, TEXT)
-
-
 def test_a_147_attack(arena: Arena, world: World, knockers: Knockers) -> None:
     assert reached(arena, knockers.closed) == set()
     for each in (*world.neighbours, world.closed):
@@ -165,11 +158,6 @@ def test_a_147_twin(arena: Arena, world: World, knockers: Knockers) -> None:
     for each in (*world.neighbours, world.free):
         assert names(each.ways()) <= said
         assert len(each.hits("free-agent")) == len(each.ways())
-
-
-@pytest.mark.trials(TERMINAL)
-def test_a_147_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)
 
 
 def of_node(said: set[str]) -> set[str]:
@@ -258,12 +246,6 @@ def test_a_148_attack_on_an_accepted_node(arena: Arena, world: World, residue: R
 
 
 @pytest.mark.short
-@pytest.mark.trials(TERMINAL)
-def test_a_148_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)
-
-
-@pytest.mark.short
 def test_a_153_attack(arena: Arena, world: World, knockers: Knockers) -> None:
     assert reached(arena, knockers.closed_check, "verifier_stdout") == set()
     assert world.outside.hits("closed-check") == []
@@ -279,12 +261,6 @@ def test_a_153_twin(arena: Arena, world: World, knockers: Knockers) -> None:
 
     assert said == names(world.outside.ports())
     assert ports_of(world.outside.hits("free-check")) == said
-
-
-@pytest.mark.short
-@pytest.mark.trials(TERMINAL)
-def test_a_153_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)
 
 
 LOOK_UP = """\
@@ -369,9 +345,3 @@ def test_a_127_twin(arena: Arena, world: World, lookups: Lookups) -> None:
 
     assert {(hit["kind"], hit["port"]) for hit in hits} == {("udp", 53), ("tcp", 53)}
     assert any("attacker" not in hit["data"] for hit in hits), "by the system's own resolver"
-
-
-@pytest.mark.short
-@pytest.mark.trials(TERMINAL)
-def test_a_127_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)

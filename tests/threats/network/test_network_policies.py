@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from support.release import CommandError, Release, condition, namespace
-from threats.honest import APP, TERMINAL, TEXT, WRITE_ANSWER, assert_passed
+from threats.honest import APP, WRITE_ANSWER, assert_passed
 from threats.kit import weaken
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Trial, Weakening
@@ -101,13 +101,6 @@ def test_a_149_attack_with_a_policy_that_never_comes(
 def test_a_149_twin(arena: Arena, outside: Listener, starters: Starters) -> None:
     assert json.loads(arena.record(starters.free)["producer_stdout"]) == ["outside"]
     assert len(outside.hits("unheld")) == 1
-
-
-@pytest.mark.short
-@pytest.mark.trials(TERMINAL, TEXT)
-def test_a_149_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)
-    assert_passed(arena, TEXT)
 
 
 def test_a_149_honest_with_a_late_policy(arena: Arena) -> None:
@@ -229,12 +222,6 @@ def test_a_150_attack_in_the_midst(arena: Arena, outside: Listener, opened: Open
 def test_a_150_twin(arena: Arena, outside: Listener, opened: Opened) -> None:
     assert json.loads(arena.record(opened.unasked)["producer_stdout"]) == ["outside"]
     assert len(outside.hits("unasked")) == 1
-
-
-@pytest.mark.short
-@pytest.mark.trials(TERMINAL)
-def test_a_150_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)
 
 
 class Ignored(NamedTuple):

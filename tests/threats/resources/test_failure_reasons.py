@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from threats.honest import TEXT, assert_passed
+from threats.honest import assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Trial
 from threats.resources.small_memory import EATS, SMALL_MEMORY
@@ -92,9 +92,3 @@ def test_a_320_attack_is_counted_by_supervise(arena: Arena) -> None:
 @pytest.mark.trials(ENOUGH)
 def test_a_320_twin(arena: Arena) -> None:
     assert_passed(arena, ENOUGH)
-
-
-@pytest.mark.short
-@pytest.mark.trials(TEXT)
-def test_a_320_honest(arena: Arena) -> None:
-    assert_passed(arena, TEXT)

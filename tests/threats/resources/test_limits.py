@@ -15,7 +15,7 @@ import pytest
 
 from support.node import is_local
 from support.release import Raw, call
-from threats.honest import APP, CODE, RIGHT_CODE, TERMINAL, TEXT, assert_passed
+from threats.honest import APP, CODE, RIGHT_CODE, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Trial, Weakening
 from threats.kit.outcomes import not_applicable
@@ -118,13 +118,6 @@ def test_a_197_attack_on_the_supervisor(arena: Arena, trial: Trial, container: s
 )
 def test_a_197_twin(arena: Arena, trial: Trial) -> None:
     assert_passed(arena, trial)
-
-
-@pytest.mark.short
-@pytest.mark.trials(CODE, TERMINAL)
-def test_a_197_honest(arena: Arena) -> None:
-    assert_passed(arena, CODE)
-    assert_passed(arena, TERMINAL)
 
 
 HOARD = """\
@@ -260,12 +253,6 @@ def test_a_198_attack_by_many_files_elsewhere(arena: Arena) -> None:
     assert has_threshold, thresholds
 
 
-@pytest.mark.trials(TEXT, TERMINAL, *HOARDS.values())
-def test_a_198_honest(arena: Arena) -> None:
-    assert_passed(arena, TEXT)
-    assert_passed(arena, TERMINAL)
-
-
 STUBBORN = """\
 import os, signal, sys, time
 for number in range(1, 65):
@@ -369,10 +356,3 @@ def test_a_201_twin() -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=5)
         os.killpg(process.pid, signal.SIGKILL)
-
-
-@pytest.mark.short
-@pytest.mark.trials(TERMINAL, CODE)
-def test_a_201_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)
-    assert_passed(arena, CODE)

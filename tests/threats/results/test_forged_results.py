@@ -17,7 +17,7 @@ from threats.grading.terminal_tasks import (
     is_refused,
     said,
 )
-from threats.honest import APP, CODE_TESTS, TERMINAL, assert_passed
+from threats.honest import APP, CODE_TESTS, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Trial, Weakening
 from threats.kit.specs import edited, replaced, words
@@ -130,12 +130,6 @@ def test_a_063_attack(arena: Arena) -> None:
 @pytest.mark.trials(LOGGED_TWIN)
 def test_a_063_twin(arena: Arena) -> None:
     assert arena.record(LOGGED_TWIN)["passed"] is True
-
-
-@pytest.mark.short
-@pytest.mark.trials(TERMINAL)
-def test_a_063_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)
 
 
 MILLION = 1_000_000
@@ -295,8 +289,3 @@ def test_a_071_twin(arena: Arena) -> None:
     (pod,) = arena.pods(TOLD_TWIN, "verifier")
 
     assert text_verdict(messages(pod))[0] is True
-
-
-@pytest.mark.trials(TERMINAL)
-def test_a_071_honest(arena: Arena) -> None:
-    assert_passed(arena, TERMINAL)

@@ -12,7 +12,7 @@ from securebench.protocol.candidate import CandidateBounds, Extraction, Problem
 from securebench.run.records.redaction import redact_verification
 from support.courier import Output, SealingPlaces, seal
 from support.supervise_build import Edit
-from threats.honest import CODE, REPO_DEFAULTS, REPO_INPUT, REPO_ROW, TEXT, assert_passed
+from threats.honest import REPO_DEFAULTS, REPO_INPUT, REPO_ROW, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch
 from threats.kit.canaries import canary, hits
@@ -185,10 +185,3 @@ def test_a_099_twin(tmp_path, name):
     assert sealed(tmp_path / "a", content) == Problem(reason)
     without_check = Edit("courier/seal.go", "return check.end(name)", "_ = name\n\t\treturn nil")
     assert sealed(tmp_path / "b", content, without_check) is None
-
-
-@pytest.mark.short
-@pytest.mark.trials(TEXT, CODE)
-def test_a_099_honest(arena: Arena) -> None:
-    assert_passed(arena, TEXT)
-    assert_passed(arena, CODE)
