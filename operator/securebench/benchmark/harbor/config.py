@@ -17,6 +17,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address, ip_network
+from itertools import islice
 from math import isfinite
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -48,6 +49,9 @@ MAX_MIB: Final = 2**40
 """Largest limit of memory or disk, in MiB."""
 
 MAX_CPUS: Final = 10**6
+
+MAX_FINDINGS: Final = 200
+"""Findings of one kind about one file; a hostile one has millions."""
 
 MAX_USER: Final = 2**32 - 2
 """Largest user id that Linux has."""
@@ -455,7 +459,7 @@ def read_config(text: str) -> ConfigReading:
         return ConfigReading(None, (_toml_problem(text, error),))
     if is_too_deep(raw):
         return ConfigReading(None, (_depth_problem(text),))
-    findings = [*_walk(raw, "", ""), *_rule_findings(raw)]
+    findings = [*_bounded(_walk(raw, "", "")), *_bounded(_rule_findings(raw))]
     values = deepcopy(raw)
     for place, table in _environments(values):
         findings += _take_old_sizes(place, table)
@@ -464,8 +468,16 @@ def read_config(text: str) -> ConfigReading:
     try:
         config = TaskConfig.model_validate(values)
     except ValidationError as error:
-        findings += _value_findings(values, error)
+        findings += _bounded(_value_findings(values, error))
     return ConfigReading(config, tuple(dict.fromkeys(findings)))
+
+
+def _bounded(findings: Iterator[FolderFinding]) -> Iterator[FolderFinding]:
+    """Yield the first findings; that others follow is a finding too, so that none is silent."""
+    yield from islice(findings, MAX_FINDINGS)
+    if (following := next(findings, None)) is not None:
+        reason = f"more than {MAX_FINDINGS} findings of one kind; the others are not listed"
+        yield FolderFinding(following.kind, TASK_FILE, "", reason)
 
 
 _AT_LINE: Final = re.compile(r" \(at line (\d+), column (\d+)\)$")

@@ -55,6 +55,9 @@ MAX_FILES: Final = 100_000
 MAX_TREE_BYTES: Final = 8 * GIB
 """Sum of the file sizes of each of them; as of a pack."""
 
+MAX_DEPTH: Final = 100
+"""Folders inside one another."""
+
 MAX_FOLDERS: Final = 10_000
 """Task folders of one folder."""
 
@@ -483,6 +486,9 @@ class _Walk:
         yield from self._below(top, "")
 
     def _below(self, folder: Path, prefix: str) -> Iterator[TreeFile]:
+        if prefix.count("/") > MAX_DEPTH:
+            self._reader.refuse(self._name, f"has more than {MAX_DEPTH} folders inside one another")
+            return
         try:
             with os.scandir(folder) as found:
                 entries = sorted(found, key=lambda entry: entry.name)

@@ -1,9 +1,13 @@
-"""Patterns of a .harborignore: those of gitignore, in any folder of tests and solutions."""
+"""Patterns of a .harborignore: those of gitignore, in any folder of tests and solutions.
+
+Pattern and path are compared name by name, and a star never tries twice where it matched: the work
+is at most names times parts, whatever a file says.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +17,7 @@ MAX_PATTERNS: Final = 1000
 """Patterns of one file."""
 
 _CLASS: Final = re.compile(r"\[([!^]?)(\]?[^\]]*)\]")
+_ANY_NAME: Final = re.compile(".*", re.DOTALL)
 
 
 class PatternError(Exception):
@@ -30,9 +35,35 @@ class PatternError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
+    """One pattern; of its parts, None stands for any number of folders."""
+
     is_negated: bool
     only_folders: bool
-    expression: re.Pattern[str]
+    parts: Sequence[re.Pattern[str] | None]
+
+    def matches(self, names: Sequence[str]) -> bool:
+        places = set(self._reached({0}))
+        for name in names:
+            places = set(self._reached(self._passed(places, name)))
+        return len(self.parts) in places
+
+    def _passed(self, places: Iterable[int], name: str) -> Iterator[int]:
+        for place in places:
+            part = self.parts[place] if place < len(self.parts) else _NO_NAME
+            if part is None:
+                yield place
+            elif part.fullmatch(name):
+                yield place + 1
+
+    def _reached(self, places: Iterable[int]) -> Iterator[int]:
+        for place in places:
+            yield place
+            while place < len(self.parts) and self.parts[place] is None:
+                place += 1  # noqa: PLW2901 - the places behind it
+                yield place
+
+
+_NO_NAME: Final = re.compile("(?!)")
 
 
 class IgnoreRules:
@@ -56,10 +87,9 @@ class IgnoreRules:
             path: Relative to the folder of the file; none of the folders above it is left out.
             is_folder: Whether it is a folder.
         """
+        names = path.split("/")
         for pattern in reversed(self._patterns):
-            if pattern.only_folders and not is_folder:
-                continue
-            if pattern.expression.fullmatch(path):
+            if (is_folder or not pattern.only_folders) and pattern.matches(names):
                 return not pattern.is_negated
         return None
 
@@ -74,12 +104,14 @@ def _pattern(line: str, number: int) -> _Pattern | None:
     text = text.rstrip("/") if only_folders else text
     if not text:
         return None
-    is_anchored = "/" in text
+    parts = [None if part == "**" else part for part in text.removeprefix("/").split("/")]
+    if "/" not in text:
+        parts = [None, *parts]
     try:
-        expression = re.compile(_expression(text.removeprefix("/"), is_anchored=is_anchored))
+        made = [None if part is None else re.compile(_expression(part)) for part in parts]
     except re.error:
         raise PatternError("is no pattern of gitignore", number) from None
-    return _Pattern(is_negated, only_folders, expression)
+    return _Pattern(is_negated, only_folders, made if made[-1] else [*made, _ANY_NAME])
 
 
 def _without_blanks(line: str) -> str:
@@ -90,34 +122,36 @@ def _without_blanks(line: str) -> str:
     return text
 
 
-def _expression(text: str, *, is_anchored: bool) -> str:
-    parts = text.split("/")
-    made = "" if is_anchored else "(?:.*/)?"
-    for index, part in enumerate(parts):
-        is_last = index == len(parts) - 1
-        if part == "**":
-            made += ".+" if is_last else "(?:.*/)?"
-        else:
-            made += _segment(part) + ("" if is_last else "/")
-    return f"(?s:{made})"
+def _expression(part: str) -> str:
+    """Return a name's expression; what stands before a later star is never tried again."""
+    first, *others = _between_stars(part)
+    if not others:
+        return f"(?s:{first})"
+    middle = "".join(f"(?>.*?{each})" for each in others[:-1])
+    return f"(?s:{first}{middle}.*{others[-1]})"
 
 
-def _segment(part: str) -> str:
-    made, rest = "", part
+def _between_stars(part: str) -> list[str]:
+    """Return expressions of a fixed length: what stands before, between and behind the stars."""
+    found, rest = [""], part
     while rest:
         match = _CLASS.match(rest)
         if match:
-            made += f"(?!/)[{'^' if match[1] else ''}{_escaped_class(match[2])}]"
+            found[-1] += f"[{'^' if match[1] else ''}{_escaped_class(match[2])}]"
             rest = rest[match.end() :]
             continue
         first, rest = rest[0], rest[1:]
-        if first == "\\":
-            if not rest:
-                raise re.error("a backslash at the end")
-            made, rest = made + re.escape(rest[0]), rest[1:]
+        if first == "*":
+            found.append("")
+        elif first == "?":
+            found[-1] += "."
         else:
-            made += {"*": "[^/]*", "?": "[^/]"}.get(first, re.escape(first))
-    return made
+            if first == "\\":
+                if not rest:
+                    raise re.error("a backslash at the end")
+                first, rest = rest[0], rest[1:]
+            found[-1] += re.escape(first)
+    return found
 
 
 def _escaped_class(text: str) -> str:

@@ -231,3 +231,11 @@ def test_the_verifier_of_a_step_comes_before_that_of_the_task():
 )
 def test_a_template_is_a_whole_value(value, want):
     assert template(value) == want
+
+
+def test_a_hostile_file_has_a_bounded_report():
+    text = "".join(f"k{number} = 1\n" for number in range(5000))
+    findings = read_config(text + f"artifacts = [{'1, ' * 5000}]\nagent = 1\n").findings
+    assert len(findings) < 500
+    assert {each.kind for each in findings} == {FindingKind.REMARK, FindingKind.REFUSED}
+    assert "not listed" in str(findings[200])

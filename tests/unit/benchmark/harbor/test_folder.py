@@ -216,3 +216,10 @@ def test_what_holds_tasks(tmp_path):
         name: holds_tasks(tmp_path / name) for name in ("tasks", "tasks/fix-it", "empty", "no")
     }
     assert found == {"tasks": True, "tasks/fix-it": True, "empty": False, "no": False}
+
+
+def test_folders_inside_one_another_are_bounded(task):
+    deep = task / "tests" / "/".join("d" * 102)
+    deep.mkdir(parents=True)
+    reason = "has more than 100 folders inside one another"
+    assert refusals(read_folder(task)) == [("tests", reason)]
