@@ -165,8 +165,8 @@ class RegistryUnavailableError(SecureBenchError):
     """A registry of packs did not answer, or broke off; transient, may be retried."""
 
 
-class RunGoneError(SecureBenchError):
-    """The BenchmarkRun was deleted."""
+class ObjectGoneError(SecureBenchError):
+    """The BenchmarkRun or BenchmarkSuite was deleted, or another one has its name."""
 
 
 class StorageError(SecureBenchError):

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, cast
 from unittest import mock
 
 from securebench.cluster.port import ObjectKind, Raw, metadata
-from securebench.controller import lifecycle, loop_tasks, publish, run_loop, suite_loop
+from securebench.controller import lifecycle, object_loop, publish, run_loop, suite_loop
 from securebench.controller.context import Context
 from securebench.names import ROLE_LABEL
 from securebench.run.observe.pods import PodView, pod_view
@@ -123,7 +123,7 @@ class MortalCluster(FakeCluster):
         return await super().patch(kind, name, body)
 
 
-LOOPS = (run_loop, lifecycle, loop_tasks, suite_loop, publish)
+LOOPS = (run_loop, lifecycle, object_loop, suite_loop, publish)
 """Modules whose errors are a defect of ours, whatever cluster and volume do."""
 
 

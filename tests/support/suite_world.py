@@ -84,7 +84,7 @@ class SuiteWorld(World):
         body = body or self.cluster.objects(ObjectKind.BENCHMARK_SUITE)[name]
 
         async def tell() -> None:
-            self.suites.observe_suite(kind, body)
+            self.suites.observe(kind, body)
 
         self.runner.run(tell())
         self.settle()
@@ -101,7 +101,7 @@ class SuiteWorld(World):
 
         async def tell() -> None:
             for raw in there.values():
-                self.suites.observe("MODIFIED", raw)
+                self.suites.observe_run("MODIFIED", raw)
 
         self.runner.run(tell())
 

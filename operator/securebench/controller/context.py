@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
@@ -23,10 +25,17 @@ from securebench.controller.volume.lead import VolumeLead
 from securebench.controller.volume.registers import IndexEntry
 from securebench.controller.volume.store import RunStore
 from securebench.json_values import object_at, text_at
-from securebench.names import QUEUE_LABEL, REQUESTER_ANNOTATION, RERUN_ANNOTATION
+from securebench.names import (
+    AUDIT,
+    PURPOSE_LABEL,
+    QUEUE_LABEL,
+    REQUESTER_ANNOTATION,
+    RERUN_ANNOTATION,
+)
 from securebench.protocol.supervise import ProbeTarget
 from securebench.run.api.field_types import KIND as RUN_KIND
 from securebench.run.api.status import Condition, read_conditions
+from securebench.run.decide.controls import DesiredState, desired_state
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.entries import CandidateKept, Kept
 from securebench.suite.api import KIND as SUITE_KIND
@@ -77,7 +86,24 @@ class Context:
     process: str = field(default_factory=lambda: uuid4().hex)
 
 
-@dataclass(frozen=True, slots=True)
+class SpecVersion(NamedTuple):
+    """The version of what an object asks for.
+
+    Attributes:
+        generation: Generation of the spec.
+        request: Value of an annotation that asks for more, which has no generation.
+    """
+
+    generation: int
+    request: str = ""
+
+    def replaces(self, known: SpecVersion) -> bool:
+        """Whether this one is later than another one; requests have no order of their own."""
+        is_same = self.generation == known.generation
+        return self.generation > known.generation or (is_same and self.request != known.request)
+
+
+@dataclass(frozen=True)
 class RunObject:
     """The parts of a BenchmarkRun that the controller works with.
 
@@ -107,8 +133,46 @@ class RunObject:
 
     @property
     def kind(self) -> str:
-        """Kind of the object, for its Events."""
+        """Kind of the object."""
         return RUN_KIND
+
+    @property
+    def noun(self) -> str:
+        """Word for the kind in messages and logs."""
+        return "run"
+
+    @property
+    def version(self) -> SpecVersion:
+        """What it asks for."""
+        return SpecVersion(self.generation)
+
+    @cached_property
+    def desired(self) -> DesiredState:
+        """What the spec asks for; parsed on first use, as most runs that are listed have ended."""
+        return desired_state(self.spec, self.generation)
+
+
+def run_object(body: Mapping[str, object]) -> RunObject:
+    """Return the parts of a BenchmarkRun."""
+    fields, status = object_at(body, "metadata"), object_at(body, "status")
+    labels = object_at(fields, "labels")
+    return RunObject(
+        name=str(fields.get("name")),
+        uid=str(fields.get("uid")),
+        namespace=str(fields.get("namespace")),
+        generation=_generation(fields),
+        spec=dict(object_at(body, "spec")),
+        audit=text_at(labels, PURPOSE_LABEL) == AUDIT,
+        queue=text_at(labels, QUEUE_LABEL),
+        requester=text_at(object_at(fields, "annotations"), REQUESTER_ANNOTATION),
+        conditions=read_conditions(status.get("conditions", ())),
+        status=status,
+    )
+
+
+def _generation(fields: Mapping[str, object]) -> int:
+    generation = fields.get("generation")
+    return generation if isinstance(generation, int) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +242,18 @@ class SuiteObject:
 
     @property
     def kind(self) -> str:
-        """Kind of the object, for its Events."""
+        """Kind of the object."""
         return SUITE_KIND
+
+    @property
+    def noun(self) -> str:
+        """Word for the kind in messages and logs."""
+        return "suite"
+
+    @property
+    def version(self) -> SpecVersion:
+        """What it asks for."""
+        return SpecVersion(self.generation, self.rerun)
 
     @property
     def name(self) -> str:
@@ -195,7 +269,7 @@ class SuiteObject:
 def suite_object(body: Mapping[str, object]) -> SuiteObject:
     """Return the parts of a BenchmarkSuite."""
     metadata, status = object_at(body, "metadata"), object_at(body, "status")
-    generation, annotations = metadata.get("generation"), object_at(metadata, "annotations")
+    annotations = object_at(metadata, "annotations")
     return SuiteObject(
         identity=SuiteIdentity(
             text_at(metadata, "name"),
@@ -204,7 +278,7 @@ def suite_object(body: Mapping[str, object]) -> SuiteObject:
             text_at(annotations, REQUESTER_ANNOTATION),
         ),
         namespace=text_at(metadata, "namespace"),
-        generation=generation if isinstance(generation, int) else 0,
+        generation=_generation(metadata),
         created_at=text_at(metadata, "creationTimestamp"),
         spec=object_at(body, "spec"),
         rerun=text_at(annotations, RERUN_ANNOTATION),

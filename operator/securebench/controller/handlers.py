@@ -137,14 +137,18 @@ class Operator:
 
     async def event(self, type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
         """Pass an event of a BenchmarkRun to run loops, suites and retention."""
-        for follower in (self._supervisor, self._suites, self._retention):
-            if follower is not None:
-                follower.observe(type, dict(body))
+        if self._supervisor and self._suites and self._retention:
+            for observe in (
+                self._supervisor.observe,
+                self._suites.observe_run,
+                self._retention.observe,
+            ):
+                observe(type, dict(body))
 
     async def suite_event(self, type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
         """Hand every event of a BenchmarkSuite to its loop."""
         if self._suites is not None:
-            self._suites.observe_suite(type, dict(body))
+            self._suites.observe(type, dict(body))
 
 
 def _service_account(kwargs: dict[str, Any]) -> kopf.ConnectionInfo | None:

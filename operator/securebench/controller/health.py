@@ -56,12 +56,12 @@ HELD_RUNS = Gauge(
 )
 FAILED_RUNS = Gauge(
     "securebench_failed_runs",
-    "Runs whose loop failed by a defect of the operator and is started again later.",
+    "Runs whose loop failed in the last minute by a defect of the operator; it is repeated.",
 )
 ACTIVE_SUITES = Gauge("securebench_active_suites", "Suites that have a loop in this operator.")
 FAILED_SUITES = Gauge(
     "securebench_failed_suites",
-    "Suites whose loop failed by a defect of the operator and is started again later.",
+    "Suites whose loop failed in the last minute by a defect of the operator; it is repeated.",
 )
 ANSWERED_AT = Gauge(
     "securebench_last_answer_timestamp_seconds", "Time of the API server's last answer."

@@ -14,10 +14,11 @@ from dataclasses import replace
 
 from securebench.clock import Clock
 from securebench.controller.attempt_keeper import AttemptKeeper
-from securebench.controller.context import Context, PreparedRun
+from securebench.controller.context import Context, PreparedRun, RunObject
 from securebench.controller.informers import BackgroundWatch, PodInformer
-from securebench.controller.loop_tasks import LatestSpec, Wake
+from securebench.controller.loop_tasks import Wake
 from securebench.controller.network_keeper import NetworkKeeper
+from securebench.controller.object_loop import LatestObject
 from securebench.controller.object_writers import ObjectWriters
 from securebench.controller.publish import Publisher
 from securebench.controller.run_ledger import RunLedger
@@ -52,7 +53,7 @@ class RunLoop:
         context: Shared parts of the operator: client, settings, clock.
         prepared: The run.
         ledger: Its journal, open.
-        spec: The latest one of the run.
+        latest: The BenchmarkRun.
         publisher: Writes status.
         is_turn_over: Whether the run has to let another one have its slot.
     """
@@ -62,7 +63,7 @@ class RunLoop:
         context: Context,
         prepared: PreparedRun,
         ledger: RunLedger,
-        spec: LatestSpec,
+        latest: LatestObject[RunObject],
         publisher: Publisher,
         is_turn_over: Callable[[], bool],
     ) -> None:
@@ -74,7 +75,7 @@ class RunLoop:
         self._plan_mismatch = prepared.plan_mismatch
         self._plan: RunPlan = prepared.plan
         self._ledger = ledger
-        self._spec = spec
+        self._latest = latest
         self._publisher = publisher
         self._is_turn_over = is_turn_over
         self._results = ResultsExport(context, prepared, ledger)
@@ -144,7 +145,7 @@ class RunLoop:
     @contextlib.asynccontextmanager
     async def _watching(self) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(self._spec.notifying(self._wake.set))
+            stack.enter_context(self._latest.notifying(self._wake.set))
             for part in self._watches():
                 await stack.enter_async_context(part.watching())
             stack.push_async_callback(self._writers.tasks.close)
@@ -179,7 +180,9 @@ class RunLoop:
         return ObservedState(
             plan=self._plan,
             history=self._ledger.history.attempts,
-            network=self._network.observe(self._ledger.history.isolation, self._spec.desired),
+            network=self._network.observe(
+                self._ledger.history.isolation, self._latest.object.desired
+            ),
             pods=self._informer.pods,
             pending=self._writers.retries.pending,
             vanished=self._informer.vanished,
@@ -210,7 +213,7 @@ class RunLoop:
         return not is_open and not self._writers.tasks.has(pod)
 
     def _controls(self, now: float) -> Controls:
-        controls = self._spec.desired.controls(
+        controls = self._latest.object.desired.controls(
             self._ledger.history.started_at, now, is_turn_over=self._is_turn_over()
         )
         headroom = self._capacity.headroom(self._uid)
@@ -238,7 +241,7 @@ class RunLoop:
     async def _act(self, decision: RunDecision) -> None:
         if decision.needs_list:
             self._informer.relist()
-        self._network.apply(decision.network, self._spec.desired)
+        self._network.apply(decision.network, self._latest.object.desired)
         await self._attempts.apply(decision)
 
     async def _publish(self, decision: RunDecision) -> None:

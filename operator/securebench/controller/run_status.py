@@ -1,4 +1,4 @@
-"""Builds the status of a BenchmarkRun, always as a whole; no decision reads it.
+"""The fields of a BenchmarkRun's status; no decision reads them.
 
 The share of passed attempts of a run under way is counted and estimated off the event loop.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from securebench.clock import rfc3339
 from securebench.controller.sealing import Exported
+from securebench.json_values import objects_at
 from securebench.protocol.volume import CANDIDATES
 from securebench.run.api.field_types import Outcome
 from securebench.run.api.status import (
@@ -21,7 +22,6 @@ from securebench.run.api.status import (
     MAX_REASONS,
     MAX_TASK_ID,
     BenchmarkRunStatus,
-    Condition,
     ConditionStatus,
     ConditionType,
     ConditionUpdate,
@@ -37,7 +37,6 @@ from securebench.run.api.status import (
     TaskCounts,
     derived_findings,
     end_state,
-    set_conditions,
 )
 from securebench.run.layout import run_folder
 from securebench.run.plan.model import RunPlan
@@ -88,112 +87,49 @@ class RunFacts:
     tokens_used: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class StatusInputs:
-    """What a status needs besides the facts of the run.
+def run_fields(facts: RunFacts, estimates: Estimates) -> dict[str, object]:
+    """Return the status of a run with a plan, but for conditions and the observed generation.
 
-    Attributes:
-        generation: Generation of the observed spec.
-        findings: Conditions to set; ``Succeeded`` is always among them.
-        now: Seconds since the epoch.
+    Args:
+        facts: What is published.
         estimates: What the run's verdicts say; pass@k once the run is over, before it would rest on
             few attempts.
     """
-
-    generation: int
-    findings: Sequence[ConditionUpdate]
-    now: float
-    estimates: Estimates = field(default_factory=Estimates)
-
-
-class StatusBuilder:
-    """Builds statuses of one run, and keeps its conditions between two writes.
-
-    Args:
-        conditions: As written last, so that their transition times are preserved.
-    """
-
-    def __init__(self, conditions: tuple[Condition, ...] = ()) -> None:
-        self._conditions = conditions
-
-    @property
-    def conditions(self) -> tuple[Condition, ...]:
-        """The conditions of the latest status."""
-        return self._conditions
-
-    def status_without_plan(self, inputs: StatusInputs, *, is_over: bool) -> dict[str, object]:
-        """Return the status of a run without a plan; fields written with an earlier plan stay."""
-        status = BenchmarkRunStatus(
-            observed_generation=inputs.generation,
-            completion_time=rfc3339(inputs.now) if is_over else None,
-            conditions=self._set(inputs),
-        )
-        return _dump(status, exclude={"failed_tasks", "failure_reasons", "lost_launches"})
-
-    def status(self, facts: RunFacts, inputs: StatusInputs) -> dict[str, object]:
-        """Return the status of a run with a plan."""
-        plan, history, exported = facts.plan, facts.history, facts.exported
-        counts = history.attempts.tally()
-        ended = history.ended
-        status = BenchmarkRunStatus(
-            observed_generation=inputs.generation,
-            start_time=rfc3339(history.started_at) if history.started_at is not None else None,
-            completion_time=rfc3339(ended.at) if ended is not None else None,
-            resolved=_resolved(plan),
-            tasks=_counts(counts),
-            score=_score(counts, inputs.estimates),
-            usage=_usage(facts),
-            results=Results(
-                path=f"{run_folder(plan.identity.uid)}/{CANDIDATES}",
-                records=exported.records,
-                sha256=exported.sha256 if exported.is_sealed else None,
-                published_sha256=exported.published_sha256 or None,
-            ),
-            failed_tasks=_failed(plan, history),
-            failure_reasons=_reasons(history),
-            lost_launches=_losses(history),
-            noisy_launches=history.noisy_launches or None,
-            conditions=self._set(inputs),
-        )
-        return _dump(status)
-
-    def _set(self, inputs: StatusInputs) -> tuple[Condition, ...]:
-        succeeded = next(f for f in inputs.findings if f.type is ConditionType.SUCCEEDED)
-        self._conditions = set_conditions(
-            self._conditions,
-            (*inputs.findings, *derived_findings(succeeded)),
-            observed_generation=inputs.generation,
-            now=inputs.now,
-        )
-        return self._conditions
+    plan, history, exported = facts.plan, facts.history, facts.exported
+    counts = history.attempts.tally()
+    ended = history.ended
+    status = BenchmarkRunStatus(
+        start_time=rfc3339(history.started_at) if history.started_at is not None else None,
+        completion_time=rfc3339(ended.at) if ended is not None else None,
+        resolved=_resolved(plan),
+        tasks=_counts(counts),
+        score=_score(counts, estimates),
+        usage=_usage(facts),
+        results=Results(
+            path=f"{run_folder(plan.identity.uid)}/{CANDIDATES}",
+            records=exported.records,
+            sha256=exported.sha256 if exported.is_sealed else None,
+            published_sha256=exported.published_sha256 or None,
+        ),
+        failed_tasks=_failed(plan, history),
+        failure_reasons=_reasons(history),
+        lost_launches=_losses(history),
+        noisy_launches=history.noisy_launches or None,
+    )
+    return status.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"conditions"})
 
 
-def with_generation(status: Mapping[str, object], generation: int) -> dict[str, object]:
+def with_generation(status: Mapping[str, object], generation: int) -> Mapping[str, object]:
     """Return a final status with a later generation: no change of spec alters how a run ended.
 
     Args:
-        status: ``{"status": {...}}`` as it was written when the run ended.
+        status: As it was written when the run ended.
         generation: Generation of the observed spec.
     """
-    body = status["status"]
-    if not isinstance(body, Mapping):
-        return dict(status)
-    conditions = [{**item, "observedGeneration": generation} for item in body["conditions"]]
-    return {"status": {**body, "observedGeneration": generation, "conditions": conditions}}
-
-
-def is_already_stored(stored: object, patch: object) -> bool:
-    """Return whether a merge patch would change nothing of what is stored.
-
-    Args:
-        stored: As the API server has it; it may hold more.
-        patch: What is to be there; without nulls.
-    """
-    if not isinstance(patch, Mapping):
-        return stored == patch
-    return isinstance(stored, Mapping) and all(
-        key in stored and is_already_stored(stored[key], value) for key, value in patch.items()
-    )
+    conditions = [
+        {**item, "observedGeneration": generation} for item in objects_at(status, "conditions")
+    ]
+    return {**status, "observedGeneration": generation, "conditions": conditions}
 
 
 def succeeded(reason: Reason, message: str) -> ConditionUpdate:
@@ -201,6 +137,12 @@ def succeeded(reason: Reason, message: str) -> ConditionUpdate:
     state = end_state(reason.value)
     status = state.succeeded if state is not None else ConditionStatus.UNKNOWN
     return ConditionUpdate(ConditionType.SUCCEEDED, status, reason, message)
+
+
+def with_derived(*findings: ConditionUpdate) -> tuple[ConditionUpdate, ...]:
+    """Return conditions of a run, ``Succeeded`` among them, with those that follow from it."""
+    found = next(each for each in findings if each.type is ConditionType.SUCCEEDED)
+    return (*findings, *derived_findings(found))
 
 
 def _resolved(plan: RunPlan) -> Resolved:
@@ -277,13 +219,6 @@ def _failed(plan: RunPlan, history: RunHistory) -> tuple[str, ...]:
 
 def _is_failure(finish: Finish) -> bool:
     return finish.passed is not True and finish.outcome is not Outcome.NOT_VERIFIED
-
-
-def _dump(status: BenchmarkRunStatus, exclude: set[str] | None = None) -> dict[str, object]:
-    body: Mapping[str, object] = status.model_dump(
-        mode="json", by_alias=True, exclude_none=True, exclude=exclude
-    )
-    return {"status": dict(body)}
 
 
 class PassRateCache:

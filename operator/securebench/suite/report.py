@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from securebench.clock import rfc3339
 from securebench.run.api.status import (
-    Condition,
     ConditionStatus,
     ConditionType,
     ConditionUpdate,
     PassRate,
-    set_conditions,
 )
 from securebench.suite.api import (
     MAX_CELL_MESSAGE,
@@ -53,21 +51,11 @@ class SuiteFindings:
     budget: BudgetUse | None = None
 
 
-def suite_status(
-    findings: SuiteFindings, conditions: Sequence[Condition], generation: int, now: float
-) -> BenchmarkSuiteStatus:
-    """Return the whole status.
-
-    Args:
-        findings: What this pass has found.
-        conditions: As they were.
-        generation: Generation of the spec.
-        now: Seconds since the epoch.
-    """
+def suite_status(findings: SuiteFindings) -> BenchmarkSuiteStatus:
+    """Return the status of a suite, but for conditions and the observed generation."""
     number = counts(findings.cells)
     times, handled = findings.times, findings.handled
     return BenchmarkSuiteStatus(
-        observed_generation=generation,
         cells=CellCounts(
             total=number.total(), **{state.value.lower(): number[state] for state in CellState}
         ),
@@ -75,87 +63,11 @@ def suite_status(
         budget=_budget(findings.budget),
         last_schedule_time=rfc3339(handled) if times is not None and findings.cells else None,
         next_schedule_time=rfc3339(times.following) if times is not None else None,
-        conditions=_with(conditions, _updates(findings), generation, now),
     )
 
 
-def refused_status(
-    reason: SuiteReason, message: str, conditions: Sequence[Condition], generation: int, now: float
-) -> BenchmarkSuiteStatus:
-    """Return the status of a suite of which nothing is started.
-
-    Args:
-        reason: Why: the spec is not valid, or the operator cannot work on it now.
-        message: One line for each problem.
-        conditions: As they were.
-        generation: Generation of the spec.
-        now: Seconds since the epoch.
-    """
-    is_over = reason is SuiteReason.INVALID_SPEC
-    updates = _kstatus(ConditionStatus.FALSE, reason, message, is_stalled=is_over)
-    return BenchmarkSuiteStatus(
-        observed_generation=generation, conditions=_with(conditions, updates, generation, now)
-    )
-
-
-def with_outage(
-    reason: SuiteReason, message: str, conditions: Sequence[Condition], generation: int, now: float
-) -> tuple[Condition, ...]:
-    """Return the conditions of a suite in the middle of a pass that something holds up.
-
-    Args:
-        reason: What holds it up.
-        message: The same in words.
-        conditions: As they were; those that kstatus does not read stay.
-        generation: Generation of the spec.
-        now: Seconds since the epoch.
-    """
-    updates = _kstatus(ConditionStatus.FALSE, reason, message, is_stalled=False)
-    return set_conditions(conditions, updates, observed_generation=generation, now=now)
-
-
-def restored(
-    before: Iterable[Condition], conditions: Iterable[Condition], now: float
-) -> tuple[Condition, ...]:
-    """Return conditions as they were before others took their place for a while.
-
-    Args:
-        before: As they were.
-        conditions: As they are.
-        now: Seconds since the epoch; becomes the transition time where the status changes.
-    """
-    status = {each.type: each.status for each in conditions}
-    return tuple(
-        each
-        if status.get(each.type) is each.status
-        else each.model_copy(update={"last_transition_time": rfc3339(now)})
-        for each in before
-    )
-
-
-def _with(
-    conditions: Sequence[Condition], updates: Iterable[ConditionUpdate], generation: int, now: float
-) -> tuple[Condition, ...]:
-    """Return the conditions with these; what is not said again is gone."""
-    found = tuple(updates)
-    said = {update.type.value for update in found}
-    kept = [condition for condition in conditions if condition.type in said]
-    return set_conditions(kept, found, observed_generation=generation, now=now)
-
-
-def _kstatus(
-    ready: ConditionStatus, reason: SuiteReason, message: str, *, is_stalled: bool
-) -> Iterator[ConditionUpdate]:
-    """Yield the conditions that kstatus reads: current, in progress or failed."""
-    is_going = ready is not ConditionStatus.TRUE and not is_stalled
-    reconciling = ConditionStatus.TRUE if is_going else ConditionStatus.FALSE
-    stalled = ConditionStatus.TRUE if is_stalled else ConditionStatus.FALSE
-    yield ConditionUpdate(ConditionType.READY, ready, reason, message)
-    yield ConditionUpdate(ConditionType.RECONCILING, reconciling, reason, message)
-    yield ConditionUpdate(ConditionType.STALLED, stalled, reason, message)
-
-
-def _updates(findings: SuiteFindings) -> Iterator[ConditionUpdate]:
+def suite_conditions(findings: SuiteFindings) -> Iterator[ConditionUpdate]:
+    """Yield all conditions of a suite."""
     ready, reason, message = _ready(findings)
     yield from _kstatus(ready, reason, message, is_stalled=reason in _STALLING)
     suspended = findings.spec.suspend
@@ -171,6 +83,29 @@ def _updates(findings: SuiteFindings) -> Iterator[ConditionUpdate]:
             findings.gates.reason,
             findings.gates.message,
         )
+
+
+def held_up(reason: SuiteReason, message: str) -> Iterator[ConditionUpdate]:
+    """Yield the conditions of a suite of which nothing is started.
+
+    Args:
+        reason: Why: the spec is not valid, or the operator cannot work on it now.
+        message: One line for each problem.
+    """
+    is_over = reason is SuiteReason.INVALID_SPEC
+    return _kstatus(ConditionStatus.FALSE, reason, message, is_stalled=is_over)
+
+
+def _kstatus(
+    ready: ConditionStatus, reason: SuiteReason, message: str, *, is_stalled: bool
+) -> Iterator[ConditionUpdate]:
+    """Yield the conditions that kstatus reads: current, in progress or failed."""
+    is_going = ready is not ConditionStatus.TRUE and not is_stalled
+    reconciling = ConditionStatus.TRUE if is_going else ConditionStatus.FALSE
+    stalled = ConditionStatus.TRUE if is_stalled else ConditionStatus.FALSE
+    yield ConditionUpdate(ConditionType.READY, ready, reason, message)
+    yield ConditionUpdate(ConditionType.RECONCILING, reconciling, reason, message)
+    yield ConditionUpdate(ConditionType.STALLED, stalled, reason, message)
 
 
 _STALLING = frozenset(

@@ -95,11 +95,11 @@ class SuiteScene(Scene):
 
         def see_run(kind: str | None, body: Mapping[str, object]) -> None:
             runs.observe(kind, body)
-            suites.observe(kind, body)
+            suites.observe_run(kind, body)
 
         async def begin() -> None:
             work = (
-                follow(context.cluster, ObjectKind.BENCHMARK_SUITE, suites.observe_suite, link),
+                follow(context.cluster, ObjectKind.BENCHMARK_SUITE, suites.observe, link),
                 follow(context.cluster, RUN, see_run, link),
                 sweep_orphans(context),
             )

@@ -14,7 +14,7 @@ from securebench.agents.registry import harness_config, harness_digest
 from securebench.client.session.earlier import Binding
 from securebench.client.session.local_records import left_out_lines
 from securebench.controller.binding import prepare
-from securebench.controller.lifecycle import run_object
+from securebench.controller.context import run_object
 from securebench.run.api.field_types import Outcome
 from securebench.run.decide import attempt
 from securebench.run.decide.attempt import after_verification

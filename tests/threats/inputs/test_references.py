@@ -16,8 +16,7 @@ import pytest
 from securebench.cluster.port import ObjectKind
 from securebench.controller import binding, packs, policy_from_settings
 from securebench.controller.binding import prepare
-from securebench.controller.context import FrozenPack, PreparedRun
-from securebench.controller.lifecycle import run_object
+from securebench.controller.context import FrozenPack, PreparedRun, run_object
 from securebench.controller.packs import keyed_files
 from securebench.errors import SecureBenchError, SpecError
 from securebench.run.api.models import KeyedPack, Pack

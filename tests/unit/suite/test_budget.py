@@ -194,5 +194,5 @@ def test_a_new_round_counts_its_own_runs_and_those_in_progress() -> None:
 
 
 def test_the_status_has_the_budget() -> None:
-    status = suite_status(begun(suite(100)).findings, (), 1, NOW).to_json()
+    status = suite_status(begun(suite(100)).findings).to_json()
     assert status["budget"] == {"tokens": 100, "usedTokens": 0, "allottedTokens": 50}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from securebench.run.api.status import ConditionStatus
+from securebench.run.api.status import ConditionStatus, set_conditions
 from securebench.suite.api import (
     MAX_CELLS,
     BenchmarkSuiteSpec,
@@ -12,7 +12,7 @@ from securebench.suite.api import (
 )
 from securebench.suite.gates import GateReport
 from securebench.suite.progress import CellProgress
-from securebench.suite.report import SuiteFindings, suite_status
+from securebench.suite.report import SuiteFindings, suite_conditions, suite_status
 from securebench.suite.rounds import Times
 from support.suite_world import suite_spec
 
@@ -35,6 +35,9 @@ def test_the_largest_status_stays_below_64_kib() -> None:
         cells,
         report,
     )
-    status = suite_status(findings, (), 10**9, 0.0)
+    conditions = set_conditions((), suite_conditions(findings), observed_generation=10**9, now=0.0)
+    status = suite_status(findings).model_copy(
+        update={"observed_generation": 10**9, "conditions": conditions}
+    )
     assert len(json.dumps(status.to_json()).encode()) < 64 * 1024
     assert BenchmarkSuiteStatus.parse(status.to_json()) == status

@@ -9,7 +9,8 @@ import pytest
 from securebench.benchmark.pack.oracle import ReferenceAnswer
 from securebench.controller.attempt_keeper import LaneKeeper
 from securebench.controller.binding import prepare
-from securebench.controller.lifecycle import is_pack_error, run_object
+from securebench.controller.context import run_object
+from securebench.controller.lifecycle import is_pack_error
 from securebench.controller.packs import KeyedSource
 from securebench.controller.run_ledger import RunLedger
 from securebench.controller.sealing import ResultsExport

@@ -7,7 +7,7 @@ from securebench.benchmark.files import load
 from securebench.benchmark.pack import task as compiling
 from securebench.cluster.port import ObjectKind
 from securebench.controller.binding import prepare
-from securebench.controller.lifecycle import run_object
+from securebench.controller.context import run_object
 from securebench.controller.volume.registers import RunIndex, write_audit
 from securebench.errors import (
     ConfigErrors,

@@ -6,7 +6,8 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind
-from securebench.controller.lifecycle import ENDING_SLOTS, RESTART_SECONDS, RunSlots
+from securebench.controller.lifecycle import ENDING_SLOTS, RunSlots
+from securebench.controller.object_loop import RETRY_SECONDS
 from securebench.controller.volume.journal import journal_bytes
 from securebench.controller.volume.store import RunStore
 from securebench.errors import TransientClusterError
@@ -167,7 +168,7 @@ def test_a_queued_run_whose_status_was_refused_is_served_in_its_turn(small):
     small.cluster.fail_next("patch_status", refused, kind=ObjectKind.BENCHMARK_RUN)
     small.apply("three")
     small.apply("four")
-    small.wait(RESTART_SECONDS)
+    small.wait(RETRY_SECONDS)
     assert reason(small, "three") == "Queued"
     end_all(small, first)
     assert (reason(small, "three"), reason(small, "four")) == ("Starting", "Queued")

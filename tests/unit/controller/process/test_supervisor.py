@@ -9,13 +9,9 @@ import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind
 from securebench.controller import run_loop
-from securebench.controller.lifecycle import (
-    RESTART_LIMIT_SECONDS,
-    RunLifecycle,
-    Supervisor,
-    is_pack_error,
-    run_object,
-)
+from securebench.controller.context import run_object
+from securebench.controller.lifecycle import RunLifecycle, Supervisor, is_pack_error
+from securebench.controller.object_loop import RETRY_LIMIT_SECONDS
 from securebench.controller.publish import Publisher
 from securebench.controller.run_loop import RunLoop
 from securebench.controller.settings import PodTemplateRules
@@ -325,12 +321,12 @@ def test_a_crashed_loop_whose_status_fails_too_is_started_again(world, caplog):
 
 
 def test_a_loop_that_fails_outside_its_tries_is_logged_and_started_again(world, caplog):
-    with mock.patch.object(RunLifecycle, "_back_off", side_effect=KeyError("defect")):
+    with mock.patch.object(RunLifecycle, "pause", side_effect=KeyError("defect")):
         with mock.patch.object(RunLoop, "reconcile_once", side_effect=OSError(5, "gone")):
             uid = world.apply()
         assert [record.exc_info[0] for record in failed_loops(caplog)] == [KeyError]
     assert (world.supervisor.active, world.supervisor.failed) == (0, 1)
-    world.wait(RESTART_LIMIT_SECONDS + 1)
+    world.wait(RETRY_LIMIT_SECONDS + 1)
     assert (world.supervisor.active, world.supervisor.failed) == (1, 0)
     world.work(uid)
     assert world.condition()["reason"] == "Completed"

@@ -1,11 +1,18 @@
+import asyncio
 import json
 from dataclasses import replace
 
+import pytest
+
+from securebench.cluster.port import ObjectKind
+from securebench.controller.context import run_object
+from securebench.controller.object_loop import LatestObject
+from securebench.controller.publish import Publisher
 from securebench.controller.run_status import (
     RunFacts,
-    StatusBuilder,
-    StatusInputs,
+    run_fields,
     succeeded,
+    with_derived,
 )
 from securebench.controller.sealing import Exported
 from securebench.run.api.field_types import Outcome
@@ -15,6 +22,7 @@ from securebench.run.api.status import (
     ConditionType,
     ConditionUpdate,
     Reason,
+    set_conditions,
 )
 from securebench.run.plan.model import LaunchKey, Role, RunPlan
 from securebench.run.state.attempts import Finish, Lost
@@ -33,7 +41,17 @@ from securebench.run.state.entries import (
 from securebench.run.state.history import RunHistory, run_history, task_verdicts
 from securebench.sizes import GIB
 from securebench.stats.intervals import Estimates, pass_at_each_k, pass_rate
-from support.build import NOW, changed, many_tasks, plan_of, production
+from support.build import (
+    NOW,
+    FakeClock,
+    changed,
+    context_of,
+    many_tasks,
+    plan_of,
+    production,
+    run_body,
+)
+from support.fake_cluster import FakeCluster
 from support.manifest_samples import text_task
 from support.records import SCHEMA
 
@@ -48,20 +66,14 @@ def finished(plan: RunPlan, *finishes: Finish) -> RunHistory:
     return history
 
 
-def observed(*findings: ConditionUpdate, now: float = NOW) -> StatusInputs:
-    return StatusInputs(3, [succeeded(Reason.RUNNING, ""), *findings], now)
-
-
 def estimates_of(history, at_each_k=lambda _: ()):
     verdicts = task_verdicts(history.attempts.values())
     return Estimates(pass_rate(verdicts), at_each_k(verdicts))
 
 
-def running(plan, history, seen=None, exported=None, estimates=None):
-    builder = StatusBuilder()
-    seen = replace(seen or observed(), estimates=estimates or estimates_of(history))
+def running(plan, history, exported=None, estimates=None):
     facts = RunFacts(plan, history, exported or Exported())
-    return builder.status(facts, seen)["status"]
+    return run_fields(facts, estimates or estimates_of(history))
 
 
 def outcome_of(key, outcome, passed=None):
@@ -74,7 +86,6 @@ def test_a_status_counts_and_rates():
     keys = list(run_history(plan, ()).attempts)
     history = finished(plan, *(outcome_of(key, *end) for key, end in zip(keys, ends, strict=False)))
     status = running(plan, history, exported=Exported(3, "f" * 64))
-    assert status["observedGeneration"] == 3
     assert status["tasks"] == {
         "total": 4,
         "done": 3,
@@ -240,43 +251,85 @@ def test_ten_thousand_tasks_fit_the_bound():
             ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED, "x" * 5000
         ),
     ]
-    seen = StatusInputs(1, [succeeded(Reason.INCOMPLETE, "x" * 5000), *findings], NOW)
-    status = running(plan, history, seen, Exported(count, "f" * 64, is_sealed=True))
-    assert len(json.dumps({"status": status})) < LIMIT_BYTES
+    said = set_conditions(
+        (),
+        with_derived(succeeded(Reason.INCOMPLETE, "x" * 5000), *findings),
+        observed_generation=1,
+        now=NOW,
+    )
+    status = running(plan, history, Exported(count, "f" * 64, is_sealed=True))
+    conditions = [each.to_json() for each in said]
+    assert len(json.dumps({"status": {**status, "conditions": conditions}})) < LIMIT_BYTES
     assert status["tasks"]["infrastructure"] == count
 
 
 # Conditions
 
 
-def conditions(status):
-    return {item["type"]: item for item in status["status"]["conditions"]}
+class Said:
+    """A run whose status is written; the operator's time passes only when a test says so."""
+
+    def __init__(self, tmp_path):
+        self.clock = FakeClock()
+        self.cluster = FakeCluster(namespace="bench", clock=self.clock)
+        made = asyncio.run(self.cluster.create(ObjectKind.BENCHMARK_RUN, run_body("nightly")))
+        self.latest = LatestObject(run_object(made))
+        context = context_of(self.cluster, self.clock, tmp_path)
+        self.publisher = Publisher(context, self.latest)
+
+    def change(self):
+        """Let somebody change the spec."""
+        self.cluster.edit(ObjectKind.BENCHMARK_RUN, "nightly", {"spec": {"parallelism": 9}})
+        run = self.cluster.objects(ObjectKind.BENCHMARK_RUN)["nightly"]
+        self.latest.update(run_object(run))
+
+    def announce(self, reason, message=""):
+        asyncio.run(self.publisher.announce(reason, message))
+        return self.status
+
+    def refuse(self, reason, message):
+        asyncio.run(self.publisher.refused(reason, message, None))
+        return self.status
+
+    @property
+    def status(self):
+        return self.cluster.objects(ObjectKind.BENCHMARK_RUN)["nightly"]["status"]
+
+    @property
+    def conditions(self):
+        return {item["type"]: item for item in self.status["conditions"]}
 
 
-def test_a_transition_keeps_its_time():
-    builder = StatusBuilder()
-    first = builder.status_without_plan(observed(), is_over=False)
-    second = builder.status_without_plan(observed(now=NOW + 60), is_over=False)
-    assert second == first
-    third = builder.status_without_plan(
-        StatusInputs(4, [succeeded(Reason.COMPLETED, "1 of 1 passed")], NOW + 90), is_over=True
-    )
-    assert conditions(third)["Succeeded"]["status"] == "True"
-    assert conditions(third)["Succeeded"]["lastTransitionTime"] == "2026-01-01T00:01:30Z"
-    assert conditions(third)["Succeeded"]["observedGeneration"] == 4
-    assert third["status"]["completionTime"] == "2026-01-01T00:01:30Z"
+@pytest.fixture
+def said(tmp_path):
+    return Said(tmp_path)
 
 
-def test_a_bare_status_leaves_what_was_counted_before():
-    status = StatusBuilder().status_without_plan(observed(), is_over=False)["status"]
-    assert set(status) == {"observedGeneration", "conditions"}
+def test_a_transition_keeps_its_time(said):
+    first = said.announce(Reason.QUEUED)
+    said.clock.advance(60)
+    assert said.announce(Reason.QUEUED) == first
+    said.change()
+    said.clock.advance(30)
+    said.refuse(Reason.PACK_INVALID, "row 3")
+    end = said.conditions["Succeeded"]
+    assert end["status"] == "False"
+    assert end["lastTransitionTime"] == said.status["completionTime"] == "2026-01-01T00:01:30Z"
+    assert end["observedGeneration"] == said.status["observedGeneration"] == 2
 
 
-def test_kstatus_readers_are_told_too():
-    status = StatusBuilder().status_without_plan(
-        StatusInputs(1, [succeeded(Reason.PACK_INVALID, "row 3")], NOW), is_over=True
-    )
-    found = conditions(status)
+def test_a_bare_status_leaves_what_was_counted_before(said):
+    counted = {"tasks": {"total": 1, "done": 0, "active": 0}}
+    patch = said.cluster.patch_status(ObjectKind.BENCHMARK_RUN, "nightly", {"status": counted})
+    asyncio.run(patch)
+    status = said.announce(Reason.QUEUED)
+    assert set(status) == {"observedGeneration", "conditions", "tasks"}
+    assert status["tasks"] == counted["tasks"]
+
+
+def test_kstatus_readers_are_told_too(said):
+    said.refuse(Reason.PACK_INVALID, "row 3")
+    found = said.conditions
     assert found["Succeeded"]["status"] == "False"
     assert found["Stalled"]["status"] == "True"
     assert found["Ready"]["status"] == "False"

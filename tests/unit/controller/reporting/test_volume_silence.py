@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from securebench.controller.publish import SILENCE_LOOK_SECONDS, tell_while_late
+from securebench.controller.object_loop import SILENCE_LOOK_SECONDS, tell_while_late
 from securebench.controller.volume_calls import VolumeCalls
 from securebench.errors import TransientClusterError
 from support.build import FakeClock, VirtualLoop

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.publish import VolumeSilence
+from securebench.controller.object_loop import VolumeSilence
 from securebench.controller.volume_calls import ANSWER_SECONDS, BULK_SECONDS
 from securebench.errors import TransientClusterError
 from securebench.run.observe.waiting import WaitReason

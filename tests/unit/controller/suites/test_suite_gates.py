@@ -389,7 +389,7 @@ def test_what_cannot_be_read_is_tried_once_a_minute(world: SuiteWorld) -> None:
     raw = world.cluster.objects(ObjectKind.BENCHMARK_RUN)[name]
 
     async def tell() -> None:
-        world.suites.observe("DELETED", raw)
+        world.suites.observe_run("DELETED", raw)
 
     with (
         mock.patch.object(suite_results, "judge", wraps=suite_results.judge) as judged,

@@ -6,8 +6,8 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
-from securebench.controller.loop_tasks import PAUSE_SECONDS
-from securebench.controller.suite_loop import RETRY_LIMIT_SECONDS, SuiteLoop
+from securebench.controller.object_loop import RETRY_LIMIT_SECONDS
+from securebench.controller.suite_loop import SuiteLoop
 from securebench.controller.suite_results import RunObserver
 from securebench.controller.suite_store import SuiteStore, suite_folders
 from securebench.errors import TransientClusterError
@@ -230,7 +230,7 @@ def test_a_defect_is_a_failed_loop_and_no_outage(world: SuiteWorld) -> None:
         world.apply_suite(maxConcurrentRuns=4)
         assert world.said() == ("False", "Internal", "ValueError: a defect")
         assert (world.suites.active, world.suites.failed) == (0, 1)
-    world.settle(PAUSE_SECONDS + 1)
+    world.settle(RETRY_LIMIT_SECONDS + 1)
     assert (world.suites.active, world.suites.failed) == (1, 0)
     assert len(world.going()) == 4
 
