@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -83,204 +85,149 @@ SAID = {"choices": [{"delta": {"content": "Done"}, "finish_reason": None}], "usa
 STOP = {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": None}
 COUNTED = {"choices": [], "usage": CHAT_USAGE}
 
-STREAMS: dict[str, tuple[type[Meter], list[object], TokenUsage, bool, str]] = {
-    "openai": (
-        OpenAIMeter,
-        [{"type": "response.created"}, response()],
-        TokenUsage(1000, 200, 50),
-        True,
-        "",
-    ),
-    "openai cut": (OpenAIMeter, [{"type": "response.created"}], TokenUsage(), False, ""),
-    "openai incomplete": (
-        OpenAIMeter,
-        [response("incomplete")],
-        TokenUsage(1000, 200, 50),
-        True,
-        "",
-    ),
-    "openai quota": (
-        OpenAIMeter,
-        [failed("insufficient_quota")],
-        TokenUsage(),
-        True,
-        "provider_quota",
-    ),
-    "openai down": (
-        OpenAIMeter,
-        [failed("server_error")],
-        TokenUsage(),
-        True,
-        "provider_unavailable",
-    ),
-    "openai no code": (OpenAIMeter, [failed(["x"])], TokenUsage(), True, "provider_unavailable"),
-    "openai asked wrong": (
-        OpenAIMeter,
-        [failed("context_length_exceeded")],
-        TokenUsage(),
-        True,
-        "",
-    ),
-    "openai status as text": (OpenAIMeter, [failed("429")], TokenUsage(), True, "provider_quota"),
-    "openai status": (OpenAIMeter, [failed(400)], TokenUsage(), True, ""),
-    "openai error event": (
-        OpenAIMeter,
-        [{"type": "error", "code": "rate_limit_exceeded"}],
-        TokenUsage(),
-        True,
-        "provider_quota",
-    ),
-    "openai odd": (
-        OpenAIMeter,
-        [
-            [],
-            {"type": ["response.completed"]},
-            {"type": "response.completed", "response": {"usage": {"input_tokens": True}}},
-            {"type": "response.completed", "response": {"usage": {"input_tokens": -5}}},
-        ],
-        TokenUsage(),
-        True,
-        "",
-    ),
-    "chat": (ChatMeter, [SAID, STOP, COUNTED], TokenUsage(1000, 200, 50), True, ""),
-    "chat cut": (ChatMeter, [SAID], TokenUsage(), False, ""),
-    "chat without usage": (ChatMeter, [SAID, STOP], TokenUsage(), True, ""),
-    "chat with a usage so far": (
-        ChatMeter,
-        [{**SAID, "usage": {"prompt_tokens": 9, "completion_tokens": 1}}],
-        TokenUsage(9, 0, 1),
-        False,
-        "",
-    ),
-    "chat quota": (
-        ChatMeter,
-        [SAID, {"error": {"message": "m", "code": 429}}],
-        TokenUsage(),
-        True,
-        "provider_quota",
-    ),
-    "chat key": (ChatMeter, [{"error": {"code": 401}}], TokenUsage(), True, "provider_auth"),
-    "chat down": (ChatMeter, [{"error": "gone"}], TokenUsage(), True, "provider_unavailable"),
-    "chat asked wrong": (
-        ChatMeter,
-        [{"error": {"code": None, "type": "invalid_request_error"}}],
-        TokenUsage(),
-        True,
-        "",
-    ),
-    "chat odd": (
-        ChatMeter,
-        [
-            [],
-            {"choices": {"a": 1}},
-            {"choices": [1, {"delta": 1}], "usage": {"prompt_tokens": "x"}},
-        ],
-        TokenUsage(),
-        False,
-        "",
-    ),
-    "anthropic": (AnthropicMeter, [START, WORDS, DELTA], TokenUsage(1000, 200, 50), True, ""),
-    "anthropic by its stop": (
-        AnthropicMeter,
-        [START, {"type": "message_stop"}],
-        TokenUsage(1000, 200, 1),
-        True,
-        "",
-    ),
-    "anthropic cut": (AnthropicMeter, [START, WORDS], TokenUsage(1000, 200, 1), False, ""),
-    "anthropic cut without reason": (
-        AnthropicMeter,
-        [{**DELTA, "delta": {"stop_reason": None}}],
-        TokenUsage(0, 0, 50),
-        False,
-        "",
-    ),
-    "anthropic overloaded": (
-        AnthropicMeter,
-        [START, error("overloaded_error")],
-        TokenUsage(1000, 200, 1),
-        True,
-        "provider_unavailable",
-    ),
-    "anthropic quota": (
-        AnthropicMeter,
-        [error("rate_limit_error")],
-        TokenUsage(),
-        True,
-        "provider_quota",
-    ),
-    "anthropic key": (
-        AnthropicMeter,
-        [error("authentication_error")],
-        TokenUsage(),
-        True,
-        "provider_auth",
-    ),
-    "anthropic asked wrong": (
-        AnthropicMeter,
-        [error("invalid_request_error")],
-        TokenUsage(),
-        True,
-        "",
-    ),
-    "anthropic no kind": (AnthropicMeter, [error({})], TokenUsage(), True, "provider_unavailable"),
+End = tuple[TokenUsage, bool, str]
+"""What was used, whether the answer is complete, and whose trouble it was."""
+
+COMPLETE: End = (TokenUsage(1000, 200, 50), True, "")
+NOTHING: End = (TokenUsage(), False, "")
+ASKED_WRONG: End = (TokenUsage(), True, "")
+
+
+def fails(failure: str) -> End:
+    return TokenUsage(), True, failure
+
+
+def rows(table: Mapping[type[Meter], Mapping[str, tuple[Any, End]]]) -> list[Any]:
+    """Return meter, answer and end as parameters."""
+    return [
+        pytest.param(make, answer, end, id=name)
+        for make, answers_of in table.items()
+        for name, (answer, end) in answers_of.items()
+    ]
+
+
+def end_of(meter: Meter) -> End:
+    return meter.usage, meter.is_complete, meter.failure
+
+
+STREAMS: dict[type[Meter], dict[str, tuple[list[object], End]]] = {
+    OpenAIMeter: {
+        "openai": ([{"type": "response.created"}, response()], COMPLETE),
+        "openai cut": ([{"type": "response.created"}], NOTHING),
+        "openai incomplete": ([response("incomplete")], COMPLETE),
+        "openai quota": ([failed("insufficient_quota")], fails("provider_quota")),
+        "openai down": ([failed("server_error")], fails("provider_unavailable")),
+        "openai no code": ([failed(["x"])], fails("provider_unavailable")),
+        "openai asked wrong": ([failed("context_length_exceeded")], ASKED_WRONG),
+        "openai status as text": ([failed("429")], fails("provider_quota")),
+        "openai status": ([failed(400)], ASKED_WRONG),
+        "openai error event": (
+            [{"type": "error", "code": "rate_limit_exceeded"}],
+            fails("provider_quota"),
+        ),
+        "openai odd": (
+            [
+                [],
+                {"type": ["response.completed"]},
+                {"type": "response.completed", "response": {"usage": {"input_tokens": True}}},
+                {"type": "response.completed", "response": {"usage": {"input_tokens": -5}}},
+            ],
+            ASKED_WRONG,
+        ),
+    },
+    ChatMeter: {
+        "chat": ([SAID, STOP, COUNTED], COMPLETE),
+        "chat cut": ([SAID], NOTHING),
+        "chat without usage": ([SAID, STOP], ASKED_WRONG),
+        "chat with a usage so far": (
+            [{**SAID, "usage": {"prompt_tokens": 9, "completion_tokens": 1}}],
+            (TokenUsage(9, 0, 1), False, ""),
+        ),
+        "chat quota": ([SAID, {"error": {"message": "m", "code": 429}}], fails("provider_quota")),
+        "chat key": ([{"error": {"code": 401}}], fails("provider_auth")),
+        "chat down": ([{"error": "gone"}], fails("provider_unavailable")),
+        "chat asked wrong": (
+            [{"error": {"code": None, "type": "invalid_request_error"}}],
+            ASKED_WRONG,
+        ),
+        "chat odd": (
+            [
+                [],
+                {"choices": {"a": 1}},
+                {"choices": [1, {"delta": 1}], "usage": {"prompt_tokens": "x"}},
+            ],
+            NOTHING,
+        ),
+    },
+    AnthropicMeter: {
+        "anthropic": ([START, WORDS, DELTA], COMPLETE),
+        "anthropic by its stop": (
+            [START, {"type": "message_stop"}],
+            (TokenUsage(1000, 200, 1), True, ""),
+        ),
+        "anthropic cut": ([START, WORDS], (TokenUsage(1000, 200, 1), False, "")),
+        "anthropic cut without reason": (
+            [{**DELTA, "delta": {"stop_reason": None}}],
+            (TokenUsage(0, 0, 50), False, ""),
+        ),
+        "anthropic overloaded": (
+            [START, error("overloaded_error")],
+            (TokenUsage(1000, 200, 1), True, "provider_unavailable"),
+        ),
+        "anthropic quota": ([error("rate_limit_error")], fails("provider_quota")),
+        "anthropic key": ([error("authentication_error")], fails("provider_auth")),
+        "anthropic asked wrong": ([error("invalid_request_error")], ASKED_WRONG),
+        "anthropic no kind": ([error({})], fails("provider_unavailable")),
+    },
 }
 
 
-@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize(("make", "events", "end"), rows(STREAMS))
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_streams_are_read(name, size):
-    make, events, want, want_complete, want_failure = STREAMS[name]
+def test_streams_are_read(make, events, end, size):
     text = b"".join(b"event: x\r\ndata: %b\r\n\r\n" % json.dumps(e).encode() for e in events)
     meter = make()
     reader = StreamReader(meter)
     for start in range(0, len(text), size):
         reader.feed(text[start : start + size])
     reader.end()
-    assert (meter.usage, meter.is_complete, meter.failure) == (want, want_complete, want_failure)
+    assert end_of(meter) == end
 
 
-DOCUMENTS: dict[str, tuple[type[Meter], object, TokenUsage, bool, str]] = {
-    "openai": (OpenAIMeter, response()["response"], TokenUsage(1000, 200, 50), True, ""),
-    "openai failed": (
-        OpenAIMeter,
-        failed(None)["response"],
-        TokenUsage(),
-        True,
-        "provider_unavailable",
-    ),
-    "openai running": (OpenAIMeter, {"status": "in_progress"}, TokenUsage(), False, ""),
-    "chat": (
-        ChatMeter,
-        {"choices": [{"message": {}, "finish_reason": "stop"}], "usage": CHAT_USAGE},
-        TokenUsage(1000, 200, 50),
-        True,
-        "",
-    ),
-    "chat failed": (ChatMeter, {"error": {"code": 402}}, TokenUsage(), True, "provider_quota"),
-    "chat other": (ChatMeter, {"object": "list"}, TokenUsage(), False, ""),
-    "anthropic": (
-        AnthropicMeter,
-        {"type": "message", "usage": {"input_tokens": 3, "output_tokens": 4}},
-        TokenUsage(3, 0, 4),
-        True,
-        "",
-    ),
-    "anthropic other": (AnthropicMeter, {"type": "else"}, TokenUsage(), False, ""),
-    "no object": (AnthropicMeter, [], TokenUsage(), False, ""),
+DOCUMENTS: dict[type[Meter], dict[str, tuple[object, End]]] = {
+    OpenAIMeter: {
+        "openai": (response()["response"], COMPLETE),
+        "openai failed": (failed(None)["response"], fails("provider_unavailable")),
+        "openai running": ({"status": "in_progress"}, NOTHING),
+    },
+    ChatMeter: {
+        "chat": (
+            {"choices": [{"message": {}, "finish_reason": "stop"}], "usage": CHAT_USAGE},
+            COMPLETE,
+        ),
+        "chat failed": ({"error": {"code": 402}}, fails("provider_quota")),
+        "chat other": ({"object": "list"}, NOTHING),
+    },
+    AnthropicMeter: {
+        "anthropic": (
+            {"type": "message", "usage": {"input_tokens": 3, "output_tokens": 4}},
+            (TokenUsage(3, 0, 4), True, ""),
+        ),
+        "anthropic other": ({"type": "else"}, NOTHING),
+        "no object": ([], NOTHING),
+    },
 }
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_documents_are_read(name):
-    make, document, want, want_complete, want_failure = DOCUMENTS[name]
+@pytest.mark.parametrize(("make", "document", "end"), rows(DOCUMENTS))
+def test_documents_are_read(make, document, end):
     meter = make()
     reader = DocumentReader(meter)
     text = json.dumps(document).encode()
     reader.feed(text[:5])
     reader.feed(text[5:])
     reader.end()
-    assert (meter.usage, meter.is_complete, meter.failure) == (want, want_complete, want_failure)
+    assert end_of(meter) == end
 
 
 def test_a_document_beyond_the_bound_is_not_read(monkeypatch):
