@@ -16,8 +16,8 @@ from chaos.kit.table import ROWS
 from chaos.kit.verdict import Course, Verdict, differences, judge
 from chaos.node_faults import DAEMON_FAULTS, NODE_FAULTS, Fault
 from e2e.egress import egress_release
+from securebench.controller.volume.folders import run_folder
 from securebench.controller.volume.journal import read_journal
-from securebench.run.layout import run_folder
 from securebench.run.state.entries import Entry, Finished, Kept
 from support.node import is_local
 from support.release import Release, call

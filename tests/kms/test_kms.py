@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from securebench.cli.main import app
 from securebench.controller.volume import results
-from securebench.run.layout import run_folder
+from securebench.controller.volume.folders import run_folder
 from support.operator_world import World, opened
 from support.sealed_runs import OPERATOR, handed_on, run_to_end
 from support.servers import free_port, serving

@@ -19,11 +19,11 @@ from securebench.cluster.port import Cluster
 from securebench.controller.capacity import CreationRate, SharedCapacity
 from securebench.controller.context import Context
 from securebench.controller.settings import Settings
+from securebench.controller.volume.folders import launch_folder
 from securebench.controller.volume.lead import VolumeLead
 from securebench.protocol.gateway import LaunchReport, RelayReport
 from securebench.protocol.grading import encode_verdicts
 from securebench.run.decide.network import NetworkState
-from securebench.run.layout import launch_folder, tools_folder
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.model import (
     AttemptKey,
@@ -503,7 +503,7 @@ def context_of(cluster: Cluster, clock: FakeClock, root: Path, **settings: objec
         capacity=SharedCapacity(known.creation, clock),
         node_name="node-1",
         targets=(),
-        tools=tools_folder("sha256:" + "7" * 64),
+        tools="sha256:" + "7" * 64,
         lead=lead_of(root) if root.is_absolute() else VolumeLead(root, 0, "nobody"),
     )
 

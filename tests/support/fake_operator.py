@@ -15,6 +15,7 @@ from securebench.client.volume import ExecResult
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.controller.exec_io import Streams, Volume, serve
 from securebench.controller.run_status import succeeded
+from securebench.controller.volume.folders import launch_folder
 from securebench.controller.volume.journal import encode_all, first_link
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.results import publish
@@ -22,7 +23,6 @@ from securebench.controller.volume.store import RunStore
 from securebench.errors import SecureBenchError, TransientClusterError
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.api.status import Reason
-from securebench.run.layout import launch_folder
 from securebench.run.plan.model import LaunchKey
 from securebench.run.records.summary import record_facts, run_summary
 from securebench.run.state.entries import Entry, RunBound

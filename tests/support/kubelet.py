@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from securebench.controller.volume.folders import launch_folder
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode
 from securebench.protocol.supervise import GATEWAY_TARGET, ProbeTarget
 from securebench.run.api.field_types import Outcome
 from securebench.run.decide.canary import PROBING
-from securebench.run.layout import launch_folder
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.model import LaunchKey, Role
 from support.build import (

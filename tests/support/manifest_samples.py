@@ -17,11 +17,11 @@ from securebench.benchmark.families.base import CodePlan, PatchPlan
 from securebench.benchmark.pack.lane_plan import AssetMount, LaneSet
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
+from securebench.controller.volume.artifacts import SharedVolume
 from securebench.protocol.candidate import Extraction
 from securebench.protocol.gateway import GatewayLimits
 from securebench.protocol.supervise import ProbeTarget
 from securebench.run.api.field_types import PodRetention
-from securebench.run.layout import tools_folder
 from securebench.run.plan.build import PROVIDER_URL, agent_plan
 from securebench.run.plan.model import (
     ClusterFacts,
@@ -84,8 +84,8 @@ def pods(**changes: Any) -> PodPolicy:
         PodPolicy(
             image="securebench-pod:0.1.0",
             image_pull_policy="IfNotPresent",
-            claim="securebench-results",
-            tools=tools_folder(digest("7")),
+            medium=SharedVolume("securebench-results"),
+            tools=digest("7"),
             service_account="securebench-runs",
             requests={"cpu": "100m", "memory": "256Mi"},
             limits={"memory": "1Gi"},

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from securebench.controller.volume.folders import launch_folder
 from securebench.grading.verify_text import decode, judge
-from securebench.run.layout import launch_folder
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.model import LaunchKey
 from support.build import (

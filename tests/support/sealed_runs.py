@@ -19,9 +19,9 @@ from securebench.attestation.envelope import Key, pem_key
 from securebench.attestation.findings import CheckedRun
 from securebench.attestation.verification import Trust, verify_run
 from securebench.client.results import HANDED_ON, FolderFiles
+from securebench.controller.volume.folders import RUNS, run_folder
 from securebench.controller.volume.journal import journal_bytes
 from securebench.protocol.volume import JOURNAL, STARTS
-from securebench.run.layout import RUNS, run_folder
 from support.operator_world import World, opened
 
 SIGNING = {"secret": "securebench-signing"}

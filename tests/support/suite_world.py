@@ -14,9 +14,9 @@ from securebench.benchmark.scorers.result import VERIFIER_VERSION
 from securebench.clock import rfc3339
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.suite_loop import SuiteSupervisor
+from securebench.controller.volume.folders import run_folder
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.names import REQUESTER_ANNOTATION, SUITE_CELL_ANNOTATION
-from securebench.run.layout import run_folder
 from support.build import question, write_pack
 from support.operator_world import World
 

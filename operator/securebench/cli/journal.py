@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from securebench.client.output import print_note, print_table
 from securebench.clock import rfc3339
+from securebench.controller.volume.folders import RUNS
 from securebench.controller.volume.journal import journal_bytes, read_entries
 from securebench.controller.volume.registers import RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.errors import ConfigError, JournalCorruptError
 from securebench.protocol.volume import whole_line
-from securebench.run.layout import RUNS
 
 HEADER = ("LINE", "TIME", "ENTRY", "ATTEMPT", "LAUNCH", "DETAILS")
 DETAILS_WIDTH = 160

@@ -65,7 +65,7 @@ class Context:
         capacity: What the runs have of what the operator bounds.
         node_name: Node that the operator runs on, or empty when unknown.
         targets: What no Pod of a run may reach.
-        tools: Folder of the volume with the programs of task containers.
+        tools: Tree digest of the programs of task containers.
         lead: What lets this process write to the volume.
         reading: Memory for what candidates left, of the whole operator.
         pulls: Held while the image of a pack is pulled.

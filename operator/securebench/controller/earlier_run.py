@@ -27,6 +27,7 @@ from securebench.cluster.port import ObjectKind
 from securebench.controller.capture import CandidateFolder
 from securebench.controller.context import Context, FrozenPack
 from securebench.controller.packs import frozen
+from securebench.controller.volume.folders import attempt_folder, run_folder
 from securebench.controller.volume.journal import read_journal
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
@@ -47,7 +48,7 @@ from securebench.protocol.volume import RECORD
 from securebench.reasons import PROVIDER_REASONS
 from securebench.run.api.field_types import Outcome
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, attempt_folder, run_folder
+from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME
 from securebench.run.plan.build import task_plan
 from securebench.run.plan.model import AttemptKey, EarlierRun, LaunchKey, Role, RunPlan, TaskPlan
 from securebench.run.plan.score_fields import spec_harness

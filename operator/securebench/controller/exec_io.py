@@ -41,6 +41,7 @@ from securebench.benchmark.files.bundle import (
     unpack_bundle,
     write_bundle,
 )
+from securebench.controller.volume.folders import LAUNCHES, PACKS, RUNS, TASKS
 from securebench.controller.volume.registers import (
     READY,
     IndexEntry,
@@ -73,8 +74,7 @@ from securebench.protocol.volume import (
     SUMMARY,
     decode_audit,
 )
-from securebench.run import layout
-from securebench.run.layout import RUNS
+from securebench.run.artifacts import Part
 
 _INCOMING = ".incoming"
 _STALE_SECONDS = 24 * 3600
@@ -130,7 +130,7 @@ def put_pack(volume: Volume, name: str, digest: str, size: int, source: IO[bytes
         InvalidInputError: A bad argument or a bad entry.
         StorageError: Damaged on the way, or too large.
     """
-    packs, limits = volume.root / layout.PACKS, volume.pack_limits
+    packs, limits = volume.root / PACKS, volume.pack_limits
     incoming, bounded = packs / _INCOMING, _BoundedReader(source, size)
     try:
         target = packs / checked(_PACK_NAME, name, "pack name")
@@ -149,7 +149,7 @@ def put_pack(volume: Volume, name: str, digest: str, size: int, source: IO[bytes
 
 def show_pack(volume: Volume, name: str) -> Answer:
     """Say what lies in a pack's folder, its digest computed now."""
-    folder = volume.root / layout.PACKS / checked(_PACK_NAME, name, "pack name")
+    folder = volume.root / PACKS / checked(_PACK_NAME, name, "pack name")
     if not folder.is_dir():
         return {"present": False}
     receipt = files_receipt(folder_files(folder), volume.pack_limits)
@@ -163,7 +163,7 @@ def show_pack(volume: Volume, name: str) -> Answer:
 
 def list_packs(root: Path, sink: IO[bytes]) -> Answer:
     """Send name, files and bytes of every uploaded pack as a JSON list, in order of name."""
-    packs = root / layout.PACKS
+    packs = root / PACKS
     names = sorted(path.name for path in packs.iterdir()) if packs.is_dir() else []
     found = [_listed(packs / name) for name in names if _PACK_NAME.fullmatch(name)]
     sink.write(json.dumps(found, sort_keys=True).encode() + b"\n")
@@ -175,7 +175,7 @@ def remove_pack(root: Path, name: str) -> Answer:
 
     Bound runs continue: they read a frozen copy. The caller checks for runs that are not bound.
     """
-    packs = root / layout.PACKS
+    packs = root / PACKS
     folder = packs / checked(_PACK_NAME, name, "pack name")
     if not folder.is_dir() or folder.is_symlink():
         return {"present": False}
@@ -412,14 +412,14 @@ def get_log(root: Path, uid: str, task_id: str, sink: IO[bytes]) -> Answer:
     Raises:
         InvalidInputError: The task has no record in this run.
     """
-    attempt = _last_attempt(_run_folder(root, uid) / layout.TASKS, task_id)
+    attempt = _last_attempt(_run_folder(root, uid) / TASKS, task_id)
     if attempt is None:
         raise InvalidInputError(
             f"the run has no finished task {task_id!r}; running tasks have no log yet"
         )
     files: dict[str, Path] = {}
-    for launch in _numbered(attempt / layout.LAUNCHES):
-        for part in (layout.PRODUCER_NAME, layout.VERIFICATION_NAME):
+    for launch in _numbered(attempt / LAUNCHES):
+        for part in (Part.PRODUCER, Part.VERIFICATION):
             found = {
                 name: path for name, path in folder_files(launch / part).items() if name in STREAMS
             }
@@ -513,7 +513,7 @@ def _open_if_present(path: Path) -> IO[bytes] | None:
 
 
 def _run_folder(root: Path, uid: str) -> Path:
-    return root / layout.RUNS / checked(_RUN_UID, uid, "run uid")
+    return root / RUNS / checked(_RUN_UID, uid, "run uid")
 
 
 def operator_io(arguments: Sequence[str]) -> int:

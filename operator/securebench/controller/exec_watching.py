@@ -18,6 +18,7 @@ from securebench.benchmark.patch.judgement import SHOWN_PATHS
 from securebench.benchmark.reading.rows import split_lines
 from securebench.clock import SystemClock
 from securebench.controller.packs import frozen
+from securebench.controller.volume.folders import LAUNCHES, TASKS, run_folder, task_folder
 from securebench.controller.volume.journal import journal_lines
 from securebench.controller.volume.store import RunStore, read_launch_waits
 from securebench.errors import InvalidInputError
@@ -42,8 +43,7 @@ from securebench.protocol.volume import (
     SharedWait,
     whole_line,
 )
-from securebench.run import layout
-from securebench.run.layout import TASKS
+from securebench.run.artifacts import Part
 from securebench.run.observe.launches import has_met_limit
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.records.reading import failure
@@ -65,7 +65,7 @@ def watch_answer(
     Raises:
         InvalidInputError: The arguments do not fit the operation.
     """
-    folder = root / layout.run_folder(uid)
+    folder = root / run_folder(uid)
     match [operation, *words]:
         case [Operation.GET_LAUNCHES, "", exec_calls.NEAR_LIMITS]:
             return get_launches(folder, "", SystemClock().now(), sink, with_noisy=True)
@@ -422,7 +422,7 @@ def get_live(run: Path, marks: Sequence[str], sink: IO[bytes]) -> Mapping[str, o
     known = dict(map(LiveMark.decode, marks))
     parts: list[dict[str, int]] = []
     left = LIVE_BYTES
-    for numbers in _unfinished(run / layout.TASKS):
+    for numbers in _unfinished(run / TASKS):
         offset = known.get(numbers, 0)
         data = _read_added(run, numbers, LIVE_OUTPUT, offset, left)
         if data:
@@ -439,7 +439,7 @@ def _unfinished(tasks: Path) -> Iterator[LaunchNumbers]:
         attempts = tasks / str(task) / "attempts"
         for attempt in numbered(attempts):
             folder = attempts / str(attempt)
-            launches = numbered(folder / layout.LAUNCHES)
+            launches = numbered(folder / LAUNCHES)
             if launches and not (folder / RECORD).exists():
                 yield LaunchNumbers(task, attempt, launches[-1])
 
@@ -463,10 +463,7 @@ def _read_added(run: Path, numbers: LaunchNumbers, name: str, offset: int, limit
         limit: Most bytes to return.
     """
     task, attempt, launch = numbers
-    path = (
-        f"{layout.TASKS}/{task}/attempts/{attempt}/{layout.LAUNCHES}/{launch}"
-        f"/{layout.PRODUCER_NAME}/{name}"
-    )
+    path = f"{TASKS}/{task}/attempts/{attempt}/{LAUNCHES}/{launch}/{Part.PRODUCER}/{name}"
     try:
         with open_root(run) as folder, open_regular(folder, path) as file:
             file.seek(offset)
@@ -503,7 +500,7 @@ def get_output(
     """
     given = map(OutputMark.decode, marks)
     known = {_Stream(mark.attempt, mark.launch, mark.stream): mark.offset for mark in given}
-    folder = root / layout.run_folder(uid)
+    folder = root / run_folder(uid)
     if not (folder / RUN).exists():
         return {**LaunchNumbers(0, 0, 0)._asdict(), "finished": False, "parts": []}
     numbers, is_finished = _current(folder, _task_index(root, uid, task))
@@ -526,11 +523,11 @@ def _parts(
 
 def _current(folder: Path, task: int) -> tuple[LaunchNumbers, bool]:
     """Return the last launch of the first unfinished attempt, else of the last attempt."""
-    attempts = folder / layout.TASKS / str(task) / "attempts"
+    attempts = folder / TASKS / str(task) / "attempts"
     number = 0
     for number in numbered(attempts):
         if not (attempts / str(number) / RECORD).exists():
-            launches = numbered(attempts / str(number) / layout.LAUNCHES)
+            launches = numbered(attempts / str(number) / LAUNCHES)
             return LaunchNumbers(task, number, launches[-1] if launches else 0), False
     return LaunchNumbers(task, number, 0), number > 0
 
@@ -555,7 +552,7 @@ def _task_index(root: Path, uid: str, task: str) -> int:
     """
     number = task.removeprefix("#")
     index = int(number) if number != task and number.isdecimal() else None
-    if index is not None and (root / layout.task_folder(uid, index)).is_dir():
+    if index is not None and (root / task_folder(uid, index)).is_dir():
         # Who follows a task asks often, and task files are large.
         return index
     ids = task_ids(root, uid)

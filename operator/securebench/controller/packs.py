@@ -38,6 +38,7 @@ from securebench.cluster.port import Cluster, ObjectKind, Raw
 from securebench.controller.context import Context, FrozenPack
 from securebench.controller.policy_from_settings import AS_PACK, is_usable, no_secret
 from securebench.controller.settings import PackRegistries, Settings
+from securebench.controller.volume.folders import PACKS
 from securebench.controller.volume.registers import pack_limits
 from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.digests import DIGEST, PREFIX
@@ -66,7 +67,6 @@ from securebench.oci.registry import Registry, registry_session
 from securebench.protocol.messages import decode_object
 from securebench.run.api.field_types import HIDDEN_NAME
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE, BenchmarkRunSpec, Pack
-from securebench.run.layout import PACKS
 from securebench.run.plan.score_fields import spec_harness
 
 logger = logging.getLogger(__name__)

@@ -17,6 +17,7 @@ from securebench.controller.settings import (
     Settings,
     TolerationRule,
 )
+from securebench.controller.volume.artifacts import SharedVolume
 from securebench.errors import ConfigErrors, SecretMissingError, SpecError
 from securebench.json_values import object_at, text_at
 from securebench.names import USABLE, USABLE_AS_PACK, USABLE_BY_GATEWAY, USABLE_LABEL
@@ -42,7 +43,7 @@ def pod_policy(
         settings: The operator's settings.
         node_name: Node of the operator.
         probes: Addresses that must be closed for a harness.
-        tools: Folder of the volume with the programs of task containers.
+        tools: Tree digest of the programs of task containers.
         queue: The queue that the run asks for, or empty for that of the settings.
 
     Raises:
@@ -57,7 +58,7 @@ def pod_policy(
     return PodPolicy(
         image=settings.pod_image,
         image_pull_policy=settings.image_pull_policy.value,
-        claim=settings.volume_claim,
+        medium=SharedVolume(settings.volume_claim),
         tools=tools,
         service_account=settings.runs_account,
         requests=resources.requested(),

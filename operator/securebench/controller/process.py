@@ -176,7 +176,7 @@ async def make_context(
 
 
 async def installed_tools(root: Path, source: Path, clock: Clock) -> str:
-    """Return the folder of the volume with the programs of task containers, once it is there.
+    """Return the tree digest of the programs of task containers, once they are on the volume.
 
     Args:
         root: The volume.

@@ -17,6 +17,7 @@ from securebench.controller.context import Context, RunObject
 from securebench.controller.events import EventRecorder
 from securebench.controller.packs import remove_unused
 from securebench.controller.suite_store import needed_by_suites
+from securebench.controller.volume.folders import PUBLISHED, RUNS
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.results import (
     FolderState,
@@ -38,7 +39,6 @@ from securebench.run.decide.retention import (
     RetentionPlan,
     retention_plan,
 )
-from securebench.run.layout import PUBLISHED, RUNS
 
 logger = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from securebench.clock import rfc3339
 from securebench.controller.sealing import Exported
+from securebench.controller.volume.folders import run_folder
 from securebench.json_values import objects_at
 from securebench.protocol.volume import CANDIDATES
 from securebench.run.api.field_types import Outcome
@@ -38,7 +39,6 @@ from securebench.run.api.status import (
     derived_findings,
     end_state,
 )
-from securebench.run.layout import run_folder
 from securebench.run.plan.model import RunPlan
 from securebench.run.records.labels import usage_fields
 from securebench.run.state.attempts import Finish

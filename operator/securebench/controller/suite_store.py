@@ -21,13 +21,13 @@ from pydantic import TypeAdapter, ValidationError
 from securebench.clock import backoff
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.context import Context
+from securebench.controller.volume.folders import SUITES
 from securebench.controller.volume.lead import VolumeLead
 from securebench.controller.volume.registers import RunIndex
 from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.errors import ClusterError, PermanentClusterError, StorageError
 from securebench.files import make_folder, replace_file
 from securebench.json_values import object_at, objects_at, text_at
-from securebench.run.layout import SUITES
 from securebench.suite.rounds import SuiteState
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Names of the objects of a run, of folders on the volume and of paths inside Pods.
+"""Names of the objects of a run, of what its launches leave, and of paths inside Pods.
 
 Source: docs/reference/protocol.md.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from securebench.benchmark import resources
 from securebench.benchmark.resources import Lane
-from securebench.digests import PREFIX
 from securebench.protocol.candidate import ORACLE_FOLDER
+from securebench.run.artifacts import LaunchPart, Part
 from securebench.run.plan.model import LaunchKey, Role, short_uid
 
 USER_ID = 65532
@@ -73,68 +73,15 @@ LANE_HIDDEN = Lane.HIDDEN.value
 LANE_ORACLE = resources.ORACLE
 """Not a lane of a task, but it lies beside them."""
 
-PACKS = "packs"
-"""Folder of the packs, relative to the volume's root."""
-INSTALLED_TOOLS = "tools"
-"""Folder of the programs of task containers: one folder for each content that an operator had."""
-AUDITS = "audits"
-"""Folder of the results of audits."""
-LEADERS = "leaders"
-"""A folder for the operator that works, named by its epoch."""
-RUNS = "runs"
-PUBLISHED = "published"
-"""What the Pod for viewers mounts: results of ended runs without hidden data."""
-SUITES = "suites"
-"""A folder for each BenchmarkSuite, named by its uid: what it remembers."""
-BASELINES = "baselines"
-"""Records that suites are compared with, put there by testers."""
-TASKS = "tasks"
-LAUNCHES = "launches"
 
-CANDIDATE_NAME = "candidate"
-PRODUCER_NAME = "producer"
-VERIFICATION_NAME = "verification"
-LAUNCH_FOLDERS = (CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME)
-"""Folders of a launch; the operator makes them before the Pod is created."""
+CANDIDATE_NAME = Part.CANDIDATE.value
+PRODUCER_NAME = Part.PRODUCER.value
+VERIFICATION_NAME = Part.VERIFICATION.value
 
 
-def tools_folder(digest: str) -> str:
-    """Return the folder of programs with this tree digest, relative to the volume's root."""
-    return f"{INSTALLED_TOOLS}/{digest.removeprefix(PREFIX)}"
-
-
-def run_folder(run_uid: str) -> str:
-    """Return the folder of a run, relative to the volume's root."""
-    return f"{RUNS}/{run_uid}"
-
-
-def probe_folder(run_uid: str) -> str:
-    """Return the empty folder that canary Pods mount to show that a sub-path can be mounted."""
-    return f"{run_folder(run_uid)}/probe"
-
-
-def task_folder(run_uid: str, task: int) -> str:
-    """Return the folder of a task, relative to the volume's root."""
-    return f"{run_folder(run_uid)}/{TASKS}/{task}"
-
-
-def lane_folder(run_uid: str, task: int, lane: str) -> str:
-    """Return the folder of one lane of a task, relative to the volume's root."""
-    return f"{task_folder(run_uid, task)}/lanes/{lane}"
-
-
-def attempt_folder(run_uid: str, task: int, attempt: int) -> str:
-    """Return the folder of an attempt, relative to the volume's root."""
-    return f"{task_folder(run_uid, task)}/attempts/{attempt}"
-
-
-def launch_folder(run_uid: str, launch: LaunchKey) -> str:
-    """Return the folder of a launch, relative to the volume's root.
-
-    Harness and verifier launches of the same number share it: the first writes ``candidate`` and
-    ``producer``, the second ``verification``.
-    """
-    return f"{attempt_folder(run_uid, launch.task, launch.attempt)}/{LAUNCHES}/{launch.launch}"
+def launch_part(run_uid: str, launch: LaunchKey, part: Part) -> LaunchPart:
+    """Return the name of a part of what a launch leaves."""
+    return LaunchPart(run_uid, launch.task, launch.attempt, launch.launch, part)
 
 
 def member_folders(number: int) -> tuple[str, str]:
@@ -166,11 +113,6 @@ def gateway_name(run_uid: str) -> str:
 def gateway_pod_name(run_uid: str, number: int) -> str:
     """Return the name of a gateway Pod; numbers count from 1, a replacement has the next."""
     return f"{gateway_name(run_uid)}-{number}"
-
-
-def gateway_folder(run_uid: str) -> str:
-    """Return the folder of the run's gateway, relative to the volume's root."""
-    return f"{run_folder(run_uid)}/{GATEWAY}"
 
 
 def numbered(name: str) -> int:

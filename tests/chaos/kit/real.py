@@ -23,7 +23,6 @@ from securebench.controller.context import Context
 from securebench.controller.lifecycle import Supervisor
 from securebench.controller.volume.journal import read_journal
 from securebench.names import RUN_UID_LABEL
-from securebench.run.layout import tools_folder
 from securebench.run.observe.pods import pod_view
 from securebench.run.state.entries import Entry
 from support.build import lead_of, question, run_body, settings_of, write_pack
@@ -99,7 +98,7 @@ def _context(cluster: ApiCluster, root: Path) -> Context:
         capacity=SharedCapacity(settings.creation, clock),
         node_name="",
         targets=(),
-        tools=tools_folder("sha256:" + "7" * 64),
+        tools="sha256:" + "7" * 64,
         lead=lead_of(root),
     )
 

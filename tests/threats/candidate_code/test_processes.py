@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from securebench.run.layout import INSTALLED_TOOLS, RUNS
+from securebench.controller.volume.folders import INSTALLED_TOOLS, RUNS
 from threats.candidate_code.forged_success import (
     FORGED,
     NO_ASSERTIONS,

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from securebench.run.layout import INSTALLED_TOOLS
+from securebench.controller.volume.folders import INSTALLED_TOOLS
 from support.release import Raw
 from threats import honest
 from threats.honest import APP, assert_passed

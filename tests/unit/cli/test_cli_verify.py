@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from securebench.client.results import HANDED_ON
+from securebench.controller.volume.folders import run_folder
 from securebench.protocol.volume import STATEMENT
-from securebench.run.layout import run_folder
 from support.cli_shell import Shell
 from support.operator_world import World, opened
 from support.sealed_runs import OPERATOR, SIGNING, handed_on, place_key

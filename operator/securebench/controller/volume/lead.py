@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
+from securebench.controller.volume.folders import LEADERS
 from securebench.errors import StorageError
 from securebench.files import fsync_folder, make_folder
-from securebench.run.layout import LEADERS
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NFS_HIDDEN = ".nfs"

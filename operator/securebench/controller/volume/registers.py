@@ -29,6 +29,7 @@ from securebench.attestation.starts import (
     read_starts,
 )
 from securebench.benchmark.files.bundle import BundleLimits
+from securebench.controller.volume.folders import AUDITS, RUNS
 from securebench.controller.volume_settings import VolumeSettings
 from securebench.digests import PREFIX
 from securebench.errors import InvalidInputError, StorageError
@@ -41,8 +42,6 @@ from securebench.protocol.volume import (
     PackAudit,
     decode_audit,
 )
-from securebench.run import layout
-from securebench.run.layout import RUNS
 
 logger = logging.getLogger(__name__)
 
@@ -319,7 +318,7 @@ def pack_audit(root: Path, pack_digest: str, verifier_version: str) -> PackAudit
 
 
 def _path(root: Path, pack_digest: str, verifier_version: str) -> Path:
-    return root / layout.AUDITS / pack_digest.removeprefix(PREFIX) / f"{verifier_version}.json"
+    return root / AUDITS / pack_digest.removeprefix(PREFIX) / f"{verifier_version}.json"
 
 
 def pack_limits(settings: VolumeSettings) -> BundleLimits:

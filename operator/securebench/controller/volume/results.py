@@ -39,6 +39,7 @@ from securebench.attestation.statement import (
     summary_fields,
 )
 from securebench.clock import seconds_since_epoch
+from securebench.controller.volume.folders import BASELINES, PUBLISHED, RUNS, run_folder
 from securebench.controller.volume.journal import journal_lines, journal_names
 from securebench.controller.volume.registers import READY, IndexEntry, RunIndex, RunStarts
 from securebench.controller.volume.store import RunStore, file_digest, read_json
@@ -66,7 +67,6 @@ from securebench.protocol.volume import (
     whole_line,
 )
 from securebench.reasons import PHASES_BEFORE_CHECKS
-from securebench.run.layout import BASELINES, PUBLISHED, RUNS, run_folder
 from securebench.run.records.reading import Record, parse_record
 from securebench.version import VERSION
 

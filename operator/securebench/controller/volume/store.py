@@ -17,6 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from securebench.controller.volume.artifacts import folder_of
+from securebench.controller.volume.folders import (
+    attempt_folder,
+    launch_folder,
+    run_folder,
+)
 from securebench.controller.volume.journal import Journal, open_journal
 from securebench.controller.volume.lead import VolumeLead
 from securebench.digests import PREFIX
@@ -37,8 +43,7 @@ from securebench.protocol.volume import (
     decode_waits,
     encode_waits,
 )
-from securebench.run import layout
-from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME
+from securebench.run.artifacts import GatewayFiles, Lanes, MountProbe, Part
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.records.record import RecordTexts
 from securebench.run.state.attempts import AttemptHistory, SealedCandidate
@@ -70,7 +75,7 @@ class RunStore:
         self.root = root
         self._lead = lead
         self._uid = run_uid
-        self.folder = root / layout.run_folder(run_uid)
+        self.folder = root / run_folder(run_uid)
 
     def exists(self) -> bool:
         """Whether this run was bound before."""
@@ -79,7 +84,7 @@ class RunStore:
     def create(self, binding: Mapping[str, object]) -> None:
         """Make the folder and write what the run is bound to."""
         make_folder(self.folder)
-        make_folder(self.root / layout.probe_folder(self._uid))
+        make_folder(self.root / folder_of(MountProbe(self._uid)))
         self.write_json(RUN, binding)
 
     def binding(self) -> Mapping[str, object]:
@@ -104,21 +109,21 @@ class RunStore:
 
     def lanes_folder(self, task: int) -> Path:
         """Return where a task's lanes lie."""
-        return self.root / layout.task_folder(self._uid, task) / "lanes"
+        return self.root / folder_of(Lanes(self._uid, task))
 
     def make_launch_folders(self, launch: LaunchKey) -> None:
         """Make every folder that a launch's Pod mounts; the kubelet would make them empty."""
-        for name in layout.LAUNCH_FOLDERS:
-            make_folder(self.launch_folder(launch) / name)
+        for part in Part:
+            make_folder(self.launch_folder(launch) / part)
 
     def launch_folder(self, launch: LaunchKey) -> Path:
         """Return the folder of a launch."""
-        return self.root / layout.launch_folder(self._uid, launch)
+        return self.root / launch_folder(self._uid, launch)
 
     @property
     def gateway_folder(self) -> Path:
         """Where the run's gateway reads its configuration and leaves reports and logs."""
-        return self.root / layout.gateway_folder(self._uid)
+        return self.root / folder_of(GatewayFiles(self._uid))
 
     def remove_lanes(self, task: int) -> None:
         """Remove a task's lanes; nothing happens when there are none."""
@@ -150,7 +155,7 @@ class RunStore:
         Returns:
             Hex SHA-256 of the line.
         """
-        folder = self.root / layout.attempt_folder(self._uid, key.task, key.attempt)
+        folder = self.root / attempt_folder(self._uid, key.task, key.attempt)
         make_folder(folder)
         digest = hashlib.sha256()
         with replacing(folder / RECORD, self.staging) as file:
@@ -161,7 +166,7 @@ class RunStore:
 
     def record_pieces(self, key: AttemptKey) -> Iterator[bytes]:
         """Yield a finished record's line without a newline; it may be too long for one piece."""
-        folder = self.root / layout.attempt_folder(self._uid, key.task, key.attempt)
+        folder = self.root / attempt_folder(self._uid, key.task, key.attempt)
         with (folder / RECORD).open("rb") as file:
             yield from iter(partial(file.read, PIECE_BYTES), b"")
 
@@ -269,18 +274,18 @@ def read_texts(store: RunStore, history: AttemptHistory) -> RecordTexts:
     if produced is None:
         return RecordTexts()
     folder = store.launch_folder(LaunchKey(*history.key, Role.HARNESS, produced.launch))
-    stdout, stderr = _streams(folder / PRODUCER_NAME)
+    stdout, stderr = _streams(folder / Part.PRODUCER)
     verified = history.verification
     verifier_stdout = verifier_stderr = b""
     if verified is not None:
         key = LaunchKey(*history.key, Role.VERIFIER, verified.launch)
-        verifier_stdout, verifier_stderr = _streams(store.launch_folder(key) / VERIFICATION_NAME)
+        verifier_stdout, verifier_stderr = _streams(store.launch_folder(key) / Part.VERIFICATION)
     return RecordTexts(
         producer_stdout=stdout,
         producer_stderr=stderr,
         verifier_stdout=verifier_stdout,
         verifier_stderr=verifier_stderr,
-        candidate=_candidate(produced.candidate, folder / CANDIDATE_NAME / TEXT_FILE),
+        candidate=_candidate(produced.candidate, folder / Part.CANDIDATE / TEXT_FILE),
     )
 
 
@@ -295,7 +300,7 @@ def last_words(store: RunStore, launch: LaunchKey) -> str:
         At most ``LAST_WORDS`` characters, all printable; empty where nothing was said.
     """
     try:
-        with (store.launch_folder(launch) / PRODUCER_NAME / "stderr").open("rb") as file:
+        with (store.launch_folder(launch) / Part.PRODUCER / "stderr").open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _END_BYTES))
             lines = file.read().decode("utf-8", errors="replace").splitlines()
     except FileNotFoundError:

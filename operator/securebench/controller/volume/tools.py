@@ -14,6 +14,8 @@ import subprocess
 from pathlib import Path
 from uuid import uuid4
 
+from securebench.controller.volume.artifacts import folder_of
+from securebench.controller.volume.folders import INSTALLED_TOOLS
 from securebench.errors import StorageError
 from securebench.files import (
     FILE_MODE,
@@ -23,7 +25,7 @@ from securebench.files import (
     replace_file,
     tree_digest,
 )
-from securebench.run.layout import INSTALLED_TOOLS, tools_folder
+from securebench.run.artifacts import TaskPrograms
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +42,7 @@ UNUSED = ".unused"
 
 
 def install_tools(root: Path, source: Path, now: float) -> str:
-    """Put the programs on the volume, unless they are there, and return their folder.
+    """Put the programs on the volume, unless they are there, and return their name.
 
     A folder that is damaged is set aside, whole, for Pods that have it mounted. Folders of other
     contents go when nobody has installed them for ``KEPT_SECONDS``.
@@ -51,15 +53,14 @@ def install_tools(root: Path, source: Path, now: float) -> str:
         now: Seconds since the epoch.
 
     Returns:
-        The folder, relative to the volume's root.
+        Their tree digest, which names them.
 
     Raises:
         OSError: The volume did not take them, or starts no programs.
         StorageError: The operator's image lacks them, or has something else among them.
     """
     digest = tree_digest(source)
-    name = tools_folder(digest)
-    target = root / name
+    target = root / folder_of(TaskPrograms(digest))
     make_folder(target.parent)
     if not _is_whole(target, digest):
         _install(source, target)
@@ -71,7 +72,7 @@ def install_tools(root: Path, source: Path, now: float) -> str:
         timeout=PROGRAM_SECONDS,
     )
     _tidy(root / INSTALLED_TOOLS, target.name, now)
-    return name
+    return digest
 
 
 def _is_whole(folder: Path, digest: str) -> bool:

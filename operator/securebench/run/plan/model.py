@@ -19,6 +19,7 @@ from securebench.run.api.field_types import PodRetention
 
 if TYPE_CHECKING:  # readers of the volume start without the reader of packs and its JSON Schema
     from securebench.benchmark.pack.task import SecureBenchTask
+    from securebench.run.artifacts import PodMedium
     from securebench.run.verification.base import Verification
 
 _HARNESS_POD = re.compile(r"sb-([0-9a-f]+)-([0-9]{1,9})-([0-9]{1,9})h([0-9]{1,9})")
@@ -196,8 +197,8 @@ class PodPolicy:
         text_verifier_image: Image of the text verifier: the operator's, which has Python and the
             scorers.
         queue: Queue that admits the Pods of launches (Kueue), or empty.
-        claim: Name of the PersistentVolumeClaim of the results volume.
-        tools: Folder of that volume with the programs of task containers.
+        medium: Brings artifacts into Pods and out of them.
+        tools: Tree digest of the programs of task containers.
         service_account: Name of a service account without rights or token.
         requests: Resource requests of the harness and check containers.
         limits: Resource limits of the harness and check containers.
@@ -212,7 +213,7 @@ class PodPolicy:
 
     image: str
     image_pull_policy: str
-    claim: str
+    medium: PodMedium
     tools: str
     service_account: str
     requests: Mapping[str, str]

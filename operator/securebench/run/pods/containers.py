@@ -18,6 +18,7 @@ from securebench.protocol.supervise import (
     StreamsSpec,
 )
 from securebench.run import layout
+from securebench.run.artifacts import Part
 from securebench.run.pods import volumes
 from securebench.run.pods.frame import TASK_IMAGE_PULL_POLICY, Manifest, trusted, untrusted
 from securebench.run.pods.volumes import tail_bytes
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from securebench.protocol.supervise import SuperviseSpec
+    from securebench.run.artifacts import Mount, Taken
     from securebench.run.plan.model import ClusterFacts, LaunchKey, PodPolicy, RunPlan, TaskPlan
 
 PYTHON = "python3"
@@ -118,11 +120,11 @@ class CourierJob:
 
     Attributes:
         spec: Its specification.
-        mounts: Sub-paths of the results volume and the workspace, where it needs it.
+        mounts: What it gives, and the workspace where it needs it.
     """
 
     spec: SealSpec | CollectSpec
-    mounts: Sequence[Manifest]
+    mounts: Sequence[Mount]
 
 
 def courier(policy: PodPolicy, job: CourierJob) -> Manifest:
@@ -139,7 +141,7 @@ def courier(policy: PodPolicy, job: CourierJob) -> Manifest:
 
 
 def verifier_courier(
-    plan: RunPlan, launch: LaunchKey, folders: Sequence[str] = (), mounts: Sequence[Manifest] = ()
+    plan: RunPlan, launch: LaunchKey, folders: Sequence[str] = (), mounts: Sequence[Mount] = ()
 ) -> Manifest:
     """Return the courier of a verifier Pod, which collects what the verifier writes.
 
@@ -149,16 +151,12 @@ def verifier_courier(
         folders: Made at once for containers that wait for them, relative to its root.
         mounts: Where they are.
     """
-    verification = volumes.mount(
-        volumes.RESULTS,
-        layout.COURIER_VERIFICATION,
-        sub_path=f"{layout.launch_folder(plan.identity.uid, launch)}/{layout.VERIFICATION_NAME}",
-    )
+    verification = volumes.part_mount(plan, launch, Part.VERIFICATION, layout.COURIER_VERIFICATION)
     return courier(plan.pods, CourierJob(collect_spec(plan, folders), [verification, *mounts]))
 
 
 def trusted_container(
-    policy: PodPolicy, name: str, resources: Manifest, mounts: Sequence[Manifest]
+    policy: PodPolicy, name: str, resources: Manifest, mounts: Sequence[Mount]
 ) -> Manifest:
     """Return a container of our Pod image, still without a command.
 
@@ -187,7 +185,7 @@ class TaskContainer:
         name: ``harness``, ``materialize`` or ``check``.
         image: Task image.
         resources: Requests and limits.
-        tools: Mount of our programs.
+        tools: Our programs.
         mounts: Besides tools and /dev/shm.
         shared_memory: Whose /dev/shm it gets.
         read_only_root: Whether only mounts can be written.
@@ -198,8 +196,8 @@ class TaskContainer:
     name: str
     image: str
     resources: Manifest
-    tools: Manifest
-    mounts: Sequence[Manifest]
+    tools: Taken
+    mounts: Sequence[Mount]
     shared_memory: str
     read_only_root: bool = True
     capabilities: Sequence[str] = ()

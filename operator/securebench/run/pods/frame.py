@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from securebench.names import (
     APP_NAME,
@@ -39,6 +39,7 @@ from securebench.run.plan.model import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from securebench.run.artifacts import Mount, PodMedium
     from securebench.run.plan.model import ClusterFacts
 
 
@@ -88,12 +89,12 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Containers:
-    """The containers of a Pod and what they mount.
+    """The containers of a Pod, which mount volumes and artifacts, and its volumes.
 
     Attributes:
         main: Runs once.
         init: Sidecars and init containers, in their order.
-        volumes: All volumes of the Pod.
+        volumes: Those of the Pod itself; the medium adds what artifacts need.
     """
 
     main: Manifest
@@ -132,13 +133,14 @@ def deadline_seconds(policy: PodPolicy, command_seconds: float | None) -> int:
 
 
 def pod(plan: RunPlan, frame: Frame, containers: Containers) -> Manifest:
-    """Return a whole Pod.
+    """Return a whole Pod, with what the run's medium does for the artifacts of its containers.
 
     Args:
         plan: The run.
         frame: Its name, role and deadline.
         containers: What runs in it.
     """
+    containers = _attached(plan.pods.medium, containers)
     metadata: Manifest = {
         "name": frame.name,
         "namespace": plan.identity.namespace,
@@ -167,6 +169,19 @@ def pod(plan: RunPlan, frame: Frame, containers: Containers) -> Manifest:
     if frame.user_namespaces is PodUserNamespaces.ON:
         spec["hostUsers"] = False
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _attached(medium: PodMedium, containers: Containers) -> Containers:
+    everyone = [*containers.init, containers.main]
+    mounts = [cast("Sequence[Mount]", each["volumeMounts"]) for each in everyone]
+    attached = medium.attach([each for own in mounts for each in own if not isinstance(each, dict)])
+    found = iter(attached.mounts)
+    *init, main = (
+        {**each, "volumeMounts": [it if isinstance(it, dict) else next(found) for it in own]}
+        for each, own in zip(everyone, mounts, strict=True)
+    )
+    volumes = [*attached.volumes, *containers.volumes]
+    return Containers(main, volumes, [*attached.init, *init])
 
 
 def resolvers(addresses: Sequence[str]) -> Manifest:

@@ -24,6 +24,7 @@ from securebench.protocol.gateway import (
 )
 from securebench.protocol.supervise import EgressSpec, GatewayAddress
 from securebench.run import layout
+from securebench.run.artifacts import GatewayFiles, Given
 from securebench.run.plan.model import PodUserNamespaces, Role, RunPlan, short_uid
 from securebench.run.pods import volumes
 from securebench.run.pods.containers import POD_SUPERVISE, PYTHON, supervise_argv, trusted_container
@@ -33,6 +34,7 @@ from securebench.run.pods.frame import labels as pod_labels
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from securebench.run.artifacts import Mount
     from securebench.run.plan.model import EgressPlan, ProviderPlan
 
 LOOPBACK: Final = "127.0.0.1"
@@ -217,7 +219,6 @@ def gateway_pod(plan: RunPlan, number: int, policy: GatewayPolicy, parallelism: 
         dns=resolvers(policy.nameservers) if policy.nameservers else CLUSTER_DNS,
     )
     volume_list = [
-        volumes.claim(plan.pods.claim),
         volumes.empty_dir(volumes.TEMPORARY, volumes.GATEWAY_TEMPORARY_BYTES),
         *_optional_volumes(egress, policy),
     ]
@@ -273,12 +274,8 @@ def _provider(provider: ProviderPlan | None) -> ProviderConfig | None:
 def _container(
     plan: RunPlan, egress: EgressPlan, policy: GatewayPolicy, requests: Mapping[str, str]
 ) -> Manifest:
-    mounts = [
-        volumes.mount(
-            volumes.RESULTS,
-            layout.GATEWAY_WORK,
-            sub_path=layout.gateway_folder(plan.identity.uid),
-        ),
+    mounts: list[Mount] = [
+        Given(GatewayFiles(plan.identity.uid), layout.GATEWAY_WORK),
         volumes.mount(volumes.TEMPORARY, layout.TEMPORARY),
     ]
     if egress.provider is not None and egress.provider.secret:

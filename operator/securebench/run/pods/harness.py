@@ -15,6 +15,7 @@ from securebench.protocol.messages import FRAMEWORK_FOLDER, DigestedPath
 from securebench.protocol.supervise import CopySpec, DiffSpec, Phase, RunSpec, Transfer
 from securebench.reasons import FailurePhase
 from securebench.run import layout
+from securebench.run.artifacts import Part
 from securebench.run.pods import volumes
 from securebench.run.pods.containers import (
     CourierJob,
@@ -46,6 +47,7 @@ from securebench.run.pods.volumes import (
     beside_volume,
     inside,
     lane_mount,
+    part_mount,
     tools_mount,
 )
 
@@ -81,7 +83,7 @@ def harness_pod(
         plan: The run.
         task: The task.
         launch: Role ``harness``.
-        lanes: What lies on the volume for the task.
+        lanes: What the task takes in.
         facts: What the cluster has told of the run.
 
     Raises:
@@ -110,19 +112,14 @@ def _frame(plan: RunPlan, task: TaskPlan, launch: LaunchKey, facts: ClusterFacts
 def _courier(plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet) -> Manifest:
     places = asset_places(lanes)
     beside = beside_mounts(places, layout.COURIER_WORKSPACE)
-    own = layout.launch_folder(plan.identity.uid, launch)
     job = CourierJob(
         spec=seal_spec(plan, task, [FRAMEWORK_FOLDER, *places]),
         mounts=(
             # Mount points are made in it; without any it is only read.
             volumes.mount(volumes.WORKSPACE, layout.COURIER_WORKSPACE, read_only=not beside),
             *beside,
-            volumes.mount(
-                volumes.RESULTS, layout.COURIER_CANDIDATE, sub_path=f"{own}/{layout.CANDIDATE_NAME}"
-            ),
-            volumes.mount(
-                volumes.RESULTS, layout.COURIER_PRODUCER, sub_path=f"{own}/{layout.PRODUCER_NAME}"
-            ),
+            part_mount(plan, launch, Part.CANDIDATE, layout.COURIER_CANDIDATE),
+            part_mount(plan, launch, Part.PRODUCER, layout.COURIER_PRODUCER),
         ),
     )
     return courier(plan.pods, job)
@@ -222,7 +219,6 @@ def _from_secret(secret: str, name: str) -> Manifest:
 def _volumes(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
     beside = beside_mounts(asset_places(lanes), task.workspace)
     return [
-        volumes.claim(plan.pods.claim),
         volumes.empty_dir(volumes.WORKSPACE, volumes.workspace_bytes(plan.pods)),
         volumes.empty_dir(volumes.OUTPUT, _output_bytes(plan, task)),
         volumes.empty_dir(volumes.TEMPORARY, volumes.TEMPORARY_BYTES),

@@ -27,6 +27,7 @@ from securebench.protocol.supervise import (
     TargetSpec,
 )
 from securebench.run import layout
+from securebench.run.artifacts import MountProbe, Taken
 from securebench.run.plan.model import PodUserNamespaces, Role, RunPlan
 from securebench.run.pods import volumes
 from securebench.run.pods.containers import POD_SUPERVISE, supervise_argv, trusted_container
@@ -255,17 +256,10 @@ def _probe_pod(
         plan.pods,
         layout.PROBE,
         volumes.container_resources(volumes.PROBE_REQUESTS, volumes.PROBE_LIMITS),
-        (
-            volumes.mount(
-                volumes.RESULTS,
-                layout.PROBE_VOLUME,
-                sub_path=layout.probe_folder(plan.identity.uid),
-                read_only=True,
-            ),
-        ),
+        (Taken(MountProbe(plan.identity.uid), layout.PROBE_VOLUME),),
     )
     main["command"] = supervise_argv(POD_SUPERVISE, spec)
-    return pod(plan, frame, Containers(main, (volumes.claim(plan.pods.claim),)))
+    return pod(plan, frame, Containers(main, ()))
 
 
 def _gateway_target(address: str) -> TargetSpec:

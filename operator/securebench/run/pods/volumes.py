@@ -14,7 +14,8 @@ from securebench.protocol.messages import DigestedPath
 from securebench.run import layout
 from securebench.run.api.field_types import quantity
 from securebench.run.api.models import DEFAULT_MEMORY_LIMIT, DEFAULT_REQUESTS
-from securebench.run.plan.model import LaunchKey, PodPolicy, Role, TaskLimits, TaskPlan
+from securebench.run.artifacts import Given, Lanes, Part, Taken, TaskPrograms
+from securebench.run.plan.model import LaunchKey, PodPolicy, TaskLimits, TaskPlan
 from securebench.sizes import GIB, MIB
 
 if TYPE_CHECKING:
@@ -147,7 +148,6 @@ def _mebibytes(size_bytes: int) -> str:
     return f"{-(-size_bytes // MIB)}Mi"
 
 
-RESULTS = "results"
 WORKSPACE = "workspace"
 OUTPUT = "output"
 BESIDE = "beside"
@@ -159,11 +159,6 @@ AUTHORITIES = "authorities"
 
 READABLE = 0o444
 """For containers that are not root: without fsGroup such files belong to root."""
-
-
-def claim(name: str) -> dict[str, object]:
-    """Return the results volume; containers see sub-paths of it only."""
-    return {"name": RESULTS, "persistentVolumeClaim": {"claimName": name}}
 
 
 def empty_dir(name: str, size_bytes: int) -> dict[str, object]:
@@ -230,27 +225,20 @@ def mount(
     return result
 
 
-def tools_mount(policy: PodPolicy) -> dict[str, object]:
-    """Return the read-only mount of the programs of task containers."""
-    return mount(RESULTS, layout.TOOLS, sub_path=policy.tools, read_only=True)
+def tools_mount(policy: PodPolicy) -> Taken:
+    """Return the programs of task containers."""
+    return Taken(TaskPrograms(policy.tools), layout.TOOLS)
 
 
-def lane_mount(plan: RunPlan, task: TaskPlan, lane: str, path: str) -> Manifest:
-    """Return the read-only mount of a lane."""
-    sub_path = layout.lane_folder(plan.identity.uid, task.index, lane)
-    return mount(RESULTS, path, sub_path=sub_path, read_only=True)
+def lane_mount(plan: RunPlan, task: TaskPlan, lane: str, path: str) -> Taken:
+    """Return a lane at its place in a container."""
+    return Taken(Lanes(plan.identity.uid, task.index), path, lane)
 
 
-def asset_mounts(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
-    """Return the mounts of the read-only public assets at their places in the workspace."""
-    public = layout.lane_folder(plan.identity.uid, task.index, layout.LANE_PUBLIC)
+def asset_mounts(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> list[Taken]:
+    """Return the read-only public assets at their places in the workspace."""
     return [
-        mount(
-            RESULTS,
-            inside(task, asset.mount),
-            sub_path=f"{public}/{asset.lane_path}",
-            read_only=True,
-        )
+        lane_mount(plan, task, f"{layout.LANE_PUBLIC}/{asset.lane_path}", inside(task, asset.mount))
         for asset in lanes.asset_mounts
     ]
 
@@ -294,8 +282,8 @@ def inside(task: TaskPlan, place: str) -> str:
 
 def candidate_mount(
     plan: RunPlan, launch: LaunchKey, candidate: SealedCandidate, path: str
-) -> Manifest:
-    """Return the read-only mount of a candidate.
+) -> Taken:
+    """Return a candidate at its place in a container.
 
     Args:
         plan: The run.
@@ -303,15 +291,13 @@ def candidate_mount(
         candidate: What is judged.
         path: Folder in the container.
     """
-    producer = LaunchKey(launch.task, launch.attempt, Role.HARNESS, candidate.launch)
-    folder = layout.launch_folder(plan.identity.uid, producer)
-    return mount(RESULTS, path, sub_path=f"{folder}/{layout.CANDIDATE_NAME}", read_only=True)
+    producer = launch._replace(launch=candidate.launch)
+    return Taken(layout.launch_part(plan.identity.uid, producer, Part.CANDIDATE), path)
 
 
-def verification_mount(plan: RunPlan, launch: LaunchKey, path: str) -> Manifest:
-    """Return the writable mount of the folder for what a verifier leaves."""
-    folder = layout.launch_folder(plan.identity.uid, launch)
-    return mount(RESULTS, path, sub_path=f"{folder}/{layout.VERIFICATION_NAME}")
+def part_mount(plan: RunPlan, launch: LaunchKey, part: Part, path: str) -> Given:
+    """Return the folder in which a container leaves a part of a launch."""
+    return Given(layout.launch_part(plan.identity.uid, launch, part), path)
 
 
 def candidate_file(candidate: SealedCandidate, folder: str) -> DigestedPath:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from securebench.benchmark.families.base import CodePlan
+    from securebench.run.artifacts import Mount
     from securebench.run.observe.pods import PodView, Terminated
     from securebench.run.plan.kinds import PlanRequest
     from securebench.run.plan.model import ClusterFacts, LaunchKey, RunPlan, TaskPlan
@@ -286,7 +287,7 @@ def _container(job: _CodeJob, place: _CodePlace) -> Manifest:
     return task_container(container, spec)
 
 
-def _test_mounts(job: _CodeJob) -> list[Manifest]:
+def _test_mounts(job: _CodeJob) -> list[Mount]:
     socket = volumes.mount(SOCKET_VOLUME, SOCKET_FOLDER, read_only=True)
     return [
         *([] if job.code.is_shared else [socket]),
@@ -298,7 +299,7 @@ def _test_mounts(job: _CodeJob) -> list[Manifest]:
     ]
 
 
-def _worker_mounts() -> list[Manifest]:
+def _worker_mounts() -> list[Mount]:
     return [volumes.mount(SOCKET_VOLUME, SOCKET_FOLDER)]
 
 
@@ -371,7 +372,6 @@ def _rerun_arguments(job: _CodeJob) -> tuple[str, ...]:
 
 def _volumes(job: _CodeJob) -> list[Manifest]:
     result = [
-        volumes.claim(job.plan.pods.claim),
         volumes.empty_dir(volumes.OUTPUT, _output_bytes(job)),
     ]
     if not job.code.is_shared:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from securebench.benchmark.pack.lane_plan import LaneSet
+    from securebench.run.artifacts import Mount
     from securebench.run.plan.kinds import PlanRequest
     from securebench.run.plan.model import AttemptKey, ClusterFacts, LaunchKey, RunPlan, TaskPlan
     from securebench.run.state.attempts import Finish, SealedCandidate, VerifierResult
@@ -149,7 +150,7 @@ def _beside(task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
     return beside_mounts([EVALUATION_ROOT, *asset_places(lanes)], task.workspace)
 
 
-def _mounts(plan: RunPlan, member: Member) -> list[Manifest]:
+def _mounts(plan: RunPlan, member: Member) -> list[Mount]:
     task, lanes = member.task, member.lanes
     evaluation_inputs = [inside(task, EVALUATION_ROOT)]
     if checker_reference(task.task) is not None:
@@ -194,7 +195,6 @@ def _run_spec(plan: RunPlan, check: CheckPlan, member: Member, facts: ClusterFac
 
 def _volumes(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
     return [
-        volumes.claim(plan.pods.claim),
         volumes.empty_dir(volumes.WORKSPACE, volumes.workspace_bytes(plan.pods)),
         volumes.empty_dir(volumes.OUTPUT, _output_bytes(plan)),
         volumes.empty_dir(volumes.TEMPORARY, volumes.TEMPORARY_BYTES),

@@ -489,7 +489,6 @@ def _volumes(job: _Job) -> list[Manifest]:
         (place.home, volumes.HOME_BYTES) for place in job.places
     ]
     return [
-        volumes.claim(job.plan.pods.claim),
         volumes.empty_dir(volumes.WORKSPACE, volumes.workspace_bytes(job.plan.pods)),
         volumes.empty_dir(volumes.OUTPUT, _output_bytes(job)),
         *(volumes.empty_dir(name, size_bytes) for name, size_bytes in own),

@@ -28,6 +28,7 @@ from securebench.protocol.grading import (
 from securebench.protocol.messages import DigestedPath
 from securebench.reasons import VERIFIER_ERROR
 from securebench.run import layout
+from securebench.run.artifacts import Part
 from securebench.run.observe.stage import (
     DEADLINE_REASON,
     Ended,
@@ -47,6 +48,7 @@ from securebench.run.verification.base import MAX_BATCH_MEMBERS, SharedPodLostEr
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from securebench.run.artifacts import Mount, Taken
     from securebench.run.observe.pods import PodView, Terminated
     from securebench.run.plan.kinds import PlanRequest
     from securebench.run.plan.model import ClusterFacts, LaunchKey, RunPlan, TaskPlan
@@ -95,11 +97,11 @@ class TextVerification(Verification):
         if is_batch:
             names = " ".join(member_name(member.launch) for member in members)
             frame = replace(frame, annotations={**frame.annotations, MEMBERS_ANNOTATION: names})
-        mounts = [
+        mounts: list[Mount] = [
             mount for number, each in enumerate(members) for mount in _mounts(plan, number, each)
         ]
         if is_batch:
-            mounts.append(volumes.verification_mount(plan, first, VERDICTS_FOLDER))
+            mounts.append(volumes.part_mount(plan, first, Part.VERIFICATION, VERDICTS_FOLDER))
         main = trusted_container(
             replace(plan.pods, image=plan.pods.text_verifier_image),
             layout.VERIFIER,
@@ -108,7 +110,7 @@ class TextVerification(Verification):
         )
         spec = TextSpec(tuple(_spec(number, member) for number, member in enumerate(members)))
         main["command"] = module_argv("grading.verify_text", spec)
-        return pod(plan, frame, Containers(main, (volumes.claim(plan.pods.claim),)))
+        return pod(plan, frame, Containers(main, ()))
 
     def ended(self, view: PodView, end: Terminated) -> Interrupted | Ended:
         """Return how the scorers ended; nothing of a candidate runs beside them."""
@@ -167,7 +169,7 @@ def _checked(content: bytes, digest: str) -> bytes:
     return content
 
 
-def _mounts(plan: RunPlan, number: int, member: Member) -> tuple[Manifest, Manifest]:
+def _mounts(plan: RunPlan, number: int, member: Member) -> tuple[Taken, Taken]:
     candidate, hidden = layout.member_folders(number)
     return (
         candidate_mount(plan, member.launch, member.candidate, candidate),

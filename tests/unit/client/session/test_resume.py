@@ -14,9 +14,9 @@ from securebench.client.submit import prepare
 from securebench.client.tester_config import load_tester_config
 from securebench.client.volume import RunEntry
 from securebench.cluster.port import metadata
+from securebench.controller.volume.folders import run_folder
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.errors import ConfigError, ConfigErrors
-from securebench.run.layout import run_folder
 from support.fake_operator import OperatorRun, record, write_pack
 from unit.client.bench import Bench
 

@@ -9,8 +9,8 @@ import pytest
 from securesystemslib.signer import SIGNER_FOR_URI_SCHEME
 
 from securebench.controller.volume import results
+from securebench.controller.volume.folders import run_folder
 from securebench.controller.volume.registers import RunIndex
-from securebench.run.layout import run_folder
 from support.key_services import URI, service
 from support.operator_world import World, opened
 from support.sealed_runs import (

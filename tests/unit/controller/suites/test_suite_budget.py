@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from securebench.cluster.port import ObjectKind
+from securebench.controller.volume.folders import run_folder
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode
-from securebench.run.layout import run_folder
 from support.suite_world import PACKS, SuiteWorld
 
 PROVIDER = {"url": "https://models.example.org/v1"}

@@ -9,8 +9,8 @@ import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller import suite_loop, suite_results
+from securebench.controller.volume.folders import run_folder
 from securebench.names import REQUESTER_ANNOTATION
-from securebench.run.layout import run_folder
 from securebench.suite.decide import LOOKS_SECONDS
 from support.build import question, write_pack
 from support.suite_world import HARNESSES, PACKS, SuiteWorld

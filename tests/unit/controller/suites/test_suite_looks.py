@@ -9,7 +9,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller import suite_results
-from securebench.run.layout import run_folder
+from securebench.controller.volume.folders import run_folder
 from securebench.suite.decide import LOOKS_SECONDS
 from support.suite_world import HARNESSES, PACKS, SuiteWorld
 

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from securebench.controller.volume.artifacts import folder_of
 from securebench.controller.volume.tools import KEPT_SECONDS, install_tools
 from securebench.errors import StorageError
 from securebench.files import tree_digest
+from securebench.run.artifacts import TaskPrograms
 
 NOW = 1_767_225_600.0
 
@@ -31,6 +33,10 @@ def made(folder: Path, version: str) -> Path:
     return folder
 
 
+def installed(root: Path, source: Path, now: float) -> Path:
+    return root / folder_of(TaskPrograms(install_tools(root, source, now)))
+
+
 def contents(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "tools").iterdir())
 
@@ -38,8 +44,10 @@ def contents(root: Path) -> list[str]:
 def test_the_folder_is_named_by_its_content_and_open_to_every_user(
     root: Path, source: Path
 ) -> None:
-    name = install_tools(root, source, NOW)
+    digest = install_tools(root, source, NOW)
+    name = folder_of(TaskPrograms(digest))
 
+    assert digest == tree_digest(source)
     assert name == f"tools/{tree_digest(source).removeprefix('sha256:')}"
     assert tree_digest(root / name) == tree_digest(source)
     modes = {
@@ -51,10 +59,10 @@ def test_the_folder_is_named_by_its_content_and_open_to_every_user(
 
 
 def test_what_is_whole_stays_as_it_is(root: Path, source: Path) -> None:
-    folder = root / install_tools(root, source, NOW)
+    folder = installed(root, source, NOW)
     before = folder.stat().st_ino, (folder / "supervise").stat().st_ino
 
-    assert root / install_tools(root, source, NOW + 1) == folder
+    assert installed(root, source, NOW + 1) == folder
     assert (folder.stat().st_ino, (folder / "supervise").stat().st_ino) == before
 
 
@@ -73,11 +81,11 @@ DAMAGE = {
 def test_damage_is_repaired_and_who_has_it_mounted_keeps_it(
     root: Path, source: Path, how: str
 ) -> None:
-    folder = root / install_tools(root, source, NOW)
+    folder = installed(root, source, NOW)
     DAMAGE[how](folder)
     held = folder.stat().st_ino
 
-    assert root / install_tools(root, source, NOW) == folder
+    assert installed(root, source, NOW) == folder
     assert tree_digest(folder) == tree_digest(source)
     assert (folder / "supervise").stat().st_mode & 0o7777 == 0o755
     assert held in {path.stat().st_ino for path in (root / "tools").iterdir()}
@@ -86,10 +94,10 @@ def test_damage_is_repaired_and_who_has_it_mounted_keeps_it(
 def test_other_versions_stay_while_a_pod_may_need_them(
     tmp_path: Path, root: Path, source: Path
 ) -> None:
-    old = root / install_tools(root, source, NOW)
+    old = installed(root, source, NOW)
     other = made(tmp_path / "other", "2")
     (root / "tools" / ".left").mkdir()
-    new = root / install_tools(root, other, NOW + 5 * KEPT_SECONDS)
+    new = installed(root, other, NOW + 5 * KEPT_SECONDS)
     install_tools(root, other, NOW + 6 * KEPT_SECONDS - 1)
     assert old.is_dir()
     install_tools(root, other, NOW + 6 * KEPT_SECONDS + 1)
@@ -100,7 +108,7 @@ def test_a_version_that_is_installed_again_is_not_forgotten(
     tmp_path: Path, root: Path, source: Path
 ) -> None:
     other = made(tmp_path / "other", "2")
-    old = root / install_tools(root, source, NOW)
+    old = installed(root, source, NOW)
     install_tools(root, other, NOW)
     install_tools(root, source, NOW + KEPT_SECONDS - 1)
     install_tools(root, other, NOW + KEPT_SECONDS + 1)
@@ -108,7 +116,7 @@ def test_a_version_that_is_installed_again_is_not_forgotten(
 
 
 def test_a_volume_that_starts_no_programs_is_said(root: Path, source: Path) -> None:
-    folder = root / install_tools(root, source, NOW)
+    folder = installed(root, source, NOW)
     (source / "supervise").write_text("#!/no/such/interpreter\n")
     with pytest.raises(OSError, match="supervise"):
         install_tools(root, source, NOW)

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from securebench.controller.volume.artifacts import folder_of
 from securebench.errors import InvariantViolationError
 from securebench.names import ROLE_LABEL, RUN_UID_LABEL
 from securebench.protocol.gateway import GatewayConfig, ProviderConfig
 from securebench.protocol.supervise import GATEWAY_TARGET
-from securebench.run import layout
+from securebench.run.artifacts import GatewayFiles
 from securebench.run.plan.model import EgressPlan, LaunchKey, Role, RunPlan, pod_name
 from securebench.run.pods.gateway import (
     egress_sidecar,
@@ -335,7 +336,7 @@ def test_names_are_asked_of_the_configured_servers(
 
 
 def test_the_gateways_folder_is_its_own() -> None:
-    folder = layout.gateway_folder(RUN_UID)
+    folder = folder_of(GatewayFiles(RUN_UID))
     assert folder == f"runs/{RUN_UID}/gateway"
     assert folder not in json.dumps(harness(DOMAINS))
 

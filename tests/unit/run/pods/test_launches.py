@@ -491,7 +491,3 @@ class TestCanary:
             "subPath": f"runs/{RUN_UID}/probe",
             "readOnly": True,
         }
-
-
-def test_launch_folders_are_those_that_pods_mount() -> None:
-    assert set(layout.LAUNCH_FOLDERS) == {"candidate", "producer", "verification"}
