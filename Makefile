@@ -12,7 +12,7 @@ PIP := $(VENV)/bin/pip install --quiet --disable-pip-version-check
 SOURCE := $(CURDIR) $(shell sha256sum pyproject.toml | cut -c1-12)
 NAMESPACE ?= securebench
 TESTER ?= benchmarks/mmlu-abstract-algebra-mini/tester.yaml
-GENERATED := crds charts docs/reference operator/securebench/schemas
+GENERATED := crds charts docs/reference operator/securebench/schemas images/supervise/internal/specs/generated.go
 
 # Sources of this work tree come first, whatever the shared environment points to.
 export PYTHONPATH := $(CURDIR)/operator

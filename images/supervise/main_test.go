@@ -54,7 +54,7 @@ func newFixture(t *testing.T) *fixture {
 	}
 	f.spec = map[string]any{
 		"version": 1, "verdict": false, "lanes": []any{}, "candidate": nil, "copies": []any{},
-		"protected": []any{}, "home": "", "max_processes": 0,
+		"protected": []any{}, "home": "", "temporary": "", "max_processes": 0,
 		"streams":    map[string]any{"folder": f.path("output"), "head_bytes": 1 << 20, "tail_bytes": 1 << 19},
 		"open_modes": []any{f.path("workspace"), f.path("output")},
 		"probes":     []any{}, "probe_timeout_seconds": 1,

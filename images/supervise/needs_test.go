@@ -19,7 +19,7 @@ func needing(t *testing.T, seconds float64) *fixture {
 		one["workdir"] = f.path("workspace")
 	}
 	f.spec["verdict"], f.spec["prechecks"] = true, []any{first}
-	f.spec["copies"] = []any{map[string]any{"from": f.path("lane"), "to": f.path("workspace")}}
+	f.spec["copies"] = []any{map[string]any{"source": f.path("lane"), "to": f.path("workspace")}}
 	f.spec["needs"], f.spec["needs_seconds"] = f.path("made"), seconds
 	return f.phases(last)
 }

@@ -70,7 +70,7 @@ func TestPrechecks(t *testing.T) {
 			last["workdir"] = f.path("workspace")
 			f.spec["prechecks"] = []any{test.precheck}
 			f.spec["verdict"] = true
-			f.spec["copies"] = []any{map[string]any{"from": f.path("lane"), "to": f.path("workspace")}}
+			f.spec["copies"] = []any{map[string]any{"source": f.path("lane"), "to": f.path("workspace")}}
 			got := f.phases(last).run()
 			if got.code != test.want || !strings.Contains(got.message.Error, test.words) {
 				t.Errorf("got %d, %+v", got.code, got.message)

@@ -335,7 +335,7 @@ func TestStagingFailures(t *testing.T) {
 		t.Errorf("digest: %+v", got.message)
 	}
 	f = newFixture(t)
-	f.spec["copies"] = []any{map[string]any{"from": f.path("nowhere"), "to": f.path("workspace")}}
+	f.spec["copies"] = []any{map[string]any{"source": f.path("nowhere"), "to": f.path("workspace")}}
 	if got := f.phases(shell("exit 0")).run(); got.code != outcome.CodeStaging {
 		t.Errorf("copy: %+v", got.message)
 	}

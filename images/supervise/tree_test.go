@@ -38,7 +38,7 @@ func TestCopyKeepsWhatItShould(t *testing.T) {
 		}
 	}
 	f.shed()
-	running := f.start(f.program("copy", fmt.Sprintf(`{"version":1,"from":%q,"to":%q}`, f.path("from"), f.path("workspace"))))
+	running := f.start(f.program("copy", fmt.Sprintf(`{"version":1,"source":%q,"to":%q}`, f.path("from"), f.path("workspace"))))
 	if got := f.finish(running); got.code != outcome.CodeDone {
 		t.Fatalf("got %+v", got.message)
 	}
@@ -60,7 +60,7 @@ func TestCopyKeepsWhatItShould(t *testing.T) {
 
 func TestCopyFromNowhereSaysSo(t *testing.T) {
 	f := newFixture(t)
-	running := f.start(f.program("copy", fmt.Sprintf(`{"version":1,"from":%q,"to":%q}`, f.path("gone"), f.path("workspace"))))
+	running := f.start(f.program("copy", fmt.Sprintf(`{"version":1,"source":%q,"to":%q}`, f.path("gone"), f.path("workspace"))))
 	if got := f.finish(running); got.code != outcome.CodeStaging || !strings.Contains(got.message.Error, "gone") {
 		t.Errorf("got %+v", got.message)
 	}
@@ -79,7 +79,7 @@ func TestCopyRemovesWhatStandsInTheWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.shed()
-	f.spec["copies"] = []any{map[string]any{"from": f.path("from"), "to": f.path("workspace")}}
+	f.spec["copies"] = []any{map[string]any{"source": f.path("from"), "to": f.path("workspace")}}
 	if got := f.phases(shell("true")).run(); got.code != outcome.CodeDone {
 		t.Fatalf("got %+v", got.message)
 	}
@@ -100,7 +100,7 @@ func TestProtectedPathsStayUntouched(t *testing.T) {
 	f.write("from/data", "a file in place of a parent")
 	f.write("from/other", "kept")
 	f.spec["protected"] = []any{f.path("workspace/securebench/evaluation_inputs"), f.path("workspace/data/in.csv")}
-	f.spec["copies"] = []any{map[string]any{"from": f.path("from"), "to": f.path("workspace")}}
+	f.spec["copies"] = []any{map[string]any{"source": f.path("from"), "to": f.path("workspace")}}
 	if got := f.phases(shell("true")).run(); got.code != outcome.CodeDone {
 		t.Fatalf("got %+v", got.message)
 	}

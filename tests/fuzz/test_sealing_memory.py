@@ -44,10 +44,11 @@ def sealed(
     """Seal; return the peak in bytes and the termination message."""
     spec = {
         "version": 1,
-        "mode": "seal",
-        "extraction": {"mode": mode, "path": None, "kind": kind},
         "limits": asdict(bounds),
-        "exclude": ["securebench"],
+        "seal": {
+            "extraction": {"mode": mode, "path": None, "kind": kind},
+            "exclude": ["securebench"],
+        },
     }
     peak = 0
     with started(volumes, json.dumps(spec)) as process:

@@ -125,7 +125,7 @@ PIECES = st.lists(
 def test_courier_and_operator_cut_alike(head: bytes, tail: bytes, lost: int, limit: int) -> None:
     total = len(head) + len(tail) + lost
     limits = CandidateBounds(stream_bytes=limit)
-    spec = {"version": 1, "mode": "collect", "limits": asdict(limits)}
+    spec = {"version": 1, "limits": asdict(limits)}
     with tempfile.TemporaryDirectory() as folder:
         volumes = Path(folder)
         for name in ("output", "verification"):

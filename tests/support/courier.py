@@ -107,10 +107,8 @@ def seal_spec(extraction: Extraction, bounds: CandidateBounds, exclude: Collecti
     """Return the specification of a sealing."""
     spec = {
         "version": 1,
-        "mode": "seal",
-        "extraction": asdict(extraction),
         "limits": asdict(bounds),
-        "exclude": list(exclude),
+        "seal": {"extraction": asdict(extraction), "exclude": list(exclude)},
     }
     return json.dumps(spec)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
+from securebench.protocol.messages import Relative
 from securebench.sizes import GIB, MIB
 
 CandidateKind = Literal["text", "code", "patch", "workspace", "none"]
@@ -57,7 +58,7 @@ class Extraction:
 
     mode: ExtractionMode
     kind: CandidateKind
-    path: str | None = None
+    path: Relative | None = None
 
 
 RECORD_BYTES = 16 * MIB
@@ -69,24 +70,28 @@ UTF8_CONTINUATIONS = 3
 CONTINUATION_BYTES = range(0x80, 0xC0)
 
 
+Size = Annotated[int, "int64"]
+
+
 @dataclass(frozen=True, slots=True)
 class CandidateBounds:
-    """Bounds in bytes, and of a workspace also in entries."""
+    """Bounds in bytes, and of a workspace also in entries.
 
-    text_bytes: int = MIB
-    """Candidate text or code."""
+    Attributes:
+        text_bytes: Candidate text or code.
+        patch_bytes: Candidate patch.
+        workspace_bytes: File contents and names of a candidate workspace together; sparse files
+            count in full.
+        workspace_files: Entries of a candidate workspace: files, folders, links and whatever is
+            dropped.
+        stream_bytes: Stdout and stderr, each.
+    """
 
-    patch_bytes: int = 10 * MIB
-    """Candidate patch."""
-
-    workspace_bytes: int = GIB
-    """File contents and names of a candidate workspace together; sparse files count in full."""
-
-    workspace_files: int = 100_000
-    """Entries of a candidate workspace: files, folders, links and whatever is dropped."""
-
-    stream_bytes: int = MIB
-    """Stdout and stderr, each."""
+    text_bytes: Size = MIB
+    patch_bytes: Size = 10 * MIB
+    workspace_bytes: Size = GIB
+    workspace_files: Size = 100_000
+    stream_bytes: Size = MIB
 
 
 class BoundedText(NamedTuple):

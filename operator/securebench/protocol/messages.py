@@ -7,10 +7,10 @@ message: strict JSON, at most 4 KiB out.
 from __future__ import annotations
 
 import json
-from dataclasses import Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import IntEnum
 from math import isfinite
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 from securebench.errors import SpecError
 
@@ -34,8 +34,8 @@ USAGE_FIELDS = frozenset({MEMORY_PEAK_BYTES, CPU_PERIODS, CPU_THROTTLED})
 FRAMEWORK_FOLDER = "securebench"
 """Below every workspace; ours alone, never part of a candidate."""
 
-OPEN = "open"
-CLOSED = "closed"
+OPEN: Final = "open"
+CLOSED: Final = "closed"
 """States of a probe's targets."""
 
 _DEEP = "nested too deeply"
@@ -116,9 +116,14 @@ VERDICTS = frozenset({Code.DONE, Code.FAILED, Code.TAMPERED, Code.UNFIT, Code.TI
 PHASES = range(Code.PHASE_FAILED, Code.STAGING_FAILED)
 
 
-NAME: Final = "name"
-OPTIONAL: Final = "optional"
-"""Metadata of a specification's field: its key in JSON, and whether it may be missing there."""
+Absolute = Annotated[str, "absolute"]
+"""Clean absolute path in a container."""
+
+AbsoluteOrNone = Annotated[str, "absolute or empty"]
+"""The same, or empty."""
+
+Relative = Annotated[str, "relative"]
+"""Clean relative path of something below its root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,22 +135,17 @@ class DigestedPath:
         digest: ``sha256:…``, of a folder the tree digest.
     """
 
-    path: str
+    path: Absolute
     digest: str
 
 
-def required(name: str) -> Mapping[str, object]:
-    """Return the metadata of a field with another key in JSON than its name."""
-    return {NAME: name}
+def is_optional(field: Field[Any]) -> bool:
+    """Tell whether a specification leaves a field out where it is false, zero, empty or None.
 
-
-def optional(name: str | None = None) -> Mapping[str, object]:
-    """Return the metadata of a field that is left out where it is false, zero, empty or None.
-
-    Args:
-        name: Key in JSON where it is not the field's name.
+    These are the fields of which that is the default. Go reads a missing one in the same way.
     """
-    return {OPTIONAL: True} if name is None else {NAME: name, OPTIONAL: True}
+    default = field.default if field.default_factory is MISSING else field.default_factory()
+    return default is not MISSING and not default
 
 
 def encode_spec(spec: DataclassInstance) -> str:
@@ -178,16 +178,7 @@ def spec_object(value: object) -> dict[str, object]:
     if not is_dataclass(value) or isinstance(value, type):
         raise TypeError(f"no part of a specification: {type(value).__name__}")
     values = ((each, getattr(value, each.name)) for each in fields(value))
-    return {
-        spec_key(each): content
-        for each, content in values
-        if content or OPTIONAL not in each.metadata
-    }
-
-
-def spec_key(field: Field[object]) -> str:
-    """Return the key in JSON of a specification's field."""
-    return str(field.metadata.get(NAME, field.name))
+    return {each.name: content for each, content in values if content or not is_optional(each)}
 
 
 def decode_spec(text: str | bytes) -> dict[str, object]:

@@ -1,20 +1,18 @@
 """Specifications for the program supervise: a class for each verb, encoded by ``messages``.
 
-The fields are those of the Go structs that read them (``images/supervise/internal/specs``),
-which refuse any other; a test compares both sides. Source: docs/reference/protocol.md, "supervise".
+The Go structs that read them are generated from these classes by ``reference.go_structs``
+(``images/supervise/internal/specs/generated.go``): names, types, comments, which fields may be
+missing, and which texts a field takes. Source: docs/reference/protocol.md, "supervise".
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from securebench.protocol.messages import DigestedPath, optional, required
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from securebench.protocol.candidate import CandidateBounds
+from securebench.protocol.candidate import CandidateBounds, Extraction
+from securebench.protocol.messages import Absolute, AbsoluteOrNone, DigestedPath, Relative
 
 PROBE_TRY_SECONDS = 2
 """Of one try; targets are inside the cluster or answer within this time."""
@@ -35,9 +33,12 @@ KUBELET_TARGET = "kubelet"
 """Name of the target on the operator's node; a network plugin may let a Pod reach its own node."""
 
 
+ProbedState = Literal["open", "closed"]
+
+
 @dataclass(frozen=True, slots=True)
-class ProbeTarget:
-    """One address that a harness must not reach.
+class TargetSpec:
+    """One address that a canary or a control tries.
 
     Attributes:
         name: Unique among the targets; stands in the condition.
@@ -45,13 +46,22 @@ class ProbeTarget:
         port: From 1 to 65535.
         protocol: ``tcp`` (open when a connection is accepted) or ``udp`` (a DNS server; open
             when it answers a query).
-        is_node: Whether it is the operator's node, which a run may allow its Pods to reach.
     """
 
     name: str
     host: str
     port: int
     protocol: Literal["tcp", "udp"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeTarget(TargetSpec):
+    """One address that a harness must not reach.
+
+    Attributes:
+        is_node: Whether it is the operator's node, which a run may allow its Pods to reach.
+    """
+
     is_node: bool = False
 
     @property
@@ -70,8 +80,8 @@ class Transfer:
         to: Absolute folder that gets a copy of each entry.
     """
 
-    source: str = field(metadata=required("from"))
-    to: str
+    source: Absolute
+    to: Absolute
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +99,7 @@ class CandidateSpec(DigestedPath):
         to: Absolute folder for what it holds.
     """
 
-    to: str
+    to: Absolute
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,28 +112,28 @@ class Phase:
         workdir: Absolute working folder.
         timeout_seconds: Time limit, or None.
         env: Variables besides those of the image.
-        is_script: Whether the command's file is started by its #! line; it needs no mode.
+        script: Whether the command's file is started by its #! line; it needs no mode.
         user: User and group; 0 for those of supervise.
         proof: What stderr says when the command ends without proof that it completed; empty for
             one that gives none.
         search: Folders with programs, looked into after those of the PATH.
-        is_ready: Whether its program must be there before the candidate is.
-        is_guarded: Whether what the command starts is kept from the memory of its process.
+        ready: Whether its program must be there before the candidate is.
+        guarded: Whether what the command starts is kept from the memory of its process.
         sources: Text for ``-c`` of a script's own Python: it compiles the script before that.
     """
 
     name: str
     command: tuple[str, ...]
     workdir: str
-    timeout_seconds: float | None
+    timeout_seconds: float | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    is_script: bool = field(default=False, metadata=optional("script"))
-    user: int = field(default=0, metadata=optional())
-    proof: str = field(default="", metadata=optional())
-    search: tuple[str, ...] = field(default=(), metadata=optional())
-    is_ready: bool = field(default=False, metadata=optional("ready"))
-    is_guarded: bool = field(default=False, metadata=optional("guarded"))
-    sources: str = field(default="", metadata=optional())
+    script: bool = False
+    user: Annotated[int, "uint32"] = 0
+    proof: str = ""
+    search: tuple[Absolute, ...] = ()
+    ready: bool = False
+    guarded: bool = False
+    sources: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +146,7 @@ class StreamsSpec:
         tail_bytes: Most bytes of the end of each stream that is longer.
     """
 
-    folder: str
+    folder: AbsoluteOrNone
     head_bytes: int
     tail_bytes: int
 
@@ -150,7 +160,7 @@ class PatchField:
         field: Its key.
     """
 
-    path: str
+    path: Absolute
     field: str
 
 
@@ -172,15 +182,15 @@ class RepositorySpec:
     """
 
     workdir: str
-    scratch: str
+    scratch: Absolute
     base_commit: str
     timeout_seconds: float
-    setup_patch: PatchField | None
     candidate: DigestedPath
     declared: DigestedPath
-    test_patch: PatchField | None
-    control: PatchField | None
-    compile: Phase | None
+    setup_patch: PatchField | None = None
+    test_patch: PatchField | None = None
+    control: PatchField | None = None
+    compile: Phase | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +204,8 @@ class DiffSpec:
         bytes: Most bytes of the patch; one more is kept of a longer one.
     """
 
-    workdir: str
-    scratch: str
+    workdir: Absolute
+    scratch: Absolute
     timeout_seconds: float
     bytes: int
 
@@ -234,80 +244,61 @@ class RunSpec:
     verb: ClassVar = "run"
 
     streams: StreamsSpec
-    temporary: str
+    temporary: AbsoluteOrNone
     probes: tuple[str, ...]
     probe_timeout_seconds: float
-    max_processes: int
+    max_processes: Annotated[int, "uint64"]
     verdict: bool = False
     lanes: tuple[DigestedPath, ...] = ()
     candidate: CandidateSpec | None = None
     copies: tuple[Transfer, ...] = ()
-    protected: tuple[str, ...] = ()
-    home: str = ""
-    repository: RepositorySpec | None = field(default=None, metadata=optional())
-    prechecks: tuple[Phase, ...] = field(default=(), metadata=optional())
+    protected: tuple[Absolute, ...] = ()
+    home: AbsoluteOrNone = ""
+    repository: RepositorySpec | None = None
+    prechecks: tuple[Phase, ...] = ()
     phases: tuple[Phase, ...] = ()
-    holds: str = field(default="", metadata=optional())
-    needs: str = field(default="", metadata=optional())
-    needs_seconds: float = field(default=0.0, metadata=optional())
-    linger: bool = field(default=False, metadata=optional())
-    once: str = field(default="", metadata=optional())
-    serves: str = field(default="", metadata=optional())
-    open_modes: tuple[str, ...] = ()
-    awaits: tuple[str, ...] = field(default=(), metadata=optional())
-    diff: DiffSpec | None = field(default=None, metadata=optional())
-
-
-@dataclass(frozen=True, slots=True)
-class ExtractionSpec:
-    """What the courier takes (``protocol.candidate.Extraction``).
-
-    Attributes:
-        mode: Source of the candidate.
-        path: Workspace-relative file; None except for mode ``file``.
-        kind: What the candidate is.
-    """
-
-    mode: str
-    path: str | None
-    kind: str
+    holds: AbsoluteOrNone = ""
+    needs: AbsoluteOrNone = ""
+    needs_seconds: float = 0.0
+    linger: bool = False
+    once: AbsoluteOrNone = ""
+    serves: AbsoluteOrNone = ""
+    open_modes: tuple[Absolute, ...] = ()
+    awaits: tuple[str, ...] = ()
+    diff: DiffSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SealSpec:
-    """``courier`` of a harness Pod: seals a candidate.
+    """How a candidate is sealed.
 
     Attributes:
         extraction: What is taken.
-        limits: Bounds of it.
         exclude: Paths of the workspace that never belong to a candidate.
-        live: Whether stdout is copied while the agent works.
+        live: Whether the streams are copied while the agent works.
     """
 
-    verb: ClassVar = "courier"
-
-    mode: Literal["seal"] = field(default="seal", init=False)
-    extraction: ExtractionSpec
-    limits: CandidateBounds
-    exclude: tuple[str, ...]
-    live: bool = field(metadata=optional())
+    extraction: Extraction
+    exclude: tuple[Relative, ...]
+    live: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class CollectSpec:
-    """``courier`` of a verifier Pod: keeps what the check said.
+class CourierSpec:
+    """``courier``: seals the candidate of a harness Pod, or keeps what a verifier Pod's check said.
 
     Attributes:
-        limits: Bounds of it.
+        limits: Bounds of what is kept.
+        seal: What is sealed, or None in a verifier Pod.
         folders: Relative to the courier's root; made at once, in this order, for containers that
             wait for the last one.
     """
 
     verb: ClassVar = "courier"
 
-    mode: Literal["collect"] = field(default="collect", init=False)
     limits: CandidateBounds
-    folders: tuple[str, ...] = field(default=(), metadata=optional())
+    seal: SealSpec | None = None
+    folders: tuple[Relative, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,28 +330,11 @@ class EgressSpec:
     verb: ClassVar = "egress-proxy"
 
     gateway: GatewayAddress
-    token: str
+    token: Absolute
     listen: Mapping[str, int]
     connections: int
     start_seconds: float
     close_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class TargetSpec:
-    """One address that a canary or a control tries.
-
-    Attributes:
-        name: Unique among the targets.
-        host: Numeric: the Pod has no resolver.
-        port: From 1 to 65535.
-        protocol: ``tcp`` or ``udp``.
-    """
-
-    name: str
-    host: str
-    port: int
-    protocol: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,12 +352,12 @@ class ProbeSpec:
 
     verb: ClassVar = "probe"
 
-    want: str
+    want: ProbedState
     timeout_seconds: float
     quiet_seconds: float
     limit_seconds: float
     targets: tuple[TargetSpec, ...]
-    must_open: tuple[TargetSpec, ...] = field(default=(), metadata=optional())
+    must_open: tuple[TargetSpec, ...] = ()
 
 
-SuperviseSpec = CopySpec | RunSpec | SealSpec | CollectSpec | EgressSpec | ProbeSpec
+SuperviseSpec = CopySpec | RunSpec | CourierSpec | EgressSpec | ProbeSpec

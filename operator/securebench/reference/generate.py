@@ -1,4 +1,4 @@
-"""Write schema and pages of the reference: ``python -m securebench.reference.generate [ROOT]``.
+"""Write schemas and pages of the reference: ``python -m securebench.reference.generate [ROOT]``.
 
 The pages describe packs, families and the tester YAML. They are made from the schemas that read
 these files, from the plans of real tasks, from templates of ``securebench init`` and from the texts
@@ -27,6 +27,7 @@ from securebench.client.packs import TaskVisibility, task_visibility
 from securebench.client.starter import COMMAND, agents, starter_files
 from securebench.client.tester_config import TESTER, load_tester_config
 from securebench.json_values import NO_DEFAULT, Schema, described, object_at, object_in, text_at
+from securebench.reference.go_structs import GO_STRUCTS, go_structs
 from securebench.run.pods.volumes import DEFAULT_LIMITS
 
 NOTHING: Final = "-"
@@ -544,7 +545,7 @@ TESTER_SCHEMA = "operator/securebench/schemas/tester.schema.json"
 def generated_files() -> Mapping[str, str]:
     """Return the text of each generated file by its path in the repository."""
     schema = f"{json.dumps(tester_schema(), indent=2, sort_keys=True)}\n"
-    return {TESTER_SCHEMA: schema, **pages()}
+    return {TESTER_SCHEMA: schema, GO_STRUCTS: go_structs(), **pages()}
 
 
 def write(root: Path) -> None:

@@ -150,7 +150,7 @@ signal.sigwait({signal.SIGTERM})
 PLAIN_OPENER = (
     PLAIN_COURIER
     + """\
-path = "/work/workspace/" + spec["extraction"]["path"]
+path = "/work/workspace/" + spec["seal"]["extraction"]["path"]
 hand_in("candidate.txt", open(path, "rb").read())
 """
 )

@@ -16,7 +16,14 @@ from threats.kit.outcomes import not_applicable
 
 STAGING_FAILED = 90
 TIMED_OUT = 124
-NOTHING: Raw = {"name": "main", "command": ["true"]}
+NOTHING: Raw = {"name": "main", "command": ["true"], "workdir": ""}
+QUIET: Raw = {
+    "streams": {"folder": "", "head_bytes": 0, "tail_bytes": 0},
+    "temporary": "",
+    "probes": [],
+    "probe_timeout_seconds": 0,
+    "max_processes": 0,
+}
 KIBIBYTE = 1024
 _BOUNDED = ("sh", "-c", 'ulimit -d "$1"; shift; exec "$@"', "sh")
 
@@ -57,7 +64,7 @@ def run_supervise(
         seconds: When the test fails because it still runs.
         memory_bytes: More of it ends the program; it and its commands have as much each.
     """
-    text = json.dumps({"version": 1, "phases": [NOTHING], **spec})
+    text = json.dumps({"version": 1, **QUIET, "phases": [NOTHING], **spec})
     words = [str(supervise(*edits)), "run", "--spec", text]
     if memory_bytes is not None:
         words = [*_BOUNDED, str(memory_bytes // KIBIBYTE), *words]

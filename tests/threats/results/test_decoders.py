@@ -70,7 +70,6 @@ SUMMARY = {
 }
 COLLECT = {
     "version": 1,
-    "mode": "collect",
     "limits": {
         "text_bytes": 1,
         "patch_bytes": 1,

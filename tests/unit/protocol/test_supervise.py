@@ -1,113 +1,125 @@
-"""What the operator tells supervise: its Go structs read the same fields, of the same types."""
+"""What the operator tells supervise: both sides have the same fields, and read the same samples."""
 
 import json
+import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import get_args
 
-import pytest
-
-from securebench.protocol.candidate import CandidateBounds
-from securebench.protocol.messages import OPTIONAL, encode_spec, spec_key
+from securebench.protocol.candidate import CandidateBounds, Extraction, ExtractionMode
+from securebench.protocol.messages import DigestedPath, encode_spec
 from securebench.protocol.supervise import (
-    CollectSpec,
+    CandidateSpec,
     CopySpec,
+    CourierSpec,
+    DiffSpec,
     EgressSpec,
+    GatewayAddress,
+    PatchField,
+    Phase,
     ProbeSpec,
+    RepositorySpec,
     RunSpec,
     SealSpec,
+    StreamsSpec,
     SuperviseSpec,
+    TargetSpec,
+    Transfer,
 )
+from securebench.reference.go_structs import go_structs
 
 SOURCES = Path(__file__).parents[3] / "images" / "supervise"
-SPECS = SOURCES / "internal" / "specs"
-STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
-FIELD = re.compile(r'^\t[A-Z]\w*\s+(\S+)\s+`json:"(\w+)"`', re.MULTILINE)
+SAMPLES = SOURCES / "internal/specs/testdata/samples.json"
+FIELD = re.compile(r'json:"(\w+)')
 USAGE = re.compile(r"usage: supervise (\S+) --spec JSON")
-IMPORTED = {"Mapping": Mapping, "CandidateBounds": CandidateBounds}
-SCALARS = {"string": str, "bool": bool, "float64": float} | dict.fromkeys(
-    ("int", "int64", "uint32", "uint64"), int
+PHASE = Phase(
+    "check",
+    ("sh", "-c", "x $Y"),
+    "/w",
+    timeout_seconds=1.5,
+    env={"A": "b"},
+    script=True,
+    user=65530,
+    proof="no proof",
+    search=("/s",),
+    ready=True,
+    guarded=True,
+    sources="compile",
 )
-WRITTEN_BY_ENCODER = {"version"}
-
-
-@dataclass(frozen=True)
-class Told:
-    """A field as Python has it.
-
-    Attributes:
-        kind: Its type, without None.
-        may_be_null: Whether JSON can have null in its place.
-    """
-
-    kind: object
-    may_be_null: bool
-
-
-def structs() -> dict[str, dict[str, str]]:
-    paths = [path for path in SPECS.glob("*.go") if not path.stem.endswith("_test")]
-    found = [each for path in paths for each in STRUCT.findall(path.read_text())]
-    return {name: {key: kind for kind, key in FIELD.findall(body)} for name, body in found}
-
-
-GO = structs()
-
-
-def told(kind: type) -> dict[str, Told]:
-    hints = get_type_hints(kind, localns=IMPORTED)
-    result = {}
-    for each in fields(kind):
-        hint = hints[each.name]
-        parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-        (main,) = set(parts) - {NoneType}
-        may_be_null = NoneType in parts and OPTIONAL not in each.metadata
-        result[spec_key(each)] = Told(main, may_be_null)
-    return result
-
-
-def differences(struct: str, kinds: tuple[type, ...], place: str) -> list[str]:
-    ours = {name: one for kind in kinds for name, one in told(kind).items()}
-    found = [f"{place}.{name} on one side only" for name in sorted(ours.keys() ^ GO[struct].keys())]
-    for name in ours.keys() & GO[struct].keys():
-        found += compared(GO[struct][name], ours[name], f"{place}.{name}")
-    return found
-
-
-def compared(go: str, ours: Told, place: str) -> list[str]:
-    if ours.may_be_null and not go.startswith("*"):
-        return [f"{place} may not be null in Go"]
-    return of_kind(go.removeprefix("*"), ours.kind, place)
-
-
-def of_kind(go: str, kind: object, place: str) -> list[str]:
-    arguments = get_args(kind)
-    if go.startswith("[]") and get_origin(kind) is tuple and arguments[1:] == (...,):
-        return of_kind(go.removeprefix("[]"), arguments[0], f"{place}[]")
-    if go.startswith("map[string]") and get_origin(kind) is Mapping and arguments[0] is str:
-        return of_kind(go.removeprefix("map[string]"), arguments[1], f"{place}[]")
-    if go in GO and is_dataclass(kind):
-        return differences(go, (kind,), place)
-    scalar = type(arguments[0]) if get_origin(kind) is Literal else kind
-    return [] if SCALARS.get(go) is scalar else [f"{place} is {go} in Go, {kind} here"]
-
-
-@pytest.mark.parametrize(
-    ("struct", "kinds"),
-    [
-        ("Copy", (CopySpec,)),
-        ("Run", (RunSpec,)),
-        ("courier", (SealSpec, CollectSpec)),
-        ("Egress", (EgressSpec,)),
-        ("Probe", (ProbeSpec,)),
-    ],
+PATCH = PatchField("/p.json", "patch")
+FILE = DigestedPath("/f", "sha256:0")
+TARGET = TargetSpec("dns", "10.96.0.10", 53, "udp")
+SMALL_RUN = RunSpec(StreamsSpec("", 0, 0), "", (), 0, 0, phases=(Phase("harness", ("true",), ""),))
+FULL_RUN = RunSpec(
+    streams=StreamsSpec("/o", 1, 2),
+    temporary="/tmp",
+    probes=("10.96.0.1:443",),
+    probe_timeout_seconds=20,
+    max_processes=256,
+    verdict=True,
+    lanes=(FILE,),
+    candidate=CandidateSpec("/c", "sha256:0", "/workspace"),
+    copies=(Transfer("/a", "/b"),),
+    protected=("/workspace/kept",),
+    home="/home",
+    repository=RepositorySpec(
+        "/w", "/scratch", "0" * 40, 300, FILE, FILE, PATCH, PATCH, PATCH, PHASE
+    ),
+    prechecks=(PHASE,),
+    phases=(PHASE,),
+    holds="/h",
+    needs="/n",
+    needs_seconds=60,
+    linger=True,
+    once="/first",
+    serves="/tests",
+    open_modes=("/o",),
+    awaits=("127.0.0.1:8080",),
+    diff=DiffSpec("/w", "/scratch", 300, 10),
 )
-def test_fields_are_those_of_the_struct(struct: str, kinds: tuple[type, ...]) -> None:
-    found = differences(struct, kinds, struct)
+CASES: tuple[SuperviseSpec, ...] = (
+    CopySpec("/app", "/copy"),
+    SMALL_RUN,
+    FULL_RUN,
+    CourierSpec(CandidateBounds()),
+    CourierSpec(CandidateBounds(), folders=("socket/first",)),
+    *(
+        CourierSpec(
+            CandidateBounds(),
+            SealSpec(
+                Extraction(mode, "patch", "a" if mode is ExtractionMode.FILE else None),
+                ("securebench",),
+                live=True,
+            ),
+        )
+        for mode in ExtractionMode
+    ),
+    EgressSpec(GatewayAddress("10.96.7.7", 8443), "/token", {"proxy": 8080}, 128, 60, 20),
+    ProbeSpec("closed", 2, 2, 10, (TARGET,), (TargetSpec("api", "10.0.0.1", 443, "tcp"),)),
+    ProbeSpec("open", 2, 2, 10, (TARGET,)),
+)
 
-    assert found == [f"{struct}.{name} on one side only" for name in WRITTEN_BY_ENCODER]
+
+def test_go_reads_these_samples() -> None:
+    """The Go test of the same file reads each sample and writes it again, with nothing lost."""
+    samples = [{"verb": case.verb, "spec": json.loads(encode_spec(case))} for case in CASES]
+    if os.environ.get("SECUREBENCH_UPDATE_GOLDEN"):
+        SAMPLES.write_text(json.dumps(samples, indent=1) + "\n")
+
+    assert json.loads(SAMPLES.read_text()) == samples
+
+
+def test_the_samples_have_every_field() -> None:
+    assert {
+        name for name in FIELD.findall(go_structs()) if f'"{name}": ' not in SAMPLES.read_text()
+    } == set()
+
+
+def test_a_field_may_be_missing_where_it_is_empty_by_default() -> None:
+    spec = json.loads(encode_spec(CourierSpec(CandidateBounds(text_bytes=0))))
+
+    assert spec["limits"]["text_bytes"] == 0
+    assert "seal" not in spec
 
 
 def test_every_verb_has_a_specification() -> None:
@@ -121,4 +133,4 @@ def test_specifications_survive_the_kubelet() -> None:
 
     assert "$" not in text
     assert text.isascii()
-    assert json.loads(text) == {"version": 1, "from": "/$$ $(TOKEN)", "to": "/${HOME} ä\n"}
+    assert json.loads(text) == {"version": 1, "source": "/$$ $(TOKEN)", "to": "/${HOME} ä\n"}

@@ -12,6 +12,8 @@ import pytest
 from securebench.digests import content_digest
 from securebench.files import tree_digest
 from securebench.protocol.candidate import CandidateBounds, Extraction
+from securebench.protocol.messages import encode_spec
+from securebench.protocol.supervise import Phase, RunSpec, StreamsSpec
 from support.courier import Sealed, SealingPlaces, seal
 from support.supervise_build import built
 
@@ -22,10 +24,10 @@ def program() -> Path:
 
 
 def run(program: Path, **fields: object) -> int:
-    spec = {"version": 1, "phases": [{"name": "main", "command": ["true"]}], **fields}
-    return subprocess.run(
-        [program, "run", "--spec", json.dumps(spec)], check=False, stderr=subprocess.DEVNULL
-    ).returncode
+    phases = (Phase("main", ("true",), "/"),)
+    spec = json.loads(encode_spec(RunSpec(StreamsSpec("", 0, 0), "", (), 0, 0, phases=phases)))
+    words = [program, "run", "--spec", json.dumps(spec | fields)]
+    return subprocess.run(words, check=False, stderr=subprocess.DEVNULL).returncode
 
 
 def odd_tree(root: Path) -> None:

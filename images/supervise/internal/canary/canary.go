@@ -31,7 +31,7 @@ type tryFunc func(ctx context.Context, target specs.Target) bool
 
 // Probe tries addresses from a canary or a control Pod and leaves which of them answer.
 func Probe(text, log string) int {
-	spec, err := specs.DecodeProbe(text)
+	spec, err := specs.Read[specs.Probe](text)
 	if err != nil {
 		return probeFailed(err)
 	}

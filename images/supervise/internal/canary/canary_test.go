@@ -63,7 +63,7 @@ func (n *fakeNetwork) try(ctx context.Context, target specs.Target) bool {
 // watched lets a lookout work on a network and returns what it says, and after how long.
 func watched(t *testing.T, text string, there *fakeNetwork) (outcome.ProbeMessage, time.Duration) {
 	t.Helper()
-	spec, err := specs.DecodeProbe(text)
+	spec, err := specs.Read[specs.Probe](text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestEveryTargetIsTriedAllTheTime(t *testing.T) {
 
 // A container that is kept from running hears nothing; time alone makes no silence.
 func TestASilenceNeedsTries(t *testing.T) {
-	spec, err := specs.DecodeProbe(fixtures.CanarySpec)
+	spec, err := specs.Read[specs.Probe](fixtures.CanarySpec)
 	if err != nil {
 		t.Fatal(err)
 	}

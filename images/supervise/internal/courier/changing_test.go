@@ -183,7 +183,7 @@ func TestEntriesThatAreSwappedWithoutAPause(t *testing.T) {
 	for range 1000 {
 		var archive bytes.Buffer
 		made := &bundle{target: &archive, hash: sha256.New()}
-		_, err := packWorkspace(root, made, specs.Bounds{WorkspaceBytes: 1 << 20, WorkspaceFiles: 100}, nil, untrusted.Modes{})
+		_, err := packWorkspace(root, made, specs.CandidateBounds{WorkspaceBytes: 1 << 20, WorkspaceFiles: 100}, nil, untrusted.Modes{})
 		if err == nil && strings.Contains(archive.String(), "secret") {
 			t.Fatal("the secret crossed")
 		}

@@ -54,10 +54,10 @@ func Run(spec, log string) int {
 }
 
 // job carries out a courier's specification.
-type job struct{ *specs.CourierTask }
+type job struct{ specs.Courier }
 
 func newJob(spec string) (job, error) {
-	task, err := specs.DecodeCourier(spec)
+	task, err := specs.Read[specs.Courier](spec)
 	return job{task}, err
 }
 
@@ -97,7 +97,7 @@ func courierFailed(err error) int {
 
 // meanwhile is what is done again and again until the untrusted container has ended, or nil.
 func (t job) meanwhile() func() {
-	if !t.Live {
+	if t.Seal == nil || !t.Seal.Live {
 		return nil
 	}
 	var copies []*liveCopy
@@ -127,7 +127,7 @@ func waitForTerm(told <-chan os.Signal, meanwhile func(), interval time.Duration
 }
 
 func (t job) work() ([]byte, error) {
-	if t.Extraction == nil {
+	if t.Seal == nil {
 		return t.collect()
 	}
 	return t.sealOnce()
@@ -141,7 +141,7 @@ func (t job) sealOnce() ([]byte, error) {
 	if !untrusted.IsMissing(err) {
 		return note, err
 	}
-	outputs, err := openOutputs(path.Join(volumes, "output"), t.Bounds)
+	outputs, err := openOutputs(path.Join(volumes, "output"), t.Limits)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (t job) sealOnce() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	streams, err := outputs.keep(producer, t.Bounds.StreamBytes)
+	streams, err := outputs.keep(producer, t.Limits.StreamBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -177,12 +177,12 @@ func (t job) collect() ([]byte, error) {
 	if err := t.keepChanges(verification); err != nil {
 		return nil, err
 	}
-	outputs, err := openOutputs(path.Join(volumes, "output"), t.Bounds)
+	outputs, err := openOutputs(path.Join(volumes, "output"), t.Limits)
 	if err != nil {
 		return nil, err
 	}
 	defer outputs.close()
-	streams, err := outputs.keep(verification, t.Bounds.StreamBytes)
+	streams, err := outputs.keep(verification, t.Limits.StreamBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +197,7 @@ func (t job) keepChanges(verification string) error {
 		return err
 	}
 	defer output.Close()
-	err = untrusted.CopyRegular(output, outcome.ChangedFile, t.Bounds.PatchBytes, verification, outcome.ChangedFile)
+	err = untrusted.CopyRegular(output, outcome.ChangedFile, t.Limits.PatchBytes, verification, outcome.ChangedFile)
 	if untrusted.IsUnreadable(err) {
 		return nil
 	}

@@ -25,7 +25,7 @@ const (
 )
 
 func sealSpec(extraction string) string {
-	return `{"version":1,"mode":"seal","extraction":` + extraction + `,"limits":` + testLimits + `,"exclude":["securebench"]}`
+	return `{"version":1,"limits":` + testLimits + `,"seal":{"extraction":` + extraction + `,"exclude":["securebench"]}}`
 }
 
 // couriersVolumes makes volumes of a test's own and returns a function that names what lies there.
@@ -78,22 +78,23 @@ func sealing(t *testing.T, spec string) (int, said, string) {
 }
 
 func TestOddSpecifications(t *testing.T) {
-	collect := `{"version":1,"mode":"collect","limits":` + testLimits + `}`
-	for _, spec := range []string{collect, sealSpec(testTree), strings.Replace(sealSpec(testFile), `"version"`, `"live":true,"version"`, 1)} {
-		if _, err := specs.DecodeCourier(spec); err != nil {
+	collect := `{"version":1,"limits":` + testLimits + `}`
+	for _, spec := range []string{collect, sealSpec(testTree), strings.Replace(sealSpec(testFile), `"extraction"`, `"live":true,"extraction"`, 1)} {
+		if _, err := specs.Read[specs.Courier](spec); err != nil {
 			t.Errorf("%s: %v", spec, err)
 		}
 	}
 	change := func(old, by string) string { return strings.Replace(collect, old, by, 1) }
 	for name, spec := range map[string]string{
 		"nothing": "", "a list": "[]", "null": "null", "trailing bytes": collect + " x",
-		"a duplicate key": change(`"mode"`, `"version":1,"mode"`), "version 2": change(":1", ":2"),
-		"version true": change(":1", ":true"), "an unknown mode": change("collect", "other"),
+		"a duplicate key": change(`"limits"`, `"version":1,"limits"`), "version 2": change(":1", ":2"),
+		"version true": change(":1", ":true"), "no version": change(`"version":1,`, ""),
 		"another case": change("limits", "Limits"), "no number": change(":10}", ":NaN}"),
 		"a negative bound": change(":10}", ":-1}"), "a broken bound": change(":10}", ":1.5}"),
 		"a bound too few": change(`"text_bytes":100,`, ""), "an unknown bound": change("text_bytes", "more_bytes"),
 		"limits as a list": change(testLimits, "[]"), "limits as null": change(testLimits, "null"),
 		"an extraction to collect": change("}}", `},"extraction":`+testTree+"}"),
+		"folders while sealing":    strings.Replace(sealSpec(testTree), `"seal"`, `"folders":["a"],"seal"`, 1),
 		"live without sealing":     change("}}", `},"live":true}`),
 		"live as a number":         strings.Replace(sealSpec(testTree), `"exclude"`, `"live":1,"exclude"`, 1),
 		"an unknown field":         strings.Replace(sealSpec(testTree), `"exclude"`, `"extra":1,"exclude"`, 1),
@@ -104,11 +105,11 @@ func TestOddSpecifications(t *testing.T) {
 		"an unknown extraction":    sealSpec(strings.Replace(testFile, `"file"`, `"guess"`, 1)),
 		"an unknown kind":          sealSpec(strings.Replace(testFile, `"text"`, `"secret"`, 1)),
 		"a file without path":      sealSpec(strings.Replace(testFile, `"out/answer.txt"`, "null", 1)),
-		"no path at all":           sealSpec(strings.Replace(testTree, `"path":null,`, "", 1)),
+		"no path at all":           sealSpec(strings.Replace(testFile, `"path":"out/answer.txt",`, "", 1)),
 		"a step up":                sealSpec(strings.Replace(testFile, "out/", "../", 1)),
 		"an absolute path":         sealSpec(strings.Replace(testFile, "out/", "/", 1)),
 	} {
-		if _, err := specs.DecodeCourier(spec); err == nil {
+		if _, err := specs.Read[specs.Courier](spec); err == nil {
 			t.Errorf("%s is accepted: %s", name, spec)
 		}
 	}
@@ -276,7 +277,7 @@ func TestALiveCopy(t *testing.T) {
 
 func TestBothStreamsAreCopiedWhileTheAgentWorks(t *testing.T) {
 	in := couriersVolumes(t)
-	task, err := newJob(strings.Replace(sealSpec(testTree), `"version"`, `"live":true,"version"`, 1))
+	task, err := newJob(strings.Replace(sealSpec(testTree), `"extraction"`, `"live":true,"extraction"`, 1))
 	must(t, err)
 	for _, name := range outcome.StreamNames {
 		writeAt(t, in("output", name), "of "+name+"\n")
@@ -338,7 +339,7 @@ func TestAHalfCharacterAfterALineEndsNoLine(t *testing.T) {
 func TestFoldersAreMadeOnce(t *testing.T) {
 	in := couriersVolumes(t)
 	must(t, os.Mkdir(in("socket"), 0o777))
-	spec := `{"version":1,"mode":"collect","limits":` + testLimits + `,"folders":["socket/first","socket/tests"]}`
+	spec := `{"version":1,"limits":` + testLimits + `,"folders":["socket/first","socket/tests"]}`
 	task, err := newJob(spec)
 	must(t, err)
 	must(t, task.makeFolders())
@@ -369,7 +370,7 @@ func TestTheMessageSaysWhatTheCourierTook(t *testing.T) {
 	want := `,"memory_peak_bytes":5000,"cpu_periods":30,"cpu_throttled":4}`
 	_, _, sealed := sealing(t, sealSpec(testTree))
 	_, _, repeated := sealing(t, sealSpec(testTree))
-	_, _, collected := sealing(t, `{"version":1,"mode":"collect","limits":`+testLimits+`}`)
+	_, _, collected := sealing(t, `{"version":1,"limits":`+testLimits+`}`)
 	for _, text := range []string{sealed, repeated, collected} {
 		if !strings.HasSuffix(text, want) || strings.Count(text, "memory_peak_bytes") != 1 {
 			t.Errorf("the message is %s", text)

@@ -16,7 +16,7 @@ import (
 
 // FuzzDecodeCourier: what is accepted keeps the rules on paths and bounds.
 func FuzzDecodeCourier(f *testing.F) {
-	collect := `{"version":1,"mode":"collect","limits":` + testLimits + `}`
+	collect := `{"version":1,"limits":` + testLimits + `}`
 	for _, seed := range []string{
 		collect, sealSpec(testFile), sealSpec(testTree), collect + collect, strings.ToUpper(collect), "null", "\ufeff" + collect,
 		strings.Replace(sealSpec(testFile), "answer", `\ud800`, 1), strings.Replace(collect, "100", "1e400", 1),
@@ -24,22 +24,26 @@ func FuzzDecodeCourier(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		task, err := specs.DecodeCourier(text)
+		task, err := specs.Read[specs.Courier](text)
 		if err != nil {
 			return
 		}
 		if !utf8.ValidString(text) || !json.Valid([]byte(text)) {
 			t.Errorf("%q is accepted", text)
 		}
-		for name := range task.Exclude {
+		names := task.Folders
+		if task.Seal != nil {
+			names = task.Seal.Exclude
+		}
+		for _, name := range names {
 			if filepath.Clean("/"+name) != "/"+name {
-				t.Errorf("exclusion %q", name)
+				t.Errorf("path %q", name)
 			}
 		}
-		if task.Extraction != nil && task.Extraction.Mode == specs.FromFile && filepath.Clean("/"+*task.Extraction.Path) != "/"+*task.Extraction.Path {
-			t.Errorf("path %q", *task.Extraction.Path)
+		if task.Seal != nil && task.Seal.Extraction.Mode == specs.FromFile && filepath.Clean("/"+*task.Seal.Extraction.Path) != "/"+*task.Seal.Extraction.Path {
+			t.Errorf("path %q", *task.Seal.Extraction.Path)
 		}
-		bounds := task.Bounds
+		bounds := task.Limits
 		if min(bounds.PatchBytes, bounds.StreamBytes, bounds.TextBytes, bounds.WorkspaceBytes, bounds.WorkspaceFiles) < 0 {
 			t.Errorf("bounds %v", bounds)
 		}

@@ -33,7 +33,7 @@ type firstName struct{ path, digest string }
 // packWorkspace writes a workspace as an archive whose bytes depend on the tree alone (contract 13.3, 21.2).
 // The tree is read twice: once to refuse what is too large before anything is written, once to write.
 func packWorkspace(
-	root *os.File, archive *bundle, bounds specs.Bounds, exclude map[string]bool, modes untrusted.Modes,
+	root *os.File, archive *bundle, bounds specs.CandidateBounds, exclude map[string]bool, modes untrusted.Modes,
 ) (packedTree, error) {
 	if err := measureTree(root, bounds, exclude, modes); err != nil {
 		return packedTree{}, err
@@ -58,7 +58,7 @@ func packWorkspace(
 	return packedTree{untrusted.DigestPrefix + hex.EncodeToString(total.Sum(nil)), tree.Losses}, archive.end()
 }
 
-func measureTree(root *os.File, bounds specs.Bounds, exclude map[string]bool, modes untrusted.Modes) error {
+func measureTree(root *os.File, bounds specs.CandidateBounds, exclude map[string]bool, modes untrusted.Modes) error {
 	tree, err := untrusted.NewWalk(root, bounds, exclude, modes)
 	if err != nil {
 		return err

@@ -75,7 +75,7 @@ func firstCharacters(text string, count int) string {
 func (t job) seal(stdout *output) (sealedCandidate, error) {
 	var sealed sealedCandidate
 	var err error
-	switch t.Extraction.Mode {
+	switch t.Seal.Extraction.Mode {
 	case specs.FromNothing:
 	case specs.FromTree:
 		sealed, err = t.sealWorkspace()
@@ -112,8 +112,8 @@ func (t job) sealText(stdout *output) (sealedCandidate, error) {
 
 // text opens what the candidate is, and says what messages call it.
 func (t job) text(stdout *output) (string, io.ReadCloser, error) {
-	limit := t.Bounds.TextLimit(t.Extraction.Kind)
-	switch t.Extraction.Mode {
+	limit := t.TextLimit()
+	switch t.Seal.Extraction.Mode {
 	case specs.FromStdout:
 		source, err := stdout.whole(limit)
 		return outcome.StreamNames[0], source, err
@@ -125,7 +125,7 @@ func (t job) text(stdout *output) (string, io.ReadCloser, error) {
 		}
 		return outcome.DiffFile, source, err
 	default:
-		name := *t.Extraction.Path
+		name := *t.Seal.Extraction.Path
 		source, err := openUntrusted("workspace", name, limit)
 		return name, source, err
 	}
@@ -212,10 +212,14 @@ func (t job) sealWorkspace() (sealedCandidate, error) {
 	if err != nil {
 		return sealedCandidate{}, err
 	}
+	exclude := make(map[string]bool, len(t.Seal.Exclude))
+	for _, name := range t.Seal.Exclude {
+		exclude[name] = true
+	}
 	sealed := sealedCandidate{file: workspaceFile}
 	err = untrusted.WriteBuffered(path.Join(volumes, "candidate"), workspaceFile, func(target *bufio.Writer) error {
 		archive := &bundle{target: target, hash: sha256.New()}
-		packed, err := packWorkspace(root, archive, t.Bounds, t.Exclude, modes)
+		packed, err := packWorkspace(root, archive, t.Limits, exclude, modes)
 		sealed.candidate, sealed.losses = packed.digest, packed.losses
 		sealed.size = archive.size
 		sealed.digest = untrusted.DigestPrefix + hex.EncodeToString(archive.hash.Sum(nil))
@@ -231,5 +235,5 @@ func (t job) readModes() (untrusted.Modes, error) {
 		return untrusted.Modes{}, err
 	}
 	defer output.Close()
-	return untrusted.ReadModes(output, t.Bounds.WorkspaceFiles)
+	return untrusted.ReadModes(output, t.Limits.WorkspaceFiles)
 }

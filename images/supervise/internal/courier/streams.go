@@ -33,7 +33,7 @@ type piece struct {
 	kept int64
 }
 
-func openOutputs(name string, bounds specs.Bounds) (*outputs, error) {
+func openOutputs(name string, bounds specs.CandidateBounds) (*outputs, error) {
 	folder, err := untrusted.OpenFolder(name)
 	if err != nil {
 		return nil, err

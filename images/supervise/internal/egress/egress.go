@@ -96,7 +96,7 @@ func Proxy(text, log string) int {
 
 // proxy serves as a specification says and returns the exit code, and why it is not 0.
 func proxy(text string, stop <-chan struct{}) (int, error) {
-	spec, err := specs.DecodeEgress(text)
+	spec, err := specs.Read[specs.Egress](text)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "supervise:", err)
 		return outcome.CodeOwnFault, err

@@ -137,7 +137,7 @@ func newPod(t *testing.T, gatewayPort int) *pod {
 		t.Fatal(err)
 	}
 	spec := specs.Egress{
-		Version: 1, Gateway: specs.Gateway{Host: "127.0.0.1", Port: gatewayPort}, Token: token,
+		Version: 1, Gateway: specs.GatewayAddress{Host: "127.0.0.1", Port: gatewayPort}, Token: token,
 		Listen: map[string]int{specs.RouteProxy: 0, specs.RouteProvider: 0}, Connections: 4, StartSeconds: 1, CloseSeconds: 1,
 	}
 	log := &record{}

@@ -3,7 +3,6 @@ package repository
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"path"
@@ -57,9 +56,6 @@ func decodeDeclared(content []byte) (changes, error) {
 	}
 	if err := specs.Decode(string(content), &declared); err != nil {
 		return nil, err
-	}
-	if declared.Version != 1 {
-		return nil, fmt.Errorf("declared paths: version %d is not known", declared.Version)
 	}
 	result := changes{}
 	for _, name := range declared.Changed {

@@ -78,7 +78,7 @@ func Load(s *specs.Repository) (Patches, error) {
 	for _, each := range []struct {
 		spec *specs.PatchField
 		into *[]byte
-	}{{s.Setup, &result.setup}, {s.Test, &result.test}, {s.Control, &result.control}} {
+	}{{s.SetupPatch, &result.setup}, {s.TestPatch, &result.test}, {s.Control, &result.control}} {
 		if each.spec == nil {
 			continue
 		}
@@ -89,7 +89,7 @@ func Load(s *specs.Repository) (Patches, error) {
 	return result, nil
 }
 
-func readChecked(spec specs.File) ([]byte, error) {
+func readChecked(spec specs.DigestedPath) ([]byte, error) {
 	content, err := readBounded(spec.Path)
 	if err != nil {
 		return nil, err

@@ -30,7 +30,7 @@ type keptFolders struct {
 
 // Run is the job of the containers harness and check.
 func Run(text string, stop <-chan struct{}) outcome.Message {
-	spec, err := specs.DecodeRun(text)
+	spec, err := specs.Read[specs.Run](text)
 	if err != nil {
 		return outcome.Failure(outcome.CodeOwnFault, err)
 	}
@@ -192,7 +192,7 @@ func bring(spec specs.Run) (outcome.Losses, error) {
 	copies := func() error {
 		for _, each := range spec.Copies {
 			if err := staging.Transfer(each, spec.Protected); err != nil {
-				return fmt.Errorf("copy %s: %w", each.From, err)
+				return fmt.Errorf("copy %s: %w", each.Source, err)
 			}
 		}
 		return nil

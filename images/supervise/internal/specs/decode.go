@@ -1,4 +1,4 @@
-// Package specs decodes the specifications of supervise, strictly: a type for each verb, with the fields of its class in
+// Package specs decodes the specifications of supervise, strictly: a type for each verb, generated from its class in
 // operator/securebench/protocol/supervise.py.
 package specs
 
@@ -10,40 +10,69 @@ import (
 	"io"
 	"path"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 )
 
-// Decode reads one JSON object strictly: exact field names, no duplicates, no nulls where a
-// value belongs, nothing after the object.
+const version = 1
+
+// Read decodes and validates the specification of a verb.
+func Read[T any, P interface {
+	*T
+	validate() error
+}](text string) (T, error) {
+	var spec T
+	if err := Decode(text, &spec); err != nil {
+		return spec, err
+	}
+	if err := P(&spec).validate(); err != nil {
+		return spec, fmt.Errorf("specification: %w", err)
+	}
+	return spec, nil
+}
+
+// Decode reads one JSON object of this version strictly: exact field names, all of them but those that may
+// be missing, no duplicates, no nulls where a value belongs, no negative numbers, no text that its
+// field does not take or that is not Unicode, nothing after the object.
 func Decode(text string, target any) error {
-	if !utf8.ValidString(text) {
-		return errors.New("specification is not UTF-8")
-	}
-	raw := []byte(text)
-	if err := checkDuplicates(json.NewDecoder(bytes.NewReader(raw))); err != nil {
+	spec := reflect.ValueOf(target).Elem()
+	if err := decode([]byte(text), spec, target); err != nil {
 		return fmt.Errorf("specification: %w", err)
 	}
-	if err := checkNames(raw, reflect.TypeOf(target).Elem(), ""); err != nil {
-		return fmt.Errorf("specification: %w", err)
-	}
-	if err := json.Unmarshal(raw, target); err != nil {
-		return fmt.Errorf("specification: %w", err)
+	if given := spec.FieldByName("Version").Int(); given != version {
+		return fmt.Errorf("specification: version %d is not known", given)
 	}
 	return nil
+}
+
+func decode(raw []byte, spec reflect.Value, target any) error {
+	if err := checkUnicode(raw); err != nil {
+		return err
+	}
+	if err := checkValueOf(raw, spec.Type(), "", ""); err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, target)
 }
 
 // Strict reads a JSON object that somebody else may have written: what decoders could see differently is
 // an error.
 func Strict(raw []byte, target any) error {
-	if !utf8.Valid(raw) || hasLoneSurrogate(string(raw)) {
-		return errors.New("not Unicode")
-	}
-	if err := checkDuplicates(json.NewDecoder(bytes.NewReader(raw))); err != nil {
+	if err := checkUnicode(raw); err != nil {
 		return err
 	}
 	return json.Unmarshal(raw, target)
+}
+
+// checkUnicode requires one value of UTF-8, in which no text has half a character and no key stands twice.
+func checkUnicode(raw []byte) error {
+	if !utf8.Valid(raw) || hasLoneSurrogate(string(raw)) {
+		return errors.New("not Unicode text in UTF-8")
+	}
+	return checkDuplicates(json.NewDecoder(bytes.NewReader(raw)))
 }
 
 // checkDuplicates reads one value and requires that nothing follows it.
@@ -88,15 +117,16 @@ func checkValue(decoder *json.Decoder) error {
 	return err
 }
 
-// checkNames compares the keys with the fields exactly; encoding/json ignores case.
-func checkNames(raw json.RawMessage, kind reflect.Type, place string) error {
+// checkValueOf compares a value with its type: keys exactly, because encoding/json ignores their case.
+func checkValueOf(raw json.RawMessage, kind reflect.Type, texts, place string) error {
+	isNull := string(raw) == "null"
 	if kind.Kind() == reflect.Pointer {
-		if string(raw) == "null" {
+		if isNull {
 			return nil
 		}
 		kind = kind.Elem()
 	}
-	if string(raw) == "null" {
+	if isNull {
 		return fmt.Errorf("%s is null", strings.TrimPrefix(place, "."))
 	}
 	switch kind.Kind() {
@@ -108,7 +138,7 @@ func checkNames(raw json.RawMessage, kind reflect.Type, place string) error {
 			return err
 		}
 		for index, item := range items {
-			if err := checkNames(item, kind.Elem(), fmt.Sprintf("%s[%d]", place, index)); err != nil {
+			if err := checkValueOf(item, kind.Elem(), texts, fmt.Sprintf("%s[%d]", place, index)); err != nil {
 				return err
 			}
 		}
@@ -118,9 +148,15 @@ func checkNames(raw json.RawMessage, kind reflect.Type, place string) error {
 			return err
 		}
 		for key, entry := range entries {
-			if err := checkNames(entry, kind.Elem(), place+"."+key); err != nil {
+			if err := checkValueOf(entry, kind.Elem(), texts, place+"."+key); err != nil {
 				return err
 			}
+		}
+	case reflect.String:
+		return checkText(raw, texts, place)
+	default:
+		if raw[0] == '-' {
+			return fmt.Errorf("%s is %s: below 0", strings.TrimPrefix(place, "."), raw)
 		}
 	}
 	return nil
@@ -131,32 +167,53 @@ func checkFields(raw json.RawMessage, kind reflect.Type, place string) error {
 	if err := json.Unmarshal(raw, &entries); err != nil {
 		return err
 	}
-	fields := map[string]reflect.Type{}
-	for index := range kind.NumField() {
-		field := kind.Field(index)
-		fields[field.Tag.Get("json")] = field.Type
+	fields := map[string]reflect.StructField{}
+	for _, field := range reflect.VisibleFields(kind) {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		fields[name] = field
 	}
 	for key, entry := range entries {
-		fieldType, known := fields[key]
+		field, known := fields[key]
 		if !known {
 			return fmt.Errorf("unknown field %s", strings.TrimPrefix(place+"."+key, "."))
 		}
-		if err := checkNames(entry, fieldType, place+"."+key); err != nil {
+		if err := checkValueOf(entry, field.Type, field.Tag.Get("is"), place+"."+key); err != nil {
 			return err
+		}
+	}
+	for name, field := range fields {
+		if _, given := entries[name]; !given && !strings.HasSuffix(field.Tag.Get("json"), ",omitempty") {
+			return fmt.Errorf("%s is missing", strings.TrimPrefix(place+"."+name, "."))
 		}
 	}
 	return nil
 }
 
-// Absolute returns an error if a path is not absolute and clean.
-func Absolute(paths []string) error {
-	for _, name := range paths {
-		if !path.IsAbs(name) || path.Clean(name) != name {
-			return fmt.Errorf("specification: %q is not a clean absolute path", name)
-		}
+// checkText compares a text with what its field takes: a path, or one of several words.
+func checkText(raw json.RawMessage, texts, place string) error {
+	var value string
+	if err := json.Unmarshal(raw, &value); err != nil {
+		return err
+	}
+	fits := true
+	switch texts {
+	case "":
+	case "absolute or empty":
+		fits = value == "" || isCleanAbsolute(value)
+	case "absolute":
+		fits = isCleanAbsolute(value)
+	case "relative":
+		fits = IsCleanRelative(value)
+	default:
+		fits = slices.Contains(strings.Split(texts, "|"), value)
+	}
+	if !fits {
+		return fmt.Errorf("%s is %q, not %s", strings.TrimPrefix(place, "."), value, texts)
 	}
 	return nil
 }
+
+func isCleanAbsolute(name string) bool { return path.IsAbs(name) && path.Clean(name) == name }
 
 // IsCleanRelative reports whether a path is relative and clean, and names something below its root.
 func IsCleanRelative(name string) bool {
@@ -168,4 +225,39 @@ func IsCleanRelative(name string) bool {
 func Duration(limit float64) time.Duration {
 	const longest = 1 << 33 // seconds, about 270 years
 	return time.Duration(min(limit, longest) * float64(time.Second))
+}
+
+// hasLoneSurrogate reports whether JSON text has an escape of half a character: decoders differ in what
+// they make of it.
+func hasLoneSurrogate(text string) bool {
+	for at := strings.IndexByte(text, '\\'); at >= 0 && at+1 < len(text); {
+		step := 2
+		switch code := surrogateAt(text, at); {
+		case code >= 0xdc00:
+			return true
+		case code >= 0xd800:
+			if surrogateAt(text, at+6) < 0xdc00 {
+				return true
+			}
+			step = 12
+		}
+		next := strings.IndexByte(text[at+step:], '\\')
+		if next < 0 {
+			return false
+		}
+		at += step + next
+	}
+	return false
+}
+
+// surrogateAt returns the half of a character whose escape begins at a place, or 0.
+func surrogateAt(text string, at int) uint64 {
+	if at+6 > len(text) || text[at] != '\\' || text[at+1] != 'u' {
+		return 0
+	}
+	code, err := strconv.ParseUint(text[at+2:at+6], 16, 16)
+	if err != nil || code < 0xd800 || code > 0xdfff {
+		return 0
+	}
+	return code
 }

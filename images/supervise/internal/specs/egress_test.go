@@ -19,7 +19,7 @@ func FuzzDecodeEgress(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		spec, err := DecodeEgress(text)
+		spec, err := Read[Egress](text)
 		if err != nil {
 			return
 		}
@@ -35,7 +35,7 @@ func FuzzDecodeEgress(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := DecodeEgress(string(written)); err != nil || !reflect.DeepEqual(again, spec) {
+		if again, err := Read[Egress](string(written)); err != nil || !reflect.DeepEqual(again, spec) {
 			t.Errorf("%s became %+v, %v", written, again, err)
 		}
 	})
@@ -60,10 +60,10 @@ func encoded(t *testing.T, fields map[string]any) string {
 
 func TestEgressSpecification(t *testing.T) {
 	want := Egress{
-		Version: 1, Gateway: Gateway{"10.96.7.7", 8443}, Token: "/work/token/token",
+		Version: 1, Gateway: GatewayAddress{"10.96.7.7", 8443}, Token: "/work/token/token",
 		Listen: map[string]int{RouteProxy: 8080}, Connections: 128, StartSeconds: 60, CloseSeconds: 20,
 	}
-	if got, err := DecodeEgress(encoded(t, egressFields())); err != nil || !reflect.DeepEqual(got, want) {
+	if got, err := Read[Egress](encoded(t, egressFields())); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for name, change := range map[string]map[string]any{
@@ -85,14 +85,14 @@ func TestEgressSpecification(t *testing.T) {
 	} {
 		fields := egressFields()
 		maps.Copy(fields, change)
-		if _, err := DecodeEgress(encoded(t, fields)); err == nil {
+		if _, err := Read[Egress](encoded(t, fields)); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
 	for name := range egressFields() {
 		fields := egressFields()
 		delete(fields, name)
-		if _, err := DecodeEgress(encoded(t, fields)); err == nil {
+		if _, err := Read[Egress](encoded(t, fields)); err == nil {
 			t.Errorf("accepted without %s", name)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 const fullSpec = `{"version":1,"verdict":true,"lanes":[{"path":"/lane","digest":"sha256:0"}],"candidate":` +
-	`{"path":"/c/workspace.tar","digest":"sha256:0","to":"/workspace"},"copies":[{"from":"/a","to":"/b"}],` +
-	`"protected":["/p"],"home":"/home","phases":[{"name":"check","command":["sh","-c","x"],"workdir":"/w",` +
+	`{"path":"/c/workspace.tar","digest":"sha256:0","to":"/workspace"},"copies":[{"source":"/a","to":"/b"}],` +
+	`"protected":["/p"],"home":"/home","temporary":"","phases":[{"name":"check","command":["sh","-c","x"],"workdir":"/w",` +
 	`"timeout_seconds":1.5,"env":{"A":"b"}}],"streams":{"folder":"/o","head_bytes":1,"tail_bytes":2},` +
 	`"open_modes":["/o"],"probes":["a:1"],"probe_timeout_seconds":1,"max_processes":9}`
 
@@ -26,14 +26,18 @@ func FuzzDecodeRun(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		spec, err := DecodeRun(text)
+		spec, err := Read[Run](text)
 		if err != nil {
 			return
 		}
 		if !utf8.ValidString(text) {
 			t.Error("text that is not UTF-8 is accepted")
 		}
-		for _, name := range spec.paths() {
+		paths := append(append([]string{}, spec.Protected...), spec.OpenModes...)
+		for _, each := range spec.Copies {
+			paths = append(paths, each.Source, each.To)
+		}
+		for _, name := range paths {
 			if !path.IsAbs(name) || path.Clean(name) != name {
 				t.Errorf("path %q is accepted", name)
 			}
@@ -42,7 +46,7 @@ func FuzzDecodeRun(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := DecodeRun(withoutNulls(written))
+		again, err := Read[Run](withoutNulls(written))
 		if err != nil {
 			t.Fatalf("%v in %s", err, written)
 		}

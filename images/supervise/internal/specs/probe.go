@@ -23,52 +23,10 @@ const (
 	OverUDP = "udp" // a name server; open when it answers a question
 )
 
-// Probe is the specification of a canary or a control.
-type Probe struct {
-	Version int `json:"version"`
-	// Want is closed for a canary and open for a control.
-	Want string `json:"want"`
-	// TimeoutSeconds are for the answer to one try.
-	TimeoutSeconds float64 `json:"timeout_seconds"`
-	// QuietSeconds without an answer make a canary sure.
-	QuietSeconds float64 `json:"quiet_seconds"`
-	// LimitSeconds are for everything.
-	LimitSeconds float64  `json:"limit_seconds"`
-	Targets      []Target `json:"targets"`
-	// MustOpen are further targets of a canary, which it must reach.
-	MustOpen []Target `json:"must_open"`
-}
-
-// Target is an address that a canary or a control tries.
-type Target struct {
-	Name     string `json:"name"`
-	Host     string `json:"host"` // a name is never found: the Pod has no resolver
-	Port     int    `json:"port"`
-	Protocol string `json:"protocol"`
-}
-
 // Address is host and port as one word.
 func (t Target) Address() string { return net.JoinHostPort(t.Host, strconv.Itoa(t.Port)) }
 
-// DecodeProbe returns the specification of a canary or a control, valid or with an error.
-func DecodeProbe(text string) (Probe, error) {
-	var spec Probe
-	if err := Decode(text, &spec); err != nil {
-		return spec, err
-	}
-	if err := spec.validate(); err != nil {
-		return spec, fmt.Errorf("specification: %w", err)
-	}
-	return spec, nil
-}
-
 func (s *Probe) validate() error {
-	if s.Version != 1 {
-		return fmt.Errorf("version %d is not known", s.Version)
-	}
-	if s.Want != StateOpen && s.Want != StateClosed {
-		return errors.New("want is neither open nor closed")
-	}
 	if min(s.TimeoutSeconds, s.QuietSeconds, s.LimitSeconds) <= 0 {
 		return errors.New("a time is not above 0")
 	}
@@ -113,9 +71,6 @@ func (t Target) validate() error {
 	}
 	if t.Host == "" || !isPort(t.Port) {
 		return fmt.Errorf("target %q has no address with a port", t.Name)
-	}
-	if t.Protocol != OverTCP && t.Protocol != OverUDP {
-		return fmt.Errorf("target %q is neither tcp nor udp", t.Name)
 	}
 	return nil
 }

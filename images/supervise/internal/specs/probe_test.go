@@ -32,18 +32,18 @@ func TestDecodeProbe(t *testing.T) {
 		if text == fixtures.CanarySpec {
 			t.Fatalf("%s changes nothing", name)
 		}
-		if _, err := DecodeProbe(text); err == nil {
+		if _, err := Read[Probe](text); err == nil {
 			t.Errorf("%s is accepted", name)
 		}
 	}
 	both := strings.Replace(fixtures.CanaryWithGateway(), `"gateway"`, `"api"`, 1)
 	control := strings.Replace(fixtures.CanaryWithGateway(), `"closed"`, `"open"`, 1)
 	for _, text := range []string{both, control} {
-		if _, err := DecodeProbe(text); err == nil {
+		if _, err := Read[Probe](text); err == nil {
 			t.Errorf("%s is accepted", text)
 		}
 	}
-	if spec, err := DecodeProbe(fixtures.CanaryWithGateway()); err != nil || len(spec.All()) != 3 {
+	if spec, err := Read[Probe](fixtures.CanaryWithGateway()); err != nil || len(spec.All()) != 3 {
 		t.Errorf("%+v %v", spec, err)
 	}
 }
@@ -53,7 +53,7 @@ func FuzzDecodeProbe(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		spec, err := DecodeProbe(text)
+		spec, err := Read[Probe](text)
 		if err != nil {
 			return
 		}
@@ -78,7 +78,7 @@ func FuzzDecodeProbe(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := DecodeProbe(withoutNulls(written))
+		again, err := Read[Probe](withoutNulls(written))
 		if err != nil {
 			t.Fatalf("%v in %s", err, written)
 		}

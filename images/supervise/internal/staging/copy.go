@@ -2,7 +2,6 @@ package staging
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path"
 
@@ -16,17 +15,10 @@ import (
 // Copy is the job of the init container that takes an image's folder into the workspace.
 func Copy(text string, _ <-chan struct{}) outcome.Message {
 	var spec specs.Copy
-	err := specs.Decode(text, &spec)
-	if err == nil && spec.Version != 1 {
-		err = fmt.Errorf("specification: version %d is not known", spec.Version)
-	}
-	if err == nil {
-		err = specs.Absolute([]string{spec.From, spec.To})
-	}
-	if err != nil {
+	if err := specs.Decode(text, &spec); err != nil {
 		return outcome.Failure(outcome.CodeOwnFault, err)
 	}
-	if err := Transfer(specs.Transfer{From: spec.From, To: spec.To}, nil); err != nil {
+	if err := Transfer(specs.Transfer{Source: spec.Source, To: spec.To}, nil); err != nil {
 		return outcome.Failure(outcome.CodeStaging, err)
 	}
 	return outcome.Message{V: 1, Code: outcome.CodeDone}
@@ -38,7 +30,7 @@ func Transfer(spec specs.Transfer, protected []string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(copyInto(target, spec.From), target.close())
+	return errors.Join(copyInto(target, spec.Source), target.close())
 }
 
 // Modes that a copy keeps: no set-id bit ever crosses.

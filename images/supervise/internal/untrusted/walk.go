@@ -58,7 +58,7 @@ func inodeOf(status unix.Stat_t) Inode {
 
 // Walk is one reading of a tree in the byte order of its paths, within bounds and without following a link.
 type Walk struct {
-	bounds  specs.Bounds
+	bounds  specs.CandidateBounds
 	exclude map[string]bool // passed over with all that is below, without being counted
 	modes   Modes
 	Losses  outcome.Losses // so far
@@ -81,7 +81,7 @@ type openedFolder struct {
 }
 
 // NewWalk begins to read a folder; what exclude names is passed over.
-func NewWalk(root *os.File, bounds specs.Bounds, exclude map[string]bool, modes Modes) (*Walk, error) {
+func NewWalk(root *os.File, bounds specs.CandidateBounds, exclude map[string]bool, modes Modes) (*Walk, error) {
 	w := &Walk{bounds: bounds, exclude: exclude, modes: modes, linked: map[Inode]bool{}}
 	file, err := OpenBeneath(root, ".", FolderFlags)
 	if err != nil {

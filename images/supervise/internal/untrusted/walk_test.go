@@ -11,7 +11,7 @@ import (
 )
 
 func TestTheSumOfSizesDoesNotOverflow(t *testing.T) {
-	tree := &Walk{bounds: specs.Bounds{WorkspaceBytes: 1000}, size: 1}
+	tree := &Walk{bounds: specs.CandidateBounds{WorkspaceBytes: 1000}, size: 1}
 	if err := tree.measure(math.MaxInt64); !IsUnreadable(err) {
 		t.Errorf("a file of the largest size is within the bound: %v", err)
 	}

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING
 
 from securebench.protocol.candidate import CandidateBounds
 from securebench.protocol.messages import encode_spec
-from securebench.protocol.supervise import (
-    CollectSpec,
-    ExtractionSpec,
-    RunSpec,
-    SealSpec,
-    StreamsSpec,
-)
+from securebench.protocol.supervise import CourierSpec, RunSpec, SealSpec, StreamsSpec
 from securebench.run import layout
 from securebench.run.artifacts import Part
 from securebench.run.pods import volumes
@@ -72,7 +66,7 @@ def base_spec(plan: RunPlan, facts: ClusterFacts, head: int) -> RunSpec:
     )
 
 
-def seal_spec(plan: RunPlan, task: TaskPlan, exclude: Sequence[str]) -> SealSpec:
+def seal_spec(plan: RunPlan, task: TaskPlan, exclude: Sequence[str]) -> CourierSpec:
     """Return the courier's job in a harness Pod.
 
     An agent's output can be watched, unless it may hold values that a tester exposes: these are
@@ -83,24 +77,8 @@ def seal_spec(plan: RunPlan, task: TaskPlan, exclude: Sequence[str]) -> SealSpec
         task: The task.
         exclude: Paths of the workspace that never belong to a candidate.
     """
-    extraction = task.extraction
-    return SealSpec(
-        extraction=ExtractionSpec(extraction.mode, extraction.path, extraction.kind),
-        limits=_bounds(plan),
-        exclude=tuple(exclude),
-        live=not plan.harness.env,
-    )
-
-
-def collect_spec(plan: RunPlan, folders: Sequence[str] = ()) -> CollectSpec:
-    """Return the courier's job in a verifier Pod.
-
-    Args:
-        plan: The run.
-        folders: Relative to ``layout.COURIER_ROOT``; made at once, in this order, for containers
-            that wait for the last one.
-    """
-    return CollectSpec(_bounds(plan), tuple(folders))
+    is_live = not plan.harness.env
+    return CourierSpec(_bounds(plan), SealSpec(task.extraction, tuple(exclude), is_live))
 
 
 def _bounds(plan: RunPlan) -> CandidateBounds:
@@ -123,7 +101,7 @@ class CourierJob:
         mounts: What it gives, and the workspace where it needs it.
     """
 
-    spec: SealSpec | CollectSpec
+    spec: CourierSpec
     mounts: Sequence[Mount]
 
 
@@ -152,7 +130,8 @@ def verifier_courier(
         mounts: Where they are.
     """
     verification = volumes.part_mount(plan, launch, Part.VERIFICATION, layout.COURIER_VERIFICATION)
-    return courier(plan.pods, CourierJob(collect_spec(plan, folders), [verification, *mounts]))
+    spec = CourierSpec(_bounds(plan), folders=tuple(folders))
+    return courier(plan.pods, CourierJob(spec, [verification, *mounts]))
 
 
 def trusted_container(

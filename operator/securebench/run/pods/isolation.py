@@ -22,6 +22,7 @@ from securebench.protocol.supervise import (
     CANARY_SETTLE_SECONDS,
     GATEWAY_TARGET,
     PROBE_TRY_SECONDS,
+    ProbedState,
     ProbeSpec,
     ProbeTarget,
     TargetSpec,
@@ -226,7 +227,10 @@ def control_pod(plan: RunPlan, number: int, targets: Sequence[ProbeTarget]) -> M
 
 
 def _spec(
-    want: str, targets: Sequence[ProbeTarget], quiet_seconds: float, settle_seconds: int
+    want: ProbedState,
+    targets: Sequence[ProbeTarget],
+    quiet_seconds: float,
+    settle_seconds: int,
 ) -> ProbeSpec:
     return ProbeSpec(
         want=want,

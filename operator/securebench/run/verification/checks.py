@@ -254,7 +254,7 @@ def inline_compiler(check_file: str, workdir: str, user: int) -> Phase:
         user: User and group; 0 for those of supervise.
     """
     command = (PYTHON, *COMPILE, check_file)
-    return Phase(COMPILED, command, workdir, PRECHECK_SECONDS, user=user, is_ready=True)
+    return Phase(COMPILED, command, workdir, PRECHECK_SECONDS, user=user, ready=True)
 
 
 def _phase(name: str, command: tuple[str, ...], check: CheckPlan) -> Phase:

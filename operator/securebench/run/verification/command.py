@@ -231,7 +231,7 @@ def checker_phases(task: TaskPlan, check: CheckPlan, lanes: LaneSet) -> list[Pha
     if check.source is None:
         is_ready = not is_of_candidate(check, task.workspace)
         phase = Phase(FailurePhase.CHECKER, check.command, check.workdir, check.timeout_seconds)
-        return [replace(phase, is_ready=is_ready, is_guarded=True)]
+        return [replace(phase, ready=is_ready, guarded=True)]
     path = f"{layout.EVALUATOR}/{check.source.path}"
     variables = _variables(task, path, lanes)
     phase = Phase(
@@ -242,10 +242,10 @@ def checker_phases(task: TaskPlan, check: CheckPlan, lanes: LaneSet) -> list[Pha
         variables,
     )
     if not check.is_pytest:
-        return [replace(phase, is_script=True, is_ready=True, is_guarded=True, sources=SOURCES)]
+        return [replace(phase, script=True, ready=True, guarded=True, sources=SOURCES)]
     env = variables | row_variable(check)
     command = _pytest(task, "run", path)
-    return [replace(phase, command=command, env=env, is_ready=True, is_guarded=True)]
+    return [replace(phase, command=command, env=env, ready=True, guarded=True)]
 
 
 def checker_prechecks(task: TaskPlan, check: CheckPlan, lanes: LaneSet) -> list[Phase]:

@@ -451,7 +451,7 @@ def _container(job: _Job, place: _Place) -> Manifest:
 def _run_spec(job: _Job, *, has_control: bool) -> RunSpec:
     check = job.check
     is_ready = not is_of_candidate(check, check.workdir)
-    phase = replace(counted(job.verification), is_ready=is_ready, is_guarded=True)
+    phase = replace(counted(job.verification), ready=is_ready, guarded=True)
     prechecks = command_prechecks(check, check.workdir)
     return replace(
         base_spec(job.plan, job.facts, job.plan.limits.stream_bytes),

@@ -96,17 +96,22 @@ def test_no_pod_names_the_secret_of_the_key(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_agent_can_be_watched_unless_values_of_the_tester_enter_the_pod(kind: str) -> None:
-    assert told(agent_pod(kind), "courier")["live"] is True
+    assert told(agent_pod(kind), "courier")["seal"]["live"] is True
     run, _ = agent_run(run_plan(), kind, text_task())
     exposed = replace(run.harness, env=("TOKEN",), secret="values")
-    assert "live" not in told(agent_pod(kind, harness=exposed), "courier")
+    assert "live" not in told(agent_pod(kind, harness=exposed), "courier")["seal"]
 
 
 def test_a_command_can_be_watched_unless_values_of_the_tester_enter_the_pod() -> None:
     run = run_plan()
-    assert told(harness_pod(run, text_task(), LAUNCH, LANES, FACTS), "courier")["live"] is True
+    assert (
+        told(harness_pod(run, text_task(), LAUNCH, LANES, FACTS), "courier")["seal"]["live"] is True
+    )
     exposed = replace(run, harness=replace(run.harness, env=("TOKEN",), secret="values"))
-    assert "live" not in told(harness_pod(exposed, text_task(), LAUNCH, LANES, FACTS), "courier")
+    assert (
+        "live"
+        not in told(harness_pod(exposed, text_task(), LAUNCH, LANES, FACTS), "courier")["seal"]
+    )
 
 
 # Proxy variables
@@ -146,7 +151,7 @@ def test_an_agent_in_a_checkout_hands_in_the_difference() -> None:
     assert container(body, "harness")["securityContext"]["readOnlyRootFilesystem"] is False
     assert "/opt/securebench/baseline" in mounts(body)
     assert "/opt/securebench/baseline" not in mounts(body, "courier")
-    assert told(body, "courier")["extraction"]["mode"] == "git_diff"
+    assert told(body, "courier")["seal"]["extraction"]["mode"] == "git_diff"
     assert body["spec"]["activeDeadlineSeconds"] == 300 + 120 + 2 * 60 + 2 * DIFF_SECONDS
 
 
