@@ -9,29 +9,14 @@ Source: contract 15.9.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple
 
-from securebench.json_values import number_at, object_at, object_in, objects_at, text_at
-from securebench.protocol.volume import EntryName
+from securebench.json_values import number_at, object_in, objects_at, text_at
+from securebench.run.state.attempts import AttemptHistory, FinishedState
+from securebench.run.state.history import LaunchEnd, LaunchHistory, RunHistory
 
 Raw = Mapping[str, object]
-
-RUNNING, CAPTURED, LOST, ENDED = "running", "captured", "lost", "ended"
-"""How a launch ended; ``ended`` with its attempt, ``running`` where the run ended before."""
-
-_RESULTS: Mapping[str, tuple[str, str]] = {
-    EntryName.PRODUCED: ("harness", "production"),
-    EntryName.VERIFIED: ("verifier", "verification"),
-}
-
-
-class AttemptNumbers(NamedTuple):
-    """An attempt of a task: tasks count from 0 in pack order, attempts from 1."""
-
-    task: int
-    attempt: int
 
 
 @dataclass(slots=True)
@@ -42,7 +27,7 @@ class LaunchFacts:
         role: ``harness`` or ``verifier``.
         launch: Its number, from 1 per attempt and role.
         begun_at: Seconds since the epoch.
-        end: How it ended.
+        end: How it ended, as of ``LaunchEnd``; ``running`` where the run ended before.
         reason: Why it was lost; empty for another end.
         image: Image id of the container that ran untrusted code; empty where it is not known.
     """
@@ -50,7 +35,7 @@ class LaunchFacts:
     role: str
     launch: int
     begun_at: float | None
-    end: str = RUNNING
+    end: str = LaunchEnd.RUNNING.value
     reason: str = ""
     image: str = ""
 
@@ -77,99 +62,39 @@ class AttemptFacts:
     kept_of: str = ""
 
 
-@dataclass(slots=True)
-class JournalFacts:
-    """Facts about a run, folded from its journal entry by entry.
-
-    Attributes:
-        attempts: Those that have begun or have a record.
-        findings: Each result of the isolation check once, in their order.
-        end: The last entry; None while the run is active.
-    """
-
-    attempts: dict[AttemptNumbers, AttemptFacts] = field(default_factory=dict)
-    findings: list[Raw] = field(default_factory=list)
-    end: Raw | None = None
-
-    def in_order(self) -> list[AttemptFacts]:
-        """Return the attempts in the order of the pack."""
-        return [self.attempts[key] for key in sorted(self.attempts)]
-
-    def lines(self) -> Iterator[bytes]:
-        """Yield the lines of the list, with newlines."""
-        return map(_encode, self.in_order())
-
-    def apply_body(self, body: bytes) -> None:
-        """Record the JSON of a line of the journal.
-
-        Raises:
-            ValueError: It holds no entry.
-        """
-        found = _loaded(body)
-        self.apply(text_at(found, "type"), object_at(found, "entry"))
-
-    def apply(self, kind: str, entry: Raw) -> None:
-        """Record an entry; those about neither launches, isolation nor the end are ignored.
-
-        Raises:
-            ValueError: It is no such entry.
-        """
-        match kind:
-            case EntryName.ISOLATED:
-                self.findings += [entry] if entry not in self.findings else []
-            case EntryName.RUN_ENDED:
-                self.end = entry
-            case EntryName.LAUNCH_BEGUN:
-                attempt, role, number = self._launch(entry)
-                attempt.launches.append(LaunchFacts(role, number, number_at(entry, "at")))
-            case EntryName.LAUNCH_LOST:
-                self._lose(object_at(entry, "lost"))
-            case EntryName.PRODUCED | EntryName.VERIFIED:
-                self._capture(entry, *_RESULTS[kind])
-            case EntryName.FINISHED | EntryName.KEPT:
-                self._finish(entry)
-
-    def _launch(self, entry: Raw) -> tuple[AttemptFacts, str, int]:
-        match entry.get("launch"):
-            case [int(task), int(attempt), str(role), int(number)]:
-                return self._attempt(task, attempt), role, number
-        raise ValueError("names no launch")
-
-    def _attempt(self, task: int, attempt: int) -> AttemptFacts:
-        key = AttemptNumbers(task, attempt)
-        return self.attempts.setdefault(key, AttemptFacts(*key))
-
-    def _lose(self, lost: Raw) -> None:
-        attempt, role, number = self._launch(lost)
-        for launch in _named(attempt, role, number):
-            launch.end, launch.reason = LOST, text_at(lost, "reason")
-
-    def _capture(self, entry: Raw, role: str, name: str) -> None:
-        result = object_at(entry, name)
-        for launch in _named(self._keyed(entry), role, result.get("launch")):
-            launch.end = CAPTURED
-            launch.image = text_at(object_at(result, "facts"), "image_id")
-
-    def _finish(self, entry: Raw) -> None:
-        finish = object_at(entry, "finish")
-        attempt, passed = self._keyed(finish), finish.get("passed")
-        attempt.record_sha256 = text_at(entry, "record_sha256")
-        attempt.outcome = text_at(finish, "outcome")
-        attempt.reason = text_at(finish, "reason")
-        attempt.passed = passed if isinstance(passed, bool) else None
-        attempt.kept_of = text_at(entry, "run_uid")
-        for launch in attempt.launches:
-            launch.end = ENDED if launch.end == RUNNING else launch.end
-
-    def _keyed(self, entry: Raw) -> AttemptFacts:
-        match entry.get("key"):
-            case [int(task), int(attempt)]:
-                return self._attempt(task, attempt)
-        raise ValueError("names no attempt")
+def attempt_list(history: RunHistory) -> list[AttemptFacts]:
+    """Return the attempts of a whole history that have begun or have a record, in pack order."""
+    return [
+        _attempt_facts(attempt, history.launches.get(key, ()))
+        for key, attempt in history.attempts.items()
+        if key in history.launches or attempt.finish is not None
+    ]
 
 
-def _named(attempt: AttemptFacts, role: str, number: object) -> Iterator[LaunchFacts]:
-    return (each for each in attempt.launches if (each.role, each.launch) == (role, number))
+def _attempt_facts(attempt: AttemptHistory, launches: Iterable[LaunchHistory]) -> AttemptFacts:
+    found = AttemptFacts(*attempt.key, launches=[_launch_facts(each) for each in launches])
+    if isinstance(attempt.state, FinishedState):
+        finish = attempt.state.finish
+        found.record_sha256, found.kept_of = attempt.state.record_sha256, attempt.state.kept_of
+        found.outcome, found.reason = finish.outcome.value, finish.reason
+        found.passed = finish.passed
+    return found
+
+
+def _launch_facts(launch: LaunchHistory) -> LaunchFacts:
+    return LaunchFacts(
+        launch.key.role.value,
+        launch.key.launch,
+        launch.begun_at,
+        launch.end.value,
+        launch.lost.reason if launch.lost is not None else "",
+        launch.result.facts.image_id if launch.result is not None else "",
+    )
+
+
+def encode_attempts(attempts: Iterable[AttemptFacts]) -> Iterator[bytes]:
+    """Yield the lines of the list, with newlines."""
+    return map(_encode, attempts)
 
 
 def decode_attempt(line: bytes) -> AttemptFacts:

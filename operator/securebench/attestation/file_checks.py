@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from securebench.attestation.attempt_list import AttemptFacts, JournalFacts, decode_attempt
+from securebench.attestation.attempt_list import AttemptFacts, attempt_list, decode_attempt
 from securebench.attestation.findings import Mismatch, RunFiles, bounded
 from securebench.attestation.starts import StartList, read_starts
 from securebench.attestation.statement import (
@@ -18,7 +18,7 @@ from securebench.attestation.statement import (
     differing,
     summary_fields,
 )
-from securebench.errors import InvalidInputError
+from securebench.errors import InvalidInputError, InvariantViolationError
 from securebench.json_values import object_at, text_at
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import (
@@ -28,9 +28,13 @@ from securebench.protocol.volume import (
     RUN,
     STARTS,
     SUMMARY,
+    JournalLine,
     first_link,
     whole_line,
 )
+from securebench.run.state.entries import Entry
+from securebench.run.state.entry_json import decode_entry
+from securebench.run.state.history import RunHistory, whole_history
 
 Raw = Mapping[str, object]
 
@@ -49,7 +53,7 @@ class FileFacts:
         summary: ``summary.json``.
         records: Hex digests of the lines of ``candidates.jsonl``, without their newlines.
         attempts: ``attempts.jsonl``.
-        course: What the journal tells; None without one, or where its chain does not hold.
+        history: What the journal tells; None without one, or where its chain does not hold.
         starts: The list of started runs, or None.
     """
 
@@ -59,7 +63,7 @@ class FileFacts:
     summary: Raw = field(default_factory=dict)
     records: Sequence[str] = ()
     attempts: Sequence[AttemptFacts] = ()
-    course: JournalFacts | None = None
+    history: RunHistory | None = None
     starts: StartList | None = None
 
     @property
@@ -83,7 +87,7 @@ def read_files(files: RunFiles, uid: str) -> FileFacts:
         for line in _read(files, CANDIDATES, facts)
     ]
     facts.attempts = list(_attempts(files, facts))
-    facts.course = _course(files, facts, facts.uid or uid)
+    facts.history = _history(files, facts, facts.uid or uid)
     starts = b"".join(_read(files, STARTS, facts))
     if STARTS in facts.digests:
         facts.starts = read_starts(starts)
@@ -110,7 +114,7 @@ def file_findings(
         RUN: binding_fields(facts.binding) if RUN in facts.digests else {},
         SUMMARY: summary_fields(facts.summary) if SUMMARY in facts.digests else {},
         ATTEMPT_LIST: attempt_fields(facts.attempts) if ATTEMPT_LIST in facts.digests else {},
-        JOURNAL: course_fields(facts.course) if facts.course is not None else {},
+        JOURNAL: course_fields(facts.history) if facts.history is not None else {},
     }
     for name, fields in sources.items():
         for differs in differing(predicate, fields.items()):
@@ -157,11 +161,11 @@ def _count_findings(facts: FileFacts) -> Iterator[Mismatch]:
 
 
 def _course_findings(facts: FileFacts) -> Iterator[Mismatch]:
-    if facts.course is None or ATTEMPT_LIST not in facts.digests:
+    if facts.history is None or ATTEMPT_LIST not in facts.digests:
         return
-    if facts.attempts != facts.course.in_order():
+    if facts.attempts != attempt_list(facts.history):
         yield Mismatch(ATTEMPT_LIST, "", "differs from what the journal tells")
-    ends = Counter(each.record_sha256 for each in facts.course.attempts.values())
+    ends = {each.record_sha256 for each in facts.history.finished}
     missing = [digest for digest in facts.records if digest not in ends]
     if missing:
         yield Mismatch(CANDIDATES, "", f"{len(missing)} records are not in the journal")
@@ -205,24 +209,31 @@ def _attempts(files: RunFiles, facts: FileFacts) -> Iterator[AttemptFacts]:
             facts.faults.append(Mismatch(ATTEMPT_LIST, f"line {number}", str(error)))
 
 
-def _course(files: RunFiles, facts: FileFacts, uid: str) -> JournalFacts | None:
-    course, number = JournalFacts(), 0
-    link: bytes | None = first_link(uid)
-    for number, text in enumerate(_read(files, JOURNAL, facts), start=1):
-        if link is None:
-            continue
-        try:
-            link = _apply_line(course, text, link)
-        except ValueError as error:
-            facts.faults.append(Mismatch(JOURNAL, f"line {number}", str(error)))
-            link = None
-    return course if number and link is not None else None
+def _history(files: RunFiles, facts: FileFacts, uid: str) -> RunHistory | None:
+    """Fold the journal; a line that is damaged, out of place or contradicts others ends that."""
+    number = 0
+
+    def entries() -> Iterator[Entry]:
+        nonlocal number
+        link = first_link(uid)
+        for number, text in enumerate(lines, start=1):  # noqa: B007
+            line = _line_behind(text, link)
+            link = line.checksum
+            yield decode_entry(line.body)
+
+    lines = _read(files, JOURNAL, facts)
+    try:
+        history = whole_history(entries())
+    except (ValueError, InvariantViolationError) as error:
+        facts.faults.append(Mismatch(JOURNAL, f"line {number}", str(error)))
+        deque(lines, maxlen=0)  # its digest is that of the whole file
+        return None
+    return history if number else None
 
 
-def _apply_line(course: JournalFacts, text: bytes, link: bytes) -> bytes:
-    """Take a line of the journal in and return what the next one links to."""
+def _line_behind(text: bytes, link: bytes) -> JournalLine:
+    """Return a line of the journal that follows another one."""
     line = whole_line(text.removesuffix(b"\n")) if text.endswith(b"\n") else None
     if line is None or line.link != link:
         raise ValueError("is damaged, or does not follow the line before it")
-    course.apply_body(line.body)
-    return line.checksum
+    return line

@@ -12,13 +12,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Final
 
-from securebench.attestation.attempt_list import LOST, AttemptFacts, JournalFacts
+from securebench.attestation.attempt_list import AttemptFacts
 from securebench.attestation.starts import StartList, resumed_runs, same_runs
 from securebench.clock import rfc3339
 from securebench.digests import PREFIX, json_digest
-from securebench.json_values import number_at, object_at, text_at
+from securebench.json_values import object_at, text_at
+from securebench.run.state.history import LaunchEnd, RunHistory
 
 Raw = Mapping[str, object]
 Fields = dict[str, object]
@@ -120,7 +122,7 @@ def attempt_fields(attempts: Sequence[AttemptFacts]) -> Fields:
     """Return what the list of attempts tells."""
     launches = [launch for attempt in attempts for launch in attempt.launches]
     images = sorted({launch.image for launch in launches} - {""})
-    lost = Counter(launch.reason for launch in launches if launch.end == LOST)
+    lost = Counter(launch.reason for launch in launches if launch.end == LaunchEnd.LOST)
     return {
         "attempts": {
             "begun": len(attempts),
@@ -137,14 +139,16 @@ def attempt_fields(attempts: Sequence[AttemptFacts]) -> Fields:
     }
 
 
-def course_fields(course: JournalFacts) -> Fields:
+def course_fields(history: RunHistory) -> Fields:
     """Return what only the journal tells: the isolation check's findings, and the end."""
-    end = course.end or {}
-    at = number_at(end, "at")
+    end = history.ended
     return {
-        "isolation": [dict(each) for each in course.findings],
-        "evaluatedAt": rfc3339(at) if at is not None else "",
-        "end": {"reason": text_at(end, "reason"), "message": text_at(end, "message")},
+        "isolation": [asdict(each) for each in history.findings],
+        "evaluatedAt": rfc3339(end.at) if end is not None else "",
+        "end": {
+            "reason": end.reason if end is not None else "",
+            "message": end.message if end is not None else "",
+        },
     }
 
 

@@ -14,8 +14,9 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -45,7 +46,6 @@ from securebench.files import (
 from securebench.json_values import object_at, object_in, text_at
 from securebench.protocol.candidate import STREAMS, TEXT_FILE
 from securebench.protocol.volume import RECORD
-from securebench.reasons import PROVIDER_REASONS
 from securebench.run.api.field_types import Outcome
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME
@@ -54,24 +54,14 @@ from securebench.run.plan.model import AttemptKey, EarlierRun, LaunchKey, Role, 
 from securebench.run.plan.score_fields import spec_harness
 from securebench.run.records.record import regrade_field
 from securebench.run.state.attempts import (
-    Finish,
-    HarnessResult,
+    AttemptHistory,
+    FinishedState,
+    ProducedState,
     ProducerNetwork,
     SealedCandidate,
-    Usage,
-    usage_of,
 )
-from securebench.run.state.entries import (
-    AttemptEntry,
-    CandidateKept,
-    Finished,
-    IsolationResult,
-    Kept,
-    LaunchLost,
-    Produced,
-    attempt_of,
-)
-from securebench.run.state.history import KEPT_ON_RESUME
+from securebench.run.state.entries import CandidateKept, Kept
+from securebench.run.state.history import KEPT_ON_RESUME, RunHistory, whole_history
 from securebench.text import listed
 
 
@@ -295,27 +285,18 @@ def _changed(
             yield f"{task.task.id!r} ({', '.join(names)})"
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierAttempt:
+class EarlierAttempt(NamedTuple):
     """An attempt of an earlier run.
 
     Attributes:
         run_uid: The run whose folder has its candidate.
-        finish: How it ended, or None.
-        record_sha256: Hex digest of its record's line; empty without one.
-        production: What its harness left last, or None.
-        at: When that was captured, seconds since the epoch, or 0.
-        usage: Usage of the model provider, by all its launches.
+        attempt: Its history; how it ended is that of the run which is graded again.
         network: Network of the run that produced its candidate.
     """
 
     run_uid: str
-    finish: Finish | None = None
-    record_sha256: str = ""
-    production: HarnessResult | None = None
-    at: float = 0.0
-    usage: Usage = field(default_factory=Usage)
-    network: ProducerNetwork = field(default_factory=ProducerNetwork)
+    attempt: AttemptHistory
+    network: ProducerNetwork
 
     @property
     def candidate(self) -> SealedCandidate | None:
@@ -323,14 +304,15 @@ class EarlierAttempt:
 
         What an outage of the model provider left counts for nothing (contract 15.1).
         """
-        is_outage = self.finish is not None and self.finish.outcome is Outcome.PROVIDER
-        candidate = self.production.candidate if self.production is not None else None
+        finish, production = self.attempt.finish, self.attempt.production
+        is_outage = finish is not None and finish.outcome is Outcome.PROVIDER
+        candidate = production.candidate if production is not None else None
         is_file = candidate is not None and candidate.file is not None
         return candidate if is_file and not is_outage else None
 
 
 def earlier_attempts(root: Path, uid: str) -> Mapping[AttemptKey, EarlierAttempt]:
-    """Return the attempts of a run of which its journal knows something.
+    """Return the attempts of a run of which its journal knows something, in pack order.
 
     A record that it took over from a run before it comes with that run's candidate, while that is
     on the volume. Blocks.
@@ -339,22 +321,13 @@ def earlier_attempts(root: Path, uid: str) -> Mapping[AttemptKey, EarlierAttempt
         JournalCorruptError: A journal is damaged.
         OSError: The volume did not do what was asked.
     """
-    found: dict[AttemptKey, EarlierAttempt] = {}
-    before: dict[str, Mapping[AttemptKey, EarlierAttempt]] = {}
-    network = ProducerNetwork()
-    for entry in read_journal(root / run_folder(uid), uid).entries:
-        if isinstance(entry, IsolationResult):
-            network = ProducerNetwork(entry.verified, entry.node_reachable)
-        if not isinstance(entry, AttemptEntry):
-            continue
-        key = attempt_of(entry)
-        known = found.get(key, EarlierAttempt(uid, network=network))
-        if isinstance(entry, Kept):
-            if entry.run_uid not in before:
-                before[entry.run_uid] = _attempts_before(root, entry.run_uid)
-            known = before[entry.run_uid].get(key, known)
-        found[key] = _advanced(known, entry)
-    return found
+    history = whole_history(read_journal(root / run_folder(uid), uid).entries)
+    kept_of = {state.kept_of for state in history.finished} - {""}
+    before = {each: _attempts_before(root, each) for each in kept_of}
+    return {
+        key: _earlier_attempt(uid, history, attempt, before)
+        for key, attempt in history.attempts.items()
+    }
 
 
 def _attempts_before(root: Path, uid: str) -> Mapping[AttemptKey, EarlierAttempt]:
@@ -363,24 +336,22 @@ def _attempts_before(root: Path, uid: str) -> Mapping[AttemptKey, EarlierAttempt
     return {}
 
 
-def _advanced(known: EarlierAttempt, entry: AttemptEntry) -> EarlierAttempt:
-    match entry:
-        case Produced(_, production, at):
-            usage = known.usage + usage_of(production.egress)
-            return replace(known, production=production, at=at, usage=usage)
-        case CandidateKept(_, production, at, usage, network):
-            taken = replace(known, production=production, at=at, usage=usage)
-            return replace(taken, network=network)
-        case LaunchLost(lost):
-            is_void = lost.reason in PROVIDER_REASONS
-            left = None if is_void else known.production
-            return replace(known, production=left, usage=known.usage + lost.usage)
-        case Finished(finish, sha256, _, usage):
-            return replace(known, finish=finish, record_sha256=sha256, usage=known.usage + usage)
-        case Kept(finish, sha256):
-            return replace(known, finish=finish, record_sha256=sha256)
-        case _:
-            return known
+def _earlier_attempt(
+    uid: str,
+    history: RunHistory,
+    attempt: AttemptHistory,
+    before: Mapping[str, Mapping[AttemptKey, EarlierAttempt]],
+) -> EarlierAttempt:
+    state = attempt.state
+    known = None
+    if isinstance(state, FinishedState) and state.kept_of:
+        known = before[state.kept_of].get(attempt.key)
+    if isinstance(state, FinishedState) and known is not None:
+        ended = replace(state, produced=known.attempt.produced)
+        return known._replace(attempt=known.attempt._replace(state=ended))
+    launches = history.launches.get(attempt.key, ())
+    network = attempt.network or (launches[0].network if launches else ProducerNetwork())
+    return EarlierAttempt(uid, attempt, network)
 
 
 TAKEN_OVER = "regrade.json"
@@ -390,7 +361,7 @@ _ADAPTER = TypeAdapter(tuple[CandidateKept | Kept, ...])
 
 
 def kept_entries(root: Path, uid: str) -> tuple[Kept, ...]:
-    """Return what a resumed run takes over: attempts with a result, in the journal's order.
+    """Return what a resumed run takes over: attempts with a result, in pack order.
 
     Args:
         root: Root of the volume.
@@ -399,11 +370,11 @@ def kept_entries(root: Path, uid: str) -> tuple[Kept, ...]:
     Raises:
         OSError: The volume did not do what was asked.
     """
-    entries = read_journal(root / run_folder(uid), uid).entries
+    history = whole_history(read_journal(root / run_folder(uid), uid).entries)
     return tuple(
-        Kept(entry.finish, entry.record_sha256, uid)
-        for entry in entries
-        if isinstance(entry, Finished | Kept) and entry.finish.outcome in KEPT_ON_RESUME
+        Kept(state.finish, state.record_sha256, uid)
+        for state in history.finished
+        if state.finish.outcome in KEPT_ON_RESUME
     )
 
 
@@ -473,15 +444,16 @@ class _Source:
     def entries(
         self, attempts: Mapping[AttemptKey, EarlierAttempt]
     ) -> Iterator[CandidateKept | Kept]:
-        for key, known in sorted(attempts.items()):
+        for key, known in attempts.items():
             task = self._plan.tasks.get(key.task)
             if task is None:
                 continue
             try:
-                if known.candidate is not None:
-                    yield self._candidate(key, task, known, known.candidate)
-                elif known.finish is not None:
-                    yield self._record(key, known, known.finish)
+                produced, state = known.attempt.produced, known.attempt.state
+                if produced is not None and known.candidate is not None:
+                    yield self._candidate(known, task, produced, known.candidate)
+                elif isinstance(state, FinishedState):
+                    yield self._record(key, state)
             except (DigestMismatchError, UnreadableError, FileNotFoundError) as error:
                 found = "a file is missing" if isinstance(error, OSError) else error
                 raise SpecError(
@@ -491,8 +463,13 @@ class _Source:
                 ) from None
 
     def _candidate(
-        self, key: AttemptKey, task: TaskPlan, known: EarlierAttempt, candidate: SealedCandidate
+        self,
+        known: EarlierAttempt,
+        task: TaskPlan,
+        produced: ProducedState,
+        candidate: SealedCandidate,
     ) -> CandidateKept:
+        key, usage = known.attempt.key, known.attempt.usage
         launch = LaunchKey(*key, Role.HARNESS, candidate.launch)
         source = RunStore(self._store.root, known.run_uid).launch_folder(launch)
         target = self._store.launch_folder(launch)
@@ -506,11 +483,11 @@ class _Source:
         sealed = replace(candidate, patch=None)
         if candidate.file == TEXT_FILE and task.verification is not None:
             sealed = task.verification.sealed(sealed, CandidateFolder(target / CANDIDATE_NAME))
-        production = replace(_produced(known), candidate=sealed)
+        production = replace(produced.production, candidate=sealed)
         taken_from = self._earlier.uid
-        return CandidateKept(key, production, known.at, known.usage, known.network, taken_from)
+        return CandidateKept(key, production, produced.at, usage, known.network, taken_from)
 
-    def _record(self, key: AttemptKey, known: EarlierAttempt, finish: Finish) -> Kept:
+    def _record(self, key: AttemptKey, known: FinishedState) -> Kept:
         """Copy the record of an attempt that cannot be graded again, and let it say so."""
         data = b"".join(RunStore(self._store.root, self._earlier.uid).record_pieces(key))
         if hashlib.sha256(data).hexdigest() != known.record_sha256:
@@ -520,7 +497,7 @@ class _Source:
             "regrade": regrade_field(self._earlier, graded_again=False),
         }
         line = json.dumps({**object_in(json.loads(data)), **told}, sort_keys=True)
-        return Kept(finish, self._store.write_record(key, [line.encode()]), self._earlier.uid)
+        return Kept(known.finish, self._store.write_record(key, [line.encode()]), self._earlier.uid)
 
     def _copy(self, source: Path, target: Path, path: str) -> None:
         with (
@@ -529,9 +506,3 @@ class _Source:
             replacing(target / path, self._store.staging) as copy,
         ):
             copy.writelines(pieces(file))
-
-
-def _produced(known: EarlierAttempt) -> HarnessResult:
-    if known.production is None:
-        raise InvariantViolationError("a candidate comes with what its harness left")
-    return known.production

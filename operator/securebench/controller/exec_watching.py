@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -19,7 +20,7 @@ from securebench.benchmark.reading.rows import split_lines
 from securebench.clock import SystemClock
 from securebench.controller.packs import frozen
 from securebench.controller.volume.folders import LAUNCHES, TASKS, run_folder, task_folder
-from securebench.controller.volume.journal import journal_lines
+from securebench.controller.volume.journal import journal_entries
 from securebench.controller.volume.store import RunStore, read_launch_waits
 from securebench.errors import InvalidInputError
 from securebench.files import UnreadableError, open_regular, open_root
@@ -39,14 +40,14 @@ from securebench.protocol.volume import (
     LIVE_OUTPUT,
     RECORD,
     RUN,
-    EntryName,
     SharedWait,
-    whole_line,
 )
 from securebench.run.artifacts import Part
 from securebench.run.observe.launches import has_met_limit
-from securebench.run.plan.model import AttemptKey, LaunchKey, Role, pod_name
+from securebench.run.plan.model import AttemptKey, Role, pod_name
 from securebench.run.records.reading import failure
+from securebench.run.state.attempts import AttemptHistory, HarnessResult, Reading
+from securebench.run.state.history import LaunchEnd, LaunchHistory, RunHistory, whole_history
 from securebench.text import did_you_mean
 
 
@@ -82,39 +83,6 @@ def watch_answer(
     raise InvalidInputError(UNKNOWN_OPERATION)
 
 
-def journal_entries(folder: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the whole lines of a run's journal, which may be written meanwhile.
-
-    Args:
-        folder: Folder of the run.
-
-    Raises:
-        JournalCorruptError: A file that others continue is missing or damaged.
-    """
-    for text in journal_lines(folder):
-        line = whole_line(text.removesuffix(b"\n"))
-        if line is not None:
-            found = json.loads(line.body)
-            yield found["type"], found["entry"]
-
-
-def _entry_attempt(entry: Mapping[str, object]) -> AttemptKey | None:
-    """Return the attempt that an entry is about, or None."""
-    sources = (entry, object_at(entry, "lost"), object_at(entry, "finish"))
-    for source in sources:
-        for name in ("launch", "key"):
-            match _entry_numbers(source, name):
-                case [int(task), int(attempt), *_]:
-                    return AttemptKey(task, attempt)
-    return None
-
-
-def _entry_numbers(entry: Mapping[str, object], name: str) -> list[object]:
-    """Return a key of an entry as the journal has it, or an empty list."""
-    value = entry.get(name)
-    return value if isinstance(value, list) else []
-
-
 def told_waits(folder: Path) -> Mapping[str, SharedWait]:
     """Return what the Pods of a run wait for, by their names.
 
@@ -129,19 +97,6 @@ def _wait_fields(wait: SharedWait | None) -> dict[str, object]:
     return {} if wait is None else {"wait": wait.message, "has_begun": wait.has_begun}
 
 
-def _begun_pod(entry: Mapping[str, object], uid: str) -> str:
-    """Return the name of the Pod of a launch that begins, which may be that of its batch.
-
-    Args:
-        entry: The journal's entry of the launch.
-        uid: Uid of the BenchmarkRun.
-    """
-    match _entry_numbers(entry, "batch") or _entry_numbers(entry, "launch"):
-        case [int(task), int(attempt), str(role), int(launch)]:
-            return pod_name(uid, LaunchKey(task, attempt, Role(role), launch))
-    return ""
-
-
 Answer = dict[str, object]
 Fields = dict[str, object]
 
@@ -154,11 +109,6 @@ _RECORD_FIELDS = {
     "passed": "passed",
 }
 _COMMAND_FIELDS = ("exit_code", "timed_out", "duration_seconds", "phase", "memory_kills")
-_RESULTS: Mapping[str, str] = {EntryName.PRODUCED: "production", EntryName.VERIFIED: "verification"}
-
-
-_POD: Final = "pod"
-"""Name of the Pod of a launch that was begun; the answer leaves it out."""
 
 
 def get_launches(
@@ -182,17 +132,18 @@ def get_launches(
         InvalidInputError: There is no such task.
     """
     sent, left_out, size = 0, 0, 0
-    found = _launches(folder)
+    history = whole_history(journal_entries(folder))
+    found = {key: [*map(launch_fields, history.launches[key])] for key in sorted(history.launches)}
     attempts = {
         key: attempt
-        for key in sorted(found)
+        for key in found
         if _is_wanted(attempt := _attempt(folder, key), wanted)
         or (with_noisy and any(map(has_met_limit, found[key])))
     }
     if with_noisy:
         # The others must fit.
         attempts = dict(sorted(attempts.items(), key=lambda item: item[1]["passed"] is True))
-    _tell_waits(folder, found)
+    _tell_waits(folder, history, found)
     evidence = _BatchEvidence(found)
     for key, attempt in attempts.items():
         launches = evidence.lent(found[key])
@@ -222,12 +173,12 @@ class _BatchEvidence:
     """
 
     def __init__(self, found: Mapping[AttemptKey, list[Fields]]) -> None:
-        self._of_first: dict[tuple[object, ...], object] = {
+        self._of_first: dict[object, object] = {
             (*key, each["role"], each["launch"]): each.get("evidence")
             for key, launches in found.items()
             for each in launches
         }
-        self._sent: set[tuple[object, ...]] = set()
+        self._sent: set[object] = set()
 
     def lent(self, launches: Sequence[Fields]) -> list[Fields]:
         """Return an attempt's launches as they are sent next."""
@@ -235,27 +186,30 @@ class _BatchEvidence:
 
     def note_sent(self, launches: Iterable[Fields]) -> None:
         """Take note that an attempt's launches were sent."""
-        self._sent |= {tuple(_entry_numbers(each, "batch")) for each in launches}
+        self._sent |= {each["batch"] for each in launches}
 
     def _lent(self, launch: Fields) -> Fields:
-        first = tuple(_entry_numbers(launch, "batch"))
-        if not first:
+        first = launch["batch"]
+        if first is None:
             return launch
         return {**launch, "evidence": None if first in self._sent else self._of_first.get(first)}
 
 
-def _tell_waits(folder: Path, found: Mapping[AttemptKey, list[Fields]]) -> None:
+def _tell_waits(
+    folder: Path, history: RunHistory, found: Mapping[AttemptKey, list[Fields]]
+) -> None:
     """Say of launches that run according to the journal what they wait for.
 
     Args:
         folder: The run's folder.
+        history: What its journal tells.
         found: The launches of all attempts; changed.
     """
     waits = told_waits(folder)
-    for launch in (each for launches in found.values() for each in launches):
-        wait = waits.get(str(launch.pop(_POD)))
-        if launch["end"] == "running" and "read_at" not in launch:
-            launch.update(_wait_fields(wait))
+    for key, launches in found.items():
+        for known, fields in zip(history.launches[key], launches, strict=True):
+            if known.end is LaunchEnd.RUNNING and known.read_at is None:
+                fields.update(_wait_fields(waits.get(pod_name(folder.name, known.pod))))
 
 
 def _attempt(folder: Path, key: AttemptKey) -> Fields:
@@ -283,67 +237,31 @@ def _dropped(record: Mapping[str, object]) -> Fields:
     return {"dropped": shown, "dropped_total": total} if shown else {}
 
 
-def _launches(folder: Path) -> dict[AttemptKey, list[Fields]]:
-    found: dict[AttemptKey, list[Fields]] = {}
-    for kind, entry in journal_entries(folder):
-        key = _entry_attempt(entry)
-        if key is None:
-            continue
-        launches = found.setdefault(key, [])
-        if kind == EntryName.LAUNCH_BEGUN:
-            launches.append(_begun(entry, folder.name))
-        elif launches:
-            _continue(launches, kind, entry)
-    return {key: launches for key, launches in found.items() if launches}
-
-
-def _continue(launches: list[Fields], kind: str, entry: Mapping[str, object]) -> None:
-    last = launches[-1]
-    if kind in _RESULTS:
-        last |= _captured(entry, object_at(entry, _RESULTS[kind]))
-    elif kind == EntryName.LAUNCH_LOST:
-        lost = object_at(entry, "lost")
-        words = {name: lost.get(name) for name in ("reason", "message")}
-        last |= {"end": "lost", "ended_at": lost.get("at"), **words}
-        last |= _evidence(entry)
-    elif kind == EntryName.READ_BEGUN:
-        last.setdefault("read_at", entry.get("at"))
-    elif kind == EntryName.FINISHED:
-        last["finished_at"] = entry.get("at")
-        if last["end"] == "running":
-            last |= {"end": "ended", **_evidence(entry)}
-
-
-def _evidence(entry: Mapping[str, object]) -> Fields:
-    """Return what an entry has of the Pod of the launch that it ends."""
-    return {"evidence": entry["evidence"]} if entry.get("evidence") else {}
-
-
-def _begun(entry: Mapping[str, object], uid: str) -> Fields:
-    *_, role, number = _entry_numbers(entry, "launch")
-    return {
-        "role": role,
-        "launch": number,
-        "begun_at": entry.get("at"),
-        "batch": entry.get("batch"),
-        "end": "running",
-        _POD: _begun_pod(entry, uid),
+def launch_fields(launch: LaunchHistory) -> Fields:
+    """Return what an answer says of a launch, besides what it waits for."""
+    result, lost = launch.result, launch.lost
+    fields: Fields = {
+        "role": launch.key.role.value,
+        "launch": launch.key.launch,
+        "begun_at": launch.begun_at,
+        "batch": launch.batch,
+        "end": launch.end.value,
     }
-
-
-def _captured(entry: Mapping[str, object], result: Mapping[str, object]) -> Fields:
-    command = object_at(result, "command")
-    return {
-        "end": "captured",
-        "ended_at": entry.get("at") or None,
-        "reason": text_at(result, "problem"),
-        "command": {name: command.get(name) for name in _COMMAND_FIELDS},
-        "facts": object_at(result, "facts"),
-        "evidence": entry.get("evidence"),
-    }
-
-
-_RUNNING: Final = {Role.HARNESS.value: "harness", Role.VERIFIER.value: "verifier"}
+    if result is not None:
+        fields |= {
+            "ended_at": launch.ended_at or None,
+            "reason": result.problem,
+            "command": {name: getattr(result.command, name) for name in _COMMAND_FIELDS},
+            "facts": asdict(result.facts),
+            "evidence": None,
+        }
+    if lost is not None:
+        fields |= {"ended_at": lost.at, "reason": lost.reason, "message": lost.message}
+    if launch.evidence is not None:
+        containers = [asdict(each) for each in launch.evidence.containers]
+        fields["evidence"] = {**asdict(launch.evidence), "containers": containers}
+    times = {"read_at": launch.read_at, "finished_at": launch.finished_at}
+    return fields | {name: at for name, at in times.items() if at is not None}
 
 
 def get_active(folder: Path, now: float, sink: IO[bytes]) -> Answer:
@@ -358,11 +276,16 @@ def get_active(folder: Path, now: float, sink: IO[bytes]) -> Answer:
         ``attempts`` sent, ``left_out`` because the answer would be too large, and ``now``.
     """
     sent, left_out, size = 0, 0, 0
-    active = _active(folder)
+    history = whole_history(journal_entries(folder))
     waits = told_waits(folder)
-    for _, fields in sorted(active.items()):
-        wait = _wait_fields(waits.get(str(fields.pop(_POD, ""))))
-        line = json.dumps({**fields, **wait}, sort_keys=True).encode() + b"\n"
+    for attempt in history.attempts.values():
+        if attempt.finish is not None or attempt.key not in history.launches:
+            continue
+        launch = history.launches[attempt.key][-1]
+        fields = {**_step(attempt, launch), "launch": launch.key.launch, **attempt.key._asdict()}
+        if fields["step"] in _STEPS_OF_POD:
+            fields |= _wait_fields(waits.get(pod_name(folder.name, launch.pod)))
+        line = json.dumps(fields, sort_keys=True).encode() + b"\n"
         if size + len(line) > MAX_ANSWER_BYTES:
             left_out += 1
             continue
@@ -371,38 +294,23 @@ def get_active(folder: Path, now: float, sink: IO[bytes]) -> Answer:
     return {"attempts": sent, "left_out": left_out, "sent": size, "now": now}
 
 
-def _active(folder: Path) -> dict[AttemptKey, Fields]:
-    active: dict[AttemptKey, Fields] = {}
-    for kind, entry in journal_entries(folder):
-        key = _entry_attempt(entry)
-        if key is None:
-            continue
-        step = _step(kind, entry, folder.name)
-        if kind == EntryName.FINISHED:
-            active.pop(key, None)
-        elif step:
-            before = active.get(key, {})
-            active[key] = {**before, "reason": "", _POD: "", **step, **key._asdict()}
-    return active
+_STEPS_OF_POD: Final = frozenset({Role.HARNESS.value, Role.VERIFIER.value})
 
 
-def _step(kind: str, entry: Mapping[str, object], uid: str) -> Fields:
-    """Return what an entry says of the step; what it does not say stays as it was."""
-    match kind:
-        case EntryName.LAUNCH_BEGUN:
-            *_, role, launch = _entry_numbers(entry, "launch")
-            found = {"step": _RUNNING.get(str(role)), "launch": launch, "since": entry.get("at")}
-            return {**found, _POD: _begun_pod(entry, uid)}
-        case EntryName.READ_BEGUN:
-            return {"step": "reading", "since": entry.get("at")}
-        case EntryName.PRODUCED:
-            return {"step": "produced", "since": entry.get("at")}
-        case EntryName.VERIFIED:
-            return {"step": "verified", "since": entry.get("at")}
-        case EntryName.LAUNCH_LOST:
-            lost = object_at(entry, "lost")
-            return {"step": "lost", "since": lost.get("at"), "reason": text_at(lost, "reason")}
-    return {}
+def _step(attempt: AttemptHistory, launch: LaunchHistory) -> Fields:
+    """Return where an attempt in flight is, by its last launch."""
+    since: float | None
+    reason = ""
+    if attempt.reading is not Reading.NONE:
+        step, since = "reading", launch.reading_at
+    elif launch.end is LaunchEnd.RUNNING:
+        step, since = launch.key.role.value, launch.begun_at
+    elif launch.lost is not None:
+        step, since, reason = "lost", launch.lost.at, launch.lost.reason
+    else:
+        is_harness = isinstance(launch.result, HarnessResult)
+        step, since = "produced" if is_harness else "verified", launch.ended_at
+    return {"step": step, "since": since, "reason": reason}
 
 
 def get_live(run: Path, marks: Sequence[str], sink: IO[bytes]) -> Mapping[str, object]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from securebench.clock import Clock, backoff, seconds_since_epoch
@@ -29,7 +28,7 @@ from securebench.controller.object_loop import (
 from securebench.controller.publish import Publisher, sealed
 from securebench.controller.run_ledger import RunLedger
 from securebench.controller.run_loop import RunLoop
-from securebench.controller.sealing import EndedRun, Exported, Totals, seal_run
+from securebench.controller.sealing import EndedRun, Exported, ended_run, seal_run
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.registers import index_entry
 from securebench.controller.volume.store import RunStore
@@ -52,7 +51,8 @@ from securebench.run.decide.controls import DesiredState
 from securebench.run.decide.waits import SUSPENDED_MESSAGE
 from securebench.run.layout import gateway_name
 from securebench.run.observe.pods import pod_view
-from securebench.run.state.entries import Entry, Finished, Kept, LaunchLost, RunEnded, entry_noise
+from securebench.run.state.entries import RunEnded
+from securebench.run.state.history import RunHistory, whole_history
 
 logger = logging.getLogger(__name__)
 
@@ -143,29 +143,15 @@ class RunSlots:
             wake()
 
 
-def _ended_run(binding: Mapping[str, object], entries: Sequence[Entry]) -> EndedRun:
+def _ended_run(binding: Mapping[str, object], history: RunHistory) -> EndedRun:
     """Return what binding and journal tell of a run without its plan."""
-    ends = sorted(
-        (entry for entry in entries if isinstance(entry, Finished | Kept)),
-        key=lambda entry: entry.finish.key,
-    )
-    lost = Counter(entry.lost.reason for entry in entries if isinstance(entry, LaunchLost))
-    noise = Counter(kind for entry in entries for kind in entry_noise(entry))
     record_bytes = number_at(object_at(binding, "limits"), "record_bytes")
-    index = index_entry(binding["index"])
-    return EndedRun(
-        index=index,
-        records=[(entry.finish.key, entry.record_sha256) for entry in ends],
-        finishes=[entry.finish for entry in ends],
-        totals=Totals(None, lost, noise, tries=index.tries, tries_by_others=index.tries_by_others),
+    return ended_run(
+        index_entry(binding["index"]),
+        history,
         is_audit=binding.get("audit") is True,
         record_bytes=int(record_bytes or RECORD_BYTES),
     )
-
-
-def _append_end(journal: Journal, last: RunEnded) -> None:
-    if not any(isinstance(entry, RunEnded) for entry in journal.entries):
-        journal.append([last])
 
 
 INPUT_POLL_SECONDS = 2.0
@@ -396,8 +382,10 @@ class RunLifecycle(ObjectLoop[RunObject]):
         journal = await open_on_volume(store.open_journal, Journal.close)
         try:
             last = RunEnded(reason.value, message, self._context.clock.now())
-            journal_end = partial(on_volume, _append_end, journal, last)
-            ended = _ended_run(binding, journal.entries)
+            history = whole_history(journal.take_entries())
+            end = [last] if history.ended is None else []
+            journal_end = partial(on_volume, journal.append, end)
+            ended = _ended_run(binding, history)
             return await seal_run(self._context, store, ended, reason.value, journal_end)
         finally:
             await surely_on_volume(journal.close)

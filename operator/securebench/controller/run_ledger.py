@@ -29,7 +29,6 @@ from securebench.run.state.attempts import (
     AttemptHistory,
     CrashSuspicion,
     Finish,
-    FinishedState,
     JudgedState,
     Usage,
 )
@@ -142,14 +141,6 @@ class RunLedger:
         """Write how the run ended, unless that is there."""
         if self.history.ended is None:
             await self.write([RunEnded(reason, message, self._clock.now())])
-
-    def finished(self) -> list[tuple[AttemptKey, str]]:
-        """Return the finished attempts with the digests of their records, in pack order."""
-        return [
-            (key, history.state.record_sha256)
-            for key, history in self.history.attempts.items()
-            if isinstance(history.state, FinishedState)
-        ]
 
     async def close(self) -> None:
         """Give the journal back; what is being read meanwhile did not end the operator.

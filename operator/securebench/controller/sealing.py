@@ -40,7 +40,7 @@ from securebench.run.records.record import record_outcome, verdict_fields
 from securebench.run.records.summary import RecordFacts, record_facts, regrade_summary, run_summary
 from securebench.run.state.attempts import Finish, Usage
 from securebench.run.state.entries import CandidateKept, ResourceNoise
-from securebench.run.state.history import total_usage, verdict_of
+from securebench.run.state.history import RunHistory, total_usage, verdict_of
 from securebench.stats.intervals import Estimates
 
 logger = logging.getLogger(__name__)
@@ -89,6 +89,43 @@ class EndedRun:
     totals: Totals
     is_audit: bool
     record_bytes: int
+
+
+def ended_run(
+    index: IndexEntry,
+    history: RunHistory,
+    *,
+    usage: Usage | None = None,
+    regrade: Mapping[str, object] | None = None,
+    is_audit: bool,
+    record_bytes: int,
+) -> EndedRun:
+    """Return what is sealed of a run with this history.
+
+    Args:
+        index: Its line of the index.
+        history: What its journal tells.
+        usage: As of ``Totals``.
+        regrade: The same.
+        is_audit: As of ``EndedRun``.
+        record_bytes: The same.
+    """
+    ends = history.finished
+    return EndedRun(
+        index=index,
+        records=records_of(history),
+        finishes=[each.finish for each in ends],
+        totals=Totals(
+            usage, history.losses, history.noise, regrade, index.tries, index.tries_by_others
+        ),
+        is_audit=is_audit,
+        record_bytes=record_bytes,
+    )
+
+
+def records_of(history: RunHistory) -> list[tuple[AttemptKey, str]]:
+    """Return the finished attempts with the digests of their records, in pack order."""
+    return [(each.finish.key, each.record_sha256) for each in history.finished]
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,27 +364,19 @@ class ResultsExport:
         return self._next_at is None or self.exported.records != done
 
     async def _export(self) -> None:
-        began, finished = self._clock.monotonic(), self._ledger.finished()
+        began, finished = self._clock.monotonic(), records_of(self._ledger.history)
         records, sha256 = await export(self._prepared.store, finished)
         self.exported = Exported(records, sha256)
         ended = self._clock.monotonic()
         self._next_at = ended + max(self._interval, EXPORT_SHARE * (ended - began))
 
     def _ended_run(self) -> EndedRun:
-        plan, history = self._prepared.plan, self._ledger.history
-        finishes = [each.finish for each in history.attempts.values() if each.finish is not None]
-        return EndedRun(
-            index=self._prepared.index,
-            records=self._ledger.finished(),
-            finishes=finishes,
-            totals=Totals(
-                self._usage(),
-                history.losses,
-                history.noise,
-                self._regrade(),
-                self._prepared.index.tries,
-                self._prepared.index.tries_by_others,
-            ),
+        plan = self._prepared.plan
+        return ended_run(
+            self._prepared.index,
+            self._ledger.history,
+            usage=self._usage(),
+            regrade=self._regrade(),
             is_audit=plan.audit,
             record_bytes=plan.limits.record_bytes,
         )

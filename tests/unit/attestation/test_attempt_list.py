@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from securebench.attestation.attempt_list import JournalFacts, decode_attempt
-from securebench.controller.volume.journal import encode
-from securebench.protocol.volume import first_link, whole_line
+from securebench.attestation.attempt_list import attempt_list, decode_attempt, encode_attempts
+from securebench.attestation.statement import course_fields
+from securebench.clock import rfc3339
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish
@@ -19,6 +19,7 @@ from securebench.run.state.entries import (
     RunEnded,
     Verified,
 )
+from securebench.run.state.history import whole_history
 from support.build import (
     HARNESS,
     IMAGE_ID,
@@ -35,17 +36,12 @@ PROVEN = IsolationResult(verified=True, user_namespaces=True, message="closed: d
 DONE = Finished(Finish(KEY, Outcome.SCORED, passed=True), "a" * 64, NOW)
 
 
-def course(*entries):
-    found = JournalFacts()
-    for entry in entries:
-        line = whole_line(encode(entry, first_link("uid")).removesuffix(b"\n"))
-        raw = json.loads(line.body)
-        found.apply(raw["type"], raw["entry"])
-    return found
+def facts(*entries):
+    return attempt_list(whole_history(entries))
 
 
 def lines(*entries):
-    return [json.loads(line) for line in course(*entries).lines()]
+    return [json.loads(line) for line in encode_attempts(facts(*entries))]
 
 
 def launch(role="harness", number=1, **changes):
@@ -101,30 +97,16 @@ def test_attempts_are_in_the_order_of_the_pack():
 
 
 def test_findings_of_the_isolation_check_are_told_once():
-    found = course(PROVEN, PROVEN, RunEnded("Completed", "1 of 1", NOW))
-    assert [each["message"] for each in found.findings] == ["closed: dns"]
-    assert found.end == {"reason": "Completed", "message": "1 of 1", "at": NOW}
-
-
-@pytest.mark.parametrize(
-    ("kind", "entry"),
-    [
-        ("LaunchBegun", {}),
-        ("LaunchBegun", {"launch": [0, 1]}),
-        ("LaunchLost", {"lost": {"launch": "x"}}),
-        ("Produced", {"key": [0]}),
-        ("Finished", {"finish": {"key": [0, "1"]}}),
-    ],
-)
-def test_what_is_no_entry(kind, entry):
-    with pytest.raises(ValueError, match="names no"):
-        JournalFacts().apply(kind, entry)
+    found = course_fields(whole_history([PROVEN, PROVEN, RunEnded("Completed", "1 of 1", NOW)]))
+    assert [each["message"] for each in found["isolation"]] == ["closed: dns"]
+    assert found["end"] == {"reason": "Completed", "message": "1 of 1"}
+    assert found["evaluatedAt"] == rfc3339(NOW)
 
 
 def test_a_line_is_read_back():
     entries = [LaunchBegun(HARNESS, NOW), Produced(KEY, production()), DONE]
-    (line,) = course(*entries).lines()
-    assert decode_attempt(line) == course(*entries).attempts[KEY]
+    (line,) = encode_attempts(facts(*entries))
+    assert [decode_attempt(line)] == facts(*entries)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +123,7 @@ def test_a_line_is_read_back():
     ],
 )
 def test_a_line_of_another_form_is_refused(change):
-    (line,) = course(LaunchBegun(HARNESS, NOW), DONE).lines()
+    (line,) = encode_attempts(facts(LaunchBegun(HARNESS, NOW), DONE))
     odd = json.dumps(json.loads(line) | change, sort_keys=True).encode() + b"\n"
     with pytest.raises(ValueError, match="not as the operator writes"):
         decode_attempt(odd)

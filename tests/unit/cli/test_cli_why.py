@@ -17,8 +17,17 @@ from securebench.json_values import object_at, text_at
 from securebench.protocol.volume import encode_waits, shared_waits
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, pod_name
-from securebench.run.state.attempts import CommandReport, Finish, Lost, PodFacts, VerifierResult
+from securebench.run.state.attempts import (
+    CommandReport,
+    Finish,
+    Lost,
+    PodFacts,
+    ProducerNetwork,
+    Usage,
+    VerifierResult,
+)
 from securebench.run.state.entries import (
+    CandidateKept,
     ContainerEvidence,
     ContainerUsage,
     Entry,
@@ -222,6 +231,10 @@ OF_NOISY_BATCH = replace(
 )
 
 BATCH = (
+    *(
+        CandidateKept(each.attempt_key, production(), NOW, Usage(), ProducerNetwork(), "earlier")
+        for each in MEMBERS
+    ),
     *(LaunchBegun(each, NOW, LEADER) for each in MEMBERS),
     *(
         Verified(

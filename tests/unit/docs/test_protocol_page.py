@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import get_args
 
 from securebench.controller.exec_io import RUN_FILES
-from securebench.controller.volume.journal import TYPES
 from securebench.protocol.messages import Code
 from securebench.protocol.volume import EntryName
 from securebench.run.state.entries import Entry
+from securebench.run.state.entry_json import TYPES
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/protocol.md").read_text(encoding="utf-8")
 

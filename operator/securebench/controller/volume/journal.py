@@ -22,59 +22,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
-
 from securebench.controller.volume.lead import VolumeLead
 from securebench.errors import JournalCorruptError, StorageError
 from securebench.files import fsync_folder, write_all
 from securebench.protocol.volume import (
     CRC_DIGITS,
     JOURNAL,
-    EntryName,
+    JournalLine,
     checksum,
     first_link,
     whole_line,
 )
 from securebench.run.state.entries import (
-    CandidateKept,
-    Closed,
     Continued,
     Entry,
     Finished,
-    IsolationResult,
-    Kept,
-    LaunchBegun,
     LaunchLost,
-    Opened,
     Produced,
-    ReadBegun,
-    RunBound,
-    RunEnded,
     Verified,
     noisy_part,
 )
-
-TYPES: dict[str, type[Entry]] = {
-    EntryName.CONTINUED: Continued,
-    EntryName.RUN_BOUND: RunBound,
-    EntryName.OPENED: Opened,
-    EntryName.CLOSED: Closed,
-    EntryName.LAUNCH_BEGUN: LaunchBegun,
-    EntryName.READ_BEGUN: ReadBegun,
-    EntryName.LAUNCH_LOST: LaunchLost,
-    EntryName.PRODUCED: Produced,
-    EntryName.VERIFIED: Verified,
-    EntryName.FINISHED: Finished,
-    EntryName.KEPT: Kept,
-    EntryName.CANDIDATE_KEPT: CandidateKept,
-    EntryName.ISOLATED: IsolationResult,
-    EntryName.RUN_ENDED: RunEnded,
-}
-"""The entries by their names in the journal."""
-
-_NAMES = {kind: name for name, kind in TYPES.items()}
-_ADAPTERS: dict[str, TypeAdapter[Entry]] = {name: TypeAdapter(kind) for name, kind in TYPES.items()}
-
+from securebench.run.state.entry_json import decode_entry, encode_entry
 
 _START = b' {"type":"'
 """Follows the checksum in every line."""
@@ -209,8 +177,7 @@ def encode(entry: Entry, link: bytes) -> bytes:
         entry: The entry.
         link: Checksum of the line before it, or ``first_link``.
     """
-    name = _NAMES[type(entry)]
-    body = b'{"type":"%b","entry":%b}' % (name.encode(), _ADAPTERS[name].dump_json(entry))
+    body = encode_entry(entry)
     return b"%b %b %b\n" % (link, checksum(link, body), body)
 
 
@@ -230,11 +197,7 @@ def decode(body: bytes) -> Entry:
     Raises:
         ValueError: It is none.
     """
-    name, _, rest = body.removeprefix(b'{"type":"').partition(b'","entry":')
-    adapter = _ADAPTERS.get(name.decode())
-    if adapter is None:
-        raise ValueError(f"unknown entry {name.decode()!r}")
-    entry = adapter.validate_json(rest.removesuffix(b"}"))
+    entry = decode_entry(body)
     if isinstance(entry, LaunchLost | Produced | Verified | Finished):
         return replace(entry, evidence=noisy_part(entry.evidence))
     return entry
@@ -263,7 +226,7 @@ def read_entries(data: bytes, run_uid: str) -> Replay:
             raise _corrupt(number, _fault(lines, number))
         try:
             found.append(decode(line.body))
-        except (ValueError, ValidationError) as error:
+        except ValueError as error:
             raise _corrupt(number, f"holds no entry: {error}") from error
         link, good = line.checksum, good + len(text) + 1
     return Replay(tuple(found), good, link)
@@ -380,14 +343,27 @@ def journal_parts(folder: Path) -> Sequence[JournalPart]:
     return parts[::-1]
 
 
-def journal_lines(folder: Path) -> Iterator[bytes]:
-    """Yield the lines of a run's journal that count, one at a time; the last one may be cut.
+def journal_lines(folder: Path) -> Iterator[tuple[bytes, JournalLine]]:
+    """Yield the whole lines of a run's journal, which may be written meanwhile, with their parts.
 
     Raises:
         JournalCorruptError: A file that others continue is missing or damaged.
     """
     for part in journal_parts(folder):
-        yield from part.lines()
+        for text in part.lines():
+            line = whole_line(text.removesuffix(b"\n"))
+            if line is not None:
+                yield text, line
+
+
+def journal_entries(folder: Path) -> Iterator[Entry]:
+    """Yield the entries of these lines, with their evidence.
+
+    Raises:
+        JournalCorruptError: A file that others continue is missing or damaged.
+        ValueError: A line holds no entry.
+    """
+    return (decode_entry(line.body) for _, line in journal_lines(folder))
 
 
 def journal_bytes(folder: Path) -> bytes:

@@ -26,7 +26,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, TypeVar
 
-from securebench.attestation.attempt_list import JournalFacts
+from securebench.attestation.attempt_list import attempt_list, encode_attempts
 from securebench.attestation.envelope import Signer, SigningFailedError, sealed
 from securebench.attestation.statement import (
     attempt_fields,
@@ -64,10 +64,12 @@ from securebench.protocol.volume import (
     RUN,
     STATEMENT,
     SUMMARY,
-    whole_line,
 )
 from securebench.reasons import PHASES_BEFORE_CHECKS
 from securebench.run.records.reading import Record, parse_record
+from securebench.run.state.entries import Entry
+from securebench.run.state.entry_json import decode_entry
+from securebench.run.state.history import RunHistory, whole_history
 from securebench.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -195,16 +197,17 @@ def write_statement(store: RunStore, signer: Signer | None) -> None:
         SigningFailedError: The signer did not sign; there is no new statement.
         JournalCorruptError: A file that others continue is missing or damaged.
     """
-    course, journal_sha256 = _course(store.folder)
-    replace_file(store.folder / ATTEMPT_LIST, b"".join(course.lines()), store.staging)
+    history, journal_sha256 = _history(store.folder)
+    attempts = attempt_list(history)
+    replace_file(store.folder / ATTEMPT_LIST, b"".join(encode_attempts(attempts)), store.staging)
     binding = store.binding()
     starts = RunStarts(store.root, store.staging).read()
     predicate = {
         **evaluator_fields(VERSION),
         **binding_fields(binding),
         **summary_fields(read_json(store.folder / SUMMARY)),
-        **attempt_fields([*course.attempts.values()]),
-        **course_fields(course),
+        **attempt_fields(attempts),
+        **course_fields(history),
         **start_fields(starts, starts.size, binding),
     }
     digests = {**dict(_digests(store.folder)), JOURNAL: journal_sha256}
@@ -237,15 +240,16 @@ def _digests(folder: Path) -> Iterator[tuple[str, str]]:
         yield name, file_digest(folder / name).removeprefix(PREFIX)
 
 
-def _course(folder: Path) -> tuple[JournalFacts, str]:
+def _history(folder: Path) -> tuple[RunHistory, str]:
     """Return what the journal tells, and the hex digest of its lines."""
-    course, digest = JournalFacts(), hashlib.sha256()
-    for text in journal_lines(folder):
-        line = whole_line(text.removesuffix(b"\n"))
-        if line is not None:
+    digest = hashlib.sha256()
+
+    def entries() -> Iterator[Entry]:
+        for text, line in journal_lines(folder):
             digest.update(text)
-            course.apply_body(line.body)
-    return course, digest.hexdigest()
+            yield decode_entry(line.body)
+
+    return whole_history(entries()), digest.hexdigest()
 
 
 PIECE_CHARACTERS = 1 << 16

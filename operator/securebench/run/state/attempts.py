@@ -417,11 +417,15 @@ class FinishedState:
         finish: How it ended.
         record_sha256: Digest of the record's line.
         at: When it ended, seconds since the epoch; None for a record of an earlier run.
+        kept_of: Uid of the earlier run from which the record was taken over; empty for none.
+        produced: What its harness handed in, in a ``whole_history`` only.
     """
 
     finish: Finish
     record_sha256: str = ""
     at: float | None = None
+    kept_of: str = ""
+    produced: ProducedState | None = None
 
 
 OpenState = QueuedState | LaunchedState | ProducedState | JudgedState
@@ -480,14 +484,25 @@ class AttemptHistory(NamedTuple):
         return self.state.pod if isinstance(self.state, LaunchedState) else None
 
     @property
+    def produced(self) -> ProducedState | None:
+        """What the harness has handed in, or None; once it ended as of ``FinishedState``."""
+        match self.state:
+            case (
+                (ProducedState() as found)
+                | LaunchedState(before=ProducedState() as found)
+                | JudgedState(found)
+            ):
+                return found
+            case FinishedState() as finished:
+                return finished.produced
+            case _:
+                return None
+
+    @property
     def production(self) -> HarnessResult | None:
-        """The harness's result, or None; also None once the attempt has its record."""
-        state = self.state
-        if isinstance(state, LaunchedState):
-            state = state.before
-        if isinstance(state, JudgedState):
-            state = state.produced
-        return state.production if isinstance(state, ProducedState) else None
+        """The harness's result, or None; as of ``produced``."""
+        produced = self.produced
+        return produced.production if produced is not None else None
 
     @property
     def verification(self) -> VerifierResult | None:

@@ -1,19 +1,27 @@
-"""The state of a run, folded from the entries of its journal, and counts over its attempts.
+"""The history of a run: the one fold of its journal, and counts over its attempts.
 
-``AttemptIndex`` holds the attempts and finds those under way without a search through all.
+``run_history`` is what the run's own loop knows, entry by entry as it writes them. It knows the
+plan and forgets what a record holds, since a run has many attempts. ``whole_history`` is what all
+other readers ask: ``why``, the attempts in flight, the statement and its check, a run that resumes
+or grades this one again, and the end of a run without a plan. It needs no plan and keeps the
+launches. Each reader has a pure projection of it, beside what the reader does with it.
+
+Attempts and launches are immutable. ``AttemptIndex`` replaces them in place, as a copy of all for
+each entry would cost as much as the run has attempts; it finds those under way without a search.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import assert_never
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import NamedTuple, assert_never
 
 from securebench.errors import InvariantViolationError
 from securebench.reasons import PROVIDER_REASONS
 from securebench.run.api.field_types import Outcome
-from securebench.run.plan.model import AttemptKey, RunPlan
+from securebench.run.plan.model import AttemptKey, LaunchKey, RunPlan
 from securebench.run.state.attempts import (
     QUEUED,
     AttemptHistory,
@@ -21,10 +29,12 @@ from securebench.run.state.attempts import (
     CrashSuspicion,
     Finish,
     FinishedState,
+    HarnessResult,
     JudgedState,
     LaunchedState,
     Lost,
     ProducedState,
+    ProducerNetwork,
     QueuedState,
     Reading,
     Usage,
@@ -42,6 +52,7 @@ from securebench.run.state.entries import (
     IsolationResult,
     Kept,
     LaunchBegun,
+    LaunchEvidence,
     LaunchLost,
     Opened,
     Produced,
@@ -186,33 +197,92 @@ _SUSPICION_AFTER_CRASH = {
 }
 
 
+class LaunchEnd(StrEnum):
+    """How a launch ended."""
+
+    RUNNING = "running"
+    CAPTURED = "captured"
+    LOST = "lost"
+    ENDED = "ended"
+    """With its attempt, without a result of its own."""
+
+
+class LaunchHistory(NamedTuple):
+    """One launch, as folded from the journal.
+
+    Attributes:
+        begun_at: Seconds since the epoch.
+        batch: First launch of the batch that shares its Pod; None if it has its own.
+        network: What was known of the run's network when it began.
+        ended_at: When it was captured or lost, seconds since the epoch; else None.
+        result: What was captured, or None.
+        lost: How it was lost, or None.
+        evidence: Its Pod at its end; None where the journal has none, or another launch of the
+            batch has it.
+        read_at: When its output was first read, or its attempt's for the record; else None.
+        reading_at: When that began last.
+        finished_at: When its attempt ended, if it was the last launch of it; else None.
+    """
+
+    key: LaunchKey
+    begun_at: float
+    batch: LaunchKey | None = None
+    network: ProducerNetwork = ProducerNetwork()
+    end: LaunchEnd = LaunchEnd.RUNNING
+    ended_at: float | None = None
+    result: HarnessResult | VerifierResult | None = None
+    lost: Lost | None = None
+    evidence: LaunchEvidence | None = None
+    read_at: float | None = None
+    reading_at: float | None = None
+    finished_at: float | None = None
+
+    @property
+    def pod(self) -> LaunchKey:
+        """The launch after which its Pod is named: the first one of a batch."""
+        return self.batch or self.key
+
+
 @dataclass(slots=True)
 class RunHistory:
     """State of a run, as folded from its journal so far.
 
     Attributes:
+        is_whole: Whether it was folded without a plan: its attempts are those that the journal
+            names, in pack order, and ``launches`` are kept.
         attempts: Every attempt of the plan, in pack order.
         bound: The first entry, or None.
         epoch: Epoch of the latest ``Opened``, 0 before the first.
         process: Process of the latest ``Opened``; empty in journals that do not record it.
         started_at: Time of the first ``Opened``, or None.
         isolation: Result of the canary, or None.
+        findings: Each different result of the canary once, in their order.
         ended: The last entry, or None.
         losses: Number of launches that were lost, by reason; each one of a batch counts.
         noise: Number of launches that met a limit, by how; a Pod of a batch counts once.
         noisy_launches: Number of launches that met one or several.
+        launches: Those of each attempt that was launched, in their order; empty unless whole.
     """
 
     attempts: AttemptIndex = field(default_factory=AttemptIndex)
+    is_whole: bool = False
     bound: RunBound | None = None
     epoch: int = 0
     process: str = ""
     started_at: float | None = None
     isolation: IsolationResult | None = None
+    findings: tuple[IsolationResult, ...] = ()
     ended: RunEnded | None = None
     losses: Counter[str] = field(default_factory=Counter)
     noise: Counter[ResourceNoise] = field(default_factory=Counter)
     noisy_launches: int = 0
+    launches: dict[AttemptKey, tuple[LaunchHistory, ...]] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> list[FinishedState]:
+        """How the attempts ended that have, in pack order."""
+        states = (history.state for history in self.attempts.values())
+        return [state for state in states if isinstance(state, FinishedState)]
 
     def apply(self, entry: Entry) -> None:
         """Apply one entry.
@@ -233,6 +303,7 @@ class RunHistory:
                 self._stop_reading(has_crashed=False)
             case IsolationResult():
                 self.isolation = entry
+                self.findings += () if entry in self.findings else (entry,)
             case RunEnded():
                 self.ended = entry
             case _:
@@ -254,25 +325,84 @@ class RunHistory:
     def _apply_to_attempt(self, entry: AttemptEntry) -> None:
         key = attempt_of(entry)
         history = self.attempts.get(key)
+        if history is None and self.is_whole:
+            history = AttemptHistory(key)
         if history is None:
             raise InvariantViolationError(f"the journal names attempt {key}, not in the plan")
         if history.finish is not None:
             raise InvariantViolationError(f"attempt {key} is finished and cannot change")
-        self.attempts[key] = _advance(history, entry)
+        self.attempts[key] = self._known(_advance(history, entry), entry)
         noise = entry_noise(entry)
         self.noise.update(noise)
         self.noisy_launches += bool(noise)
         if isinstance(entry, LaunchLost):
             self.losses[entry.lost.reason] += 1
 
+    def _known(self, attempt: AttemptHistory, entry: AttemptEntry) -> AttemptHistory:
+        """Return what is kept of an attempt that an entry has advanced; a reader keeps more."""
+        if self.is_whole:
+            self._apply_to_launches(attempt.key, entry)
+        elif isinstance(attempt.state, FinishedState):
+            return attempt._replace(state=replace(attempt.state, produced=None))
+        return attempt
+
+    def _apply_to_launches(self, key: AttemptKey, entry: AttemptEntry) -> None:
+        launches = self.launches.get(key, ())
+        if isinstance(entry, LaunchBegun):
+            found = self.isolation
+            network = found and ProducerNetwork(found.verified, found.node_reachable)
+            begun = LaunchHistory(entry.launch, entry.at, entry.batch, network or ProducerNetwork())
+            self.launches[key] = (*launches, begun)
+        elif launches:
+            self.launches[key] = (*launches[:-1], _launch_after(launches[-1], entry))
+
+
+def _launch_after(launch: LaunchHistory, entry: AttemptEntry) -> LaunchHistory:
+    """Return the last launch of an attempt after an entry about the attempt."""
+    match entry:
+        case Produced(_, result, at, evidence) | Verified(_, result, at, evidence):
+            return launch._replace(
+                end=LaunchEnd.CAPTURED, ended_at=at, result=result, evidence=evidence
+            )
+        case LaunchLost(lost, evidence):
+            return launch._replace(
+                end=LaunchEnd.LOST,
+                ended_at=lost.at,
+                lost=lost,
+                evidence=evidence or launch.evidence,
+            )
+        case ReadBegun(at=at):
+            first = at if launch.read_at is None else launch.read_at
+            return launch._replace(read_at=first, reading_at=at)
+        case Finished(at=at, evidence=evidence) if launch.end is LaunchEnd.RUNNING:
+            return launch._replace(end=LaunchEnd.ENDED, finished_at=at, evidence=evidence)
+        case Finished(at=at):
+            return launch._replace(finished_at=at)
+        case _:
+            return launch
+
 
 def run_history(plan: RunPlan, entries: Iterable[Entry]) -> RunHistory:
-    """Fold a whole journal.
+    """Fold a journal for the loop of its run.
 
     Raises:
         InvariantViolationError: The entries contradict each other or the plan.
     """
-    history = RunHistory(attempts=AttemptIndex(_initial_attempts(plan)))
+    return _folded(RunHistory(AttemptIndex(_initial_attempts(plan))), entries)
+
+
+def whole_history(entries: Iterable[Entry]) -> RunHistory:
+    """Fold a journal for a reader who has no plan, and keep the launches.
+
+    Raises:
+        InvariantViolationError: The entries contradict each other.
+    """
+    history = _folded(RunHistory(is_whole=True), entries)
+    history.attempts = AttemptIndex(history.attempts[key] for key in sorted(history.attempts))
+    return history
+
+
+def _folded(history: RunHistory, entries: Iterable[Entry]) -> RunHistory:
     for entry in entries:
         history.apply(entry)
     return history
@@ -313,11 +443,10 @@ def _apply_step(history: AttemptHistory, entry: StepEntry) -> AttemptHistory:
         case Verified(_, verification):
             return history._replace(state=_judged(history, verification))
         case Finished(finish, sha256, at, usage):
-            return history._replace(
-                state=FinishedState(finish, sha256, at), usage=history.usage + usage
-            )
-        case Kept(finish, sha256):
-            return history._replace(state=FinishedState(finish, sha256))
+            ended = FinishedState(finish, sha256, at, produced=history.produced)
+            return history._replace(state=ended, usage=history.usage + usage)
+        case Kept(finish, sha256, run_uid):
+            return history._replace(state=FinishedState(finish, sha256, kept_of=run_uid))
         case _:
             assert_never(entry)
 

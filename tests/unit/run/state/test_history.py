@@ -18,7 +18,7 @@ from securebench.run.state.entries import (
     RunEnded,
     Verified,
 )
-from securebench.run.state.history import run_history
+from securebench.run.state.history import LaunchEnd, run_history, whole_history
 from support.build import (
     HARNESS,
     KEY,
@@ -108,6 +108,30 @@ def test_states_of_an_attempt(name):
     assert folded(*entries).attempts[KEY] == history_of(started_at=NOW + 1, **want)
 
 
+def test_a_reader_without_a_plan_knows_the_launches_and_what_was_handed_in():
+    whole, own = whole_history(WHOLE), folded(*WHOLE)
+    assert [(each.key, each.end) for each in whole.launches[KEY]] == [
+        (HARNESS, LaunchEnd.LOST),
+        (SECOND, LaunchEnd.CAPTURED),
+        (VERIFIER, LaunchEnd.CAPTURED),
+    ]
+    assert [each.result for each in whole.launches[KEY]] == [None, PRODUCTION, VERIFICATION]
+    assert whole.attempts[KEY].production == PRODUCTION
+    assert (own.launches, own.attempts[KEY].production) == ({}, None)
+    assert (whole.losses, whole.ended, whole.finished[0].finish) == (own.losses, WHOLE[-1], FINISH)
+
+
+def test_a_reader_has_attempts_in_pack_order():
+    keys = [AttemptKey(2, 1), AttemptKey(0, 2), AttemptKey(10, 1), AttemptKey(0, 1)]
+    found = whole_history(LaunchBegun(LaunchKey(*key, Role.HARNESS, 1), NOW) for key in keys)
+    assert list(found.attempts) == sorted(keys)
+
+
+def test_a_reader_is_told_of_entries_that_contradict_each_other():
+    with pytest.raises(InvariantViolationError, match="without a candidate"):
+        whole_history([LaunchBegun(HARNESS, NOW), Verified(KEY, VERIFICATION)])
+
+
 def test_every_attempt_is_there_from_the_start_in_pack_order():
     history = folded(tasks=2, attempts=2)
     assert list(history.attempts) == [(0, 1), (0, 2), (1, 1), (1, 2)]
@@ -116,7 +140,7 @@ def test_every_attempt_is_there_from_the_start_in_pack_order():
 
 def test_a_kept_record_is_final_without_a_launch():
     history = folded(Kept(FINISH, SHA, "earlier"))
-    assert history.attempts[KEY] == history_of(finish=FINISH, record_sha256=SHA)
+    assert history.attempts[KEY].state == FinishedState(FINISH, SHA, kept_of="earlier")
     assert history.attempts.open == 0
 
 
