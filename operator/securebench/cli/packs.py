@@ -150,7 +150,10 @@ def pack_pull(
 
 @app.command("show")
 def pack_show(  # noqa: PLR0913 - flags
-    name: Annotated[str | None, typer.Argument(help="Pack on the results volume.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Pack on the results volume; with a '/' in it, a local folder."),
+    ] = None,
     *,
     config: OptionalConfig = None,
     manifest: Manifest = None,
@@ -169,8 +172,9 @@ def pack_show(  # noqa: PLR0913 - flags
     from securebench.client.volume import ClusterTarget
 
     as_json = output is TextOrJson.JSON
-    files = _pack_files(config, manifest, tasks)
-    if name is None:
+    folder = Path(name) if name is not None and "/" in name else None
+    files = _pack_files(config, manifest, tasks, folder)
+    if name is None or folder is not None:
         options = packs.ShowOptions(task, every_task, as_json)
         end_with(lambda: packs.show_local(files, options))
     if (config, manifest, tasks) != (None, None, None):

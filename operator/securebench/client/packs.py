@@ -41,6 +41,7 @@ from securebench.benchmark.harbor.config import FindingKind
 from securebench.benchmark.harbor.folder import (
     CANNOT_RUN,
     FolderReading,
+    HarborTask,
     holds_tasks,
     read_folders,
 )
@@ -64,7 +65,7 @@ from securebench.client.submit import LocalPack, absent_files, local_pack, pack_
 from securebench.client.tester_config import TESTER_FILE, TesterConfig, load_tester_config
 from securebench.client.volume import LOCAL_LIMITS, ClusterTarget, Connection, open_connection
 from securebench.cluster.port import ObjectKind
-from securebench.errors import ConfigErrors, InvalidInputError, PlacedError
+from securebench.errors import ConfigErrors, InvalidInputError, PackError, PlacedError
 from securebench.names import ImageReference, image_reference
 from securebench.oci.access import RegistryAccess, RegistryAdvice, RegistryLogin, docker_credentials
 from securebench.oci.pack_image import PackLanes, build_pack, pull_pack, push_pack, write_layout
@@ -73,7 +74,7 @@ from securebench.protocol.candidate import ExtractionMode
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 from securebench.run.plan.build import task_plan
 from securebench.run.plan.model import TaskPlan
-from securebench.text import did_you_mean, listed, printable, printable_lines
+from securebench.text import did_you_mean, listed, printable, printable_lines, snippet
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +401,13 @@ class _Summary(TypedDict):
 
 
 def show_local(files: PackFiles, options: ShowOptions) -> int:
-    """Print digests and size of a local pack, and what agent and verifier see of its tasks."""
+    """Print digests and size of a local pack, and what agent and verifier see of its tasks.
+
+    Of Harbor task folders it prints what they say.
+    """
+    folder = _harbor_folder(files)
+    if folder is not None:
+        return _show_folders(folder, options)
     source = pack_source(files)
     checked = check_upload(source.manifest, source.tasks)
     pack = valid_pack(source, checked)
@@ -416,6 +423,81 @@ def show_local(files: PackFiles, options: ShowOptions) -> int:
     for visible in visible_tasks:
         _print_task(visible, "not chosen" if source.config is None else harness.type)
     return 0
+
+
+def _show_folders(folder: Path, options: ShowOptions) -> int:
+    reading = read_folders(folder)
+    errors = [
+        PackError(str(each), path=str(task.folder / each.file), line=each.line)
+        for task in reading.tasks
+        for each in task.of_kind(FindingKind.REFUSED)
+    ]
+    if errors:
+        raise ConfigErrors(errors)
+    tasks = [each.task for each in reading.tasks if each.task is not None]
+    shown = [harbor_task_view(task) for task in _chosen_folders(tasks, options)]
+    if options.as_json:
+        print_json({"folders": [task.id for task in tasks], "tasks": shown, "note": CANNOT_RUN})
+        return 0
+    for task in tasks:
+        print_line(f"folder {task.id} image={harbor_task_view(task)['image']}")
+    for view in shown:
+        print_line(f"task {view['id']}")
+        for name, value in view.items():
+            if name != "id" and value not in (None, [], {}):
+                text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                print_line(f"  {name}: {text}")
+    print_line(CANNOT_RUN)
+    return 0
+
+
+def _chosen_folders(tasks: Sequence[HarborTask], options: ShowOptions) -> Sequence[HarborTask]:
+    if options.task is None:
+        return tasks if options.is_all else ()
+    for index, task in enumerate(tasks):
+        if options.task in (task.id, f"#{index}"):
+            return [task]
+    hint = did_you_mean([options.task], [task.id for task in tasks])
+    raise InvalidInputError(f"there is no task folder {options.task!r}{hint}")
+
+
+def harbor_task_view(task: HarborTask) -> Mapping[str, object]:
+    """Return what a Harbor task folder says, in values that have a JSON form."""
+    config, environment = task.config, task.config.environment
+    return {
+        "id": task.id,
+        "name": None if config.task is None else config.task.name,
+        "image": environment.docker_image or f"environment/{task.image}",
+        "limits": {
+            name: value
+            for name in ("cpus", "memory_mb", "storage_mb")
+            if (value := getattr(environment, name)) is not None
+        },
+        "workdir": environment.workdir,
+        "skills_dir": environment.skills_dir,
+        "agent": {
+            "timeout_sec": config.agent.timeout_sec,
+            "user": config.agent.user,
+            "network": config.agent_network(),
+        },
+        "verifier": {
+            "mode": config.verifier_mode(),
+            "timeout_sec": config.verifier.timeout_sec,
+            "user": config.verifier.user,
+            "network": config.verifier_network(),
+        },
+        "separate_verifiers": [
+            {"step": each.step, "image": each.image or each.folder, "tests": each.brings_tests}
+            for each in task.verifiers
+        ],
+        "artifacts": [each.source for each in config.artifacts],
+        "collect": [each.command for each in config.verifier.collect],
+        "steps": [each.name for each in task.steps],
+        "services": [each.name for each in task.services],
+        "variables_from_outside": dict(config.templates()),
+        "files": {"tests": len(task.tests), "solution": len(task.solution)},
+        "instruction": snippet(task.instruction),
+    }
 
 
 def _shown_harness(config: TesterConfig | None) -> tuple[HarnessConfig, VerificationPolicy]:

@@ -56,7 +56,7 @@ def test_the_same_in_json(shell: Shell, tasks) -> None:
     ]
 
 
-@pytest.mark.parametrize("command", ["run", "audit", "pack push", "pack show"])
+@pytest.mark.parametrize("command", ["run", "audit", "pack push"])
 def test_other_commands_say_that_they_cannot_run(shell: Shell, tasks, command) -> None:
     result = shell(*command.split(), "--config", str(tasks))
     assert result.code == 1
@@ -68,3 +68,36 @@ def test_a_folder_with_a_tester_yaml_is_a_pack(shell: Shell, tasks) -> None:
     result = shell("pack", "lint", str(tasks))
     assert "Harbor" not in result.stdout
     assert result.code == 1
+
+
+def test_what_a_folder_says_is_shown(shell: Shell, tasks) -> None:
+    config = {"verifier": {"env": {"KEY": "${JUDGE}"}}, "environment": {"docker_image": "a/b:1"}}
+    write(tasks / "judged", files_of(config))
+    assert shell("pack", "show", str(tasks)).stdout.splitlines() == [
+        "securebench: folder good image=environment/Dockerfile",
+        "securebench: folder judged image=a/b:1",
+        "securebench: folder odd image=environment/Dockerfile",
+        f"securebench: {CANNOT_RUN}",
+    ]
+    text = shell("pack", "show", "--config", str(tasks), "--task", "judged").stdout
+    assert 'securebench:   variables_from_outside: {"verifier.env.KEY": ["JUDGE", null]}' in text
+    found = json.loads(shell("pack", "show", str(tasks), "--all", "-o", "json").stdout)
+    assert [each["image"] for each in found["tasks"]] == [
+        "environment/Dockerfile",
+        "a/b:1",
+        "environment/Dockerfile",
+    ]
+    assert found["tasks"][1]["verifier"] == {
+        "mode": "shared",
+        "timeout_sec": 600.0,
+        "user": None,
+        "network": ["public", []],
+    }
+
+
+def test_a_folder_that_is_refused_is_not_shown(shell: Shell, tasks) -> None:
+    (tasks / "good/task.toml").write_text("[environment]\ngpus = 1\n")
+    result = shell("pack", "show", str(tasks), "--all")
+    assert result.code == 1
+    assert f"{tasks}/good/task.toml: environment.gpus: tasks get no GPU" in result.stdout
+    assert shell("pack", "show", str(tasks / "odd"), "--task", "even").code == 1

@@ -434,6 +434,33 @@ class TaskConfig(_Table):
         own = None if step is None else step.verifier.environment
         return own or self.verifier.environment or self.environment
 
+    def agent_network(self, step: Step | None = None) -> HarborNetwork:
+        """Return the policy while the agent works: of step, task or container."""
+        own = None if step is None else step.agent.network
+        return own or self.agent.network or self.environment.network
+
+    def verifier_network(self, step: Step | None = None) -> HarborNetwork:
+        """Return the policy while the tests run: of step, task or the container they run in."""
+        own = None if step is None else step.verifier.network
+        container = self.verifier_environment(step) or self.environment
+        return own or self.verifier.network or container.network
+
+    def templates(self) -> Iterator[tuple[str, Template]]:
+        """Yield the variables whose value comes from outside, with the place of their table."""
+        tables = [("environment.env", self.environment.env), ("verifier.env", self.verifier.env)]
+        tables.append(("solution.env", self.solution.env))
+        if self.verifier.environment is not None:
+            tables.append(("verifier.environment.env", self.verifier.environment.env))
+        for index, step in enumerate(self.steps or ()):
+            place = f"steps[{index}].verifier"
+            tables.append((f"{place}.env", step.verifier.env))
+            if step.verifier.environment is not None:
+                tables.append((f"{place}.environment.env", step.verifier.environment.env))
+        for place, env in tables:
+            for name, value in env.items():
+                if (found := template(value)) is not None:
+                    yield f"{place}.{name}", found
+
 
 class ConfigReading(NamedTuple):
     """What a task.toml says.
@@ -563,6 +590,8 @@ def _unknown(pattern: str, shown: str) -> FolderFinding:
     parent, _, name = pattern.rpartition(".")
     siblings = [key.rpartition(".")[2] for key in KEYS if key.rpartition(".")[0] == parent]
     hint = did_you_mean([name], siblings)
+    if parent and name in KEYS:
+        hint = f"; {name} stands before the first table of the file"
     return remark(TASK_FILE, shown, f"unknown key, which Harbor drops{hint}")
 
 

@@ -239,3 +239,83 @@ def test_a_hostile_file_has_a_bounded_report():
     assert len(findings) < 500
     assert {each.kind for each in findings} == {FindingKind.REMARK, FindingKind.REFUSED}
     assert "not listed" in str(findings[200])
+
+
+@pytest.mark.parametrize(
+    ("text", "want_agent", "want_verifier"),
+    [
+        ("", "public", "public"),
+        ("environment.network_mode = 'no-network'", "no-network", "no-network"),
+        ("agent.network_mode = 'no-network'", "no-network", "public"),
+        ("verifier.network_mode = 'no-network'", "public", "no-network"),
+        (
+            "environment.network_mode = 'no-network'\nverifier.environment_mode = 'separate'",
+            "no-network",
+            "no-network",
+        ),
+        (
+            "environment.network_mode = 'no-network'\nverifier.environment.cpus = 1",
+            "no-network",
+            "public",
+        ),
+        (
+            "verifier.network_mode = 'no-network'\nverifier.environment.network_mode = 'public'",
+            "public",
+            "no-network",
+        ),
+    ],
+)
+def test_the_network_of_each_phase(text, want_agent, want_verifier):
+    config = read_config(text).config
+    assert (config.agent_network().mode, config.verifier_network().mode) == (
+        want_agent,
+        want_verifier,
+    )
+
+
+def test_a_step_has_its_own_networks_or_those_of_the_task():
+    text = """
+    agent.network_mode = 'no-network'
+    [[steps]]
+    name = 'one'
+    agent.network_mode = 'public'
+    verifier.network_mode = 'no-network'
+    [[steps]]
+    name = 'two'
+    """
+    config = read_config(text).config
+    found = [
+        (config.agent_network(step).mode, config.verifier_network(step).mode)
+        for step in config.steps
+    ]
+    assert found == [("public", "no-network"), ("no-network", "public")]
+
+
+def test_variables_from_outside_are_found_in_every_table():
+    text = """
+    environment.env = {A = '${A}', B = 'x${A}'}
+    solution.env = {C = '${X:-1}'}
+    verifier.env = {D = '${KEY}'}
+    verifier.environment.env = {E = '${KEY}'}
+    [[steps]]
+    name = 'one'
+    verifier.env = {F = '${KEY}'}
+    verifier.environment.env = {G = '${KEY}'}
+    """
+    assert dict(read_config(text).config.templates()) == {
+        "environment.env.A": Template("A", None),
+        "solution.env.C": Template("X", "1"),
+        "verifier.env.D": Template("KEY", None),
+        "verifier.environment.env.E": Template("KEY", None),
+        "steps[0].verifier.env.F": Template("KEY", None),
+        "steps[0].verifier.environment.env.G": Template("KEY", None),
+    }
+
+
+def test_a_key_of_the_root_below_a_table_says_where_it_belongs():
+    text = "[environment]\nmulti_step_reward_strategy = 'final'"
+    (finding,) = read_config(text).findings
+    assert str(finding) == (
+        "environment.multi_step_reward_strategy: unknown key, which Harbor drops;"
+        " multi_step_reward_strategy stands before the first table of the file"
+    )
