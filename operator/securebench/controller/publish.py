@@ -66,17 +66,18 @@ class Publisher(StatusWriter[RunObject]):
         self.written: Raw = {}
         self._schedule = WriteSchedule(context.settings.status_interval_seconds)
         self._pass_rate = PassRateCache()
-        self._has_ended = False  # and it is written
+        end = get_condition(self._shown, ConditionType.SUCCEEDED)
+        # An end that is written stays; an earlier process may have written it.
+        self._has_ended = self._is_over = (
+            end is not None and end.status is not ConditionStatus.UNKNOWN
+        )
 
     def due_at(self) -> float | None:
         """Return when a deferred status has to be written, monotonic seconds, or None."""
         return self._schedule.due_at
 
     async def announce(self, reason: Reason, message: str) -> None:
-        """Publish why a run makes no progress before its loop starts, or between loop retries.
-
-        An end that is written stays, whatever is left to be done.
-        """
+        """Publish why a run makes no progress before its loop starts, or between loop retries."""
         if not self._has_ended:
             waits = ConditionUpdate(
                 ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, reason, message

@@ -15,6 +15,7 @@ from securebench.controller.run_status import (
     with_derived,
 )
 from securebench.controller.sealing import Exported
+from securebench.controller.volume_calls import VolumeCall
 from securebench.run.api.field_types import Outcome
 from securebench.run.api.status import (
     MAX_REASONS,
@@ -272,8 +273,13 @@ class Said:
     def __init__(self, tmp_path):
         self.clock = FakeClock()
         self.cluster = FakeCluster(namespace="bench", clock=self.clock)
-        made = asyncio.run(self.cluster.create(ObjectKind.BENCHMARK_RUN, run_body("nightly")))
-        self.latest = LatestObject(run_object(made))
+        asyncio.run(self.cluster.create(ObjectKind.BENCHMARK_RUN, run_body("nightly")))
+        self.restart(tmp_path)
+
+    def restart(self, tmp_path):
+        """Begin as another process does."""
+        run = self.cluster.objects(ObjectKind.BENCHMARK_RUN)["nightly"]
+        self.latest = LatestObject(run_object(run))
         context = context_of(self.cluster, self.clock, tmp_path)
         self.publisher = Publisher(context, self.latest)
 
@@ -333,6 +339,29 @@ def test_kstatus_readers_are_told_too(said):
     assert found["Succeeded"]["status"] == "False"
     assert found["Stalled"]["status"] == "True"
     assert found["Ready"]["status"] == "False"
+
+
+def hang(said):
+    """Let a call to the volume be late."""
+    said.publisher.calls.add(VolumeCall(said.clock.monotonic(), 0.0))
+
+
+def test_a_silent_volume_covers_no_end(said):
+    said.announce(Reason.QUEUED)
+    hang(said)
+    assert asyncio.run(said.publisher.tell_of_volume())
+    assert said.conditions["Succeeded"]["reason"] == "StorageUnavailable"
+    said.refuse(Reason.PACK_INVALID, "row 3")
+    assert not asyncio.run(said.publisher.tell_of_volume())
+    assert said.conditions["Succeeded"]["reason"] == "PackInvalid"
+
+
+def test_an_end_stays_whatever_the_next_process_meets(said, tmp_path):
+    ended = said.refuse(Reason.PACK_INVALID, "row 3")
+    said.restart(tmp_path)
+    hang(said)
+    assert not asyncio.run(said.publisher.tell_of_volume())
+    assert said.announce(Reason.STORAGE_UNAVAILABLE, "the results volume: no answer") == ended
 
 
 def test_only_an_end_is_an_end():

@@ -42,6 +42,7 @@ class Toy(ObjectLoop[RunObject]):
 
     async def announce(self, reason: Reason, message: str) -> None:
         self.world.said.append((reason, message))
+        self.world.on_announce()
 
     async def forget(self) -> None:
         self.world.forgotten += 1
@@ -70,6 +71,7 @@ class World(ObjectSupervisor[RunObject]):
         self.said: list[tuple[Reason, str]] = []
         self.forgotten = self.ways_given = 0
         self.step: Step = done
+        self.on_announce: Callable[[], None] = lambda: None
 
     @property
     def seconds(self) -> float:
@@ -145,18 +147,23 @@ def test_a_spec_that_comes_in_the_last_step_gets_a_step_of_its_own(world: World)
 
 
 def test_a_spec_that_comes_right_after_the_last_step_is_not_lost(world: World) -> None:
-    """The task is done, and nobody has noticed yet."""
+    """The task is done, and nobody has been told yet."""
 
     async def change_after(toy: Toy) -> bool:
         if toy.latest.version.generation == 1:
-            task = asyncio.current_task()
-            assert task is not None
-            task.add_done_callback(lambda _: world.observe("MODIFIED", body(2)))
+            asyncio.get_running_loop().call_soon(world.observe, "MODIFIED", body(2))
         return True
 
     world.step = change_after
     world.tell(1)
     assert world.generations == [1, 2]
+
+
+def test_a_spec_that_comes_while_the_pause_is_announced_ends_it(world: World) -> None:
+    world.step = fail
+    world.on_announce = lambda: world.observe("MODIFIED", body(2))
+    world.tell(1)
+    assert world.steps[:2] == [(0, 1), (0, 2)]
 
 
 def test_pauses_double_up_to_the_limit_at_which_the_slot_is_given(world: World) -> None:
