@@ -1,4 +1,4 @@
-"""harness.config (contract 3.1, 21.7)."""
+"""The configuration of a harness."""
 
 import subprocess
 
@@ -8,9 +8,11 @@ from securebench.agents.harness import (
     AuditHarness,
     CommandHarness,
     ProviderHarness,
+    agent_time_limit,
 )
-from securebench.agents.registry import harness_config
-from securebench.errors import ConfigErrors
+from securebench.agents.providers.endpoint import normalize_domain, normalize_domains
+from securebench.agents.registry import harness_config, harness_digest
+from securebench.errors import ConfigError, ConfigErrors
 from securebench.protocol.candidate import ORACLE_FOLDER
 
 
@@ -266,3 +268,117 @@ def test_a_model_that_uses_tools_of_its_provider_needs_the_setting(kind):
     assert error.facts["key"] == ("harness", "config", "model")
     assert harness_config(kind, config | {"allow_external_tools": True}).model == "x:online"
     assert harness_config(kind, config | {"model": "x:whatever"}).model == "x:whatever"
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "environment", "want"),
+    [
+        ("command", {}, {}, None),
+        ("command", {}, {"timeout_seconds": 30}, 30.0),
+        ("command", {"timeout_seconds": 10}, {"timeout_seconds": 30}, 10.0),
+        ("command", {"timeout_seconds": 40}, {"timeout_seconds": 30}, 30.0),
+        ("command", {"timeout_seconds": 40}, {}, 40.0),
+        ("command", {"timeout_seconds": None}, {"timeout_seconds": 30}, 30.0),
+        ("codex", {}, {}, 900.0),
+        ("codex", {}, {"timeout_seconds": 1800}, 1800.0),
+        ("codex", {"timeout_seconds": None}, {}, None),
+        ("codex", {"timeout_seconds": None}, {"timeout_seconds": None}, None),
+        ("codex", {"timeout_seconds": 60}, {"timeout_seconds": 1800}, 60.0),
+    ],
+)
+def test_agent_time_limit(kind, given, environment, want):
+    needed = {"command": "x"} if kind == "command" else {"model": "m"}
+    harness = harness_config(kind, {**needed, **given})
+    assert agent_time_limit(environment, harness) == want
+
+
+@pytest.mark.parametrize("value", [0, -1, True, "30", float("nan"), float("inf")])
+def test_bad_task_limits_are_named(value):
+    with pytest.raises(ConfigError, match=r"environment\.timeout_seconds"):
+        agent_time_limit({"timeout_seconds": value}, CommandHarness(command="x"))
+
+
+def test_digest_has_defaults_filled_in():
+    plain = harness_config("codex", {"model": "m"})
+    spelled = harness_config(
+        "codex", {"model": "m", "version": "latest", "timeout_seconds": 900, "budget": {}}
+    )
+    assert harness_digest(plain) == harness_digest(spelled)
+    assert harness_digest(plain).startswith("sha256:")
+    assert len(harness_digest(plain)) == len("sha256:") + 64
+
+
+def test_digest_tells_harnesses_apart():
+    command = CommandHarness(command="x")
+    digests = {
+        harness_digest(command),
+        harness_digest(command, ["A"]),
+        harness_digest(CommandHarness(command=("x",))),
+        harness_digest(CommandHarness(command="y")),
+        harness_digest(CommandHarness(command="x", artifact_path="a")),
+        harness_digest(CommandHarness(command="x", timeout_seconds=1.0)),
+        harness_digest(CommandHarness(command="x", allowed_domains=("a.dev",))),
+        harness_digest(harness_config("codex", {"model": "m"})),
+        harness_digest(command, audit=True),
+        harness_digest(harness_config("nop", {}), audit=True),
+        harness_digest(harness_config("oracle", {}), audit=True, answers="sha256:1"),
+        harness_digest(harness_config("oracle", {}), audit=True, answers="sha256:2"),
+    }
+    assert len(digests) == 12
+    assert harness_digest(command, ["B", "A", "A"]) == harness_digest(command, ["A", "B"])
+
+
+@pytest.mark.parametrize(
+    ("entry", "want"),
+    [
+        (" Docs.Dev.. ", "docs.dev"),
+        ("a-b.xn--p1ai", "a-b.xn--p1ai"),
+        (f"{'a' * 63}.dev", f"{'a' * 63}.dev"),
+        ("1.dev", "1.dev"),
+    ],
+)
+def test_plain_names(entry, want):
+    assert normalize_domain(entry) == want
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "",
+        " ",
+        ".",
+        "localhost",
+        "dev",
+        "x.localhost",
+        "https://docs.dev",
+        "docs.dev/path",
+        "docs.dev:443",
+        "*.docs.dev",
+        "1.2.3.4",
+        "1.2.3.4.",
+        "127.1",
+        "a.0x7f",
+        "::1",
+        "[::1]",
+        "-a.dev",
+        "a-.dev",
+        "a..dev",
+        ".docs.dev",
+        "a_b.dev",
+        "a b.dev",
+        f"{'a' * 64}.dev",
+        ".".join(["a" * 60] * 5),
+        "doc\u212a.dev",
+        "docs\u3002dev",
+        "docs.dev\x00",
+    ],
+)
+def test_everything_else_is_refused(entry):
+    with pytest.raises(ConfigError, match="allowed_domains"):
+        normalize_domain(entry)
+
+
+def test_lists_keep_their_order_without_duplicates():
+    assert normalize_domains(["b.dev", "A.dev", "B.dev."]) == ("b.dev", "a.dev")
+    with pytest.raises(ConfigError, match="allowed_domains must be a list of strings"):
+        normalize_domains(["b.dev", 1])

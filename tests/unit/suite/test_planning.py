@@ -1,12 +1,14 @@
-"""What makes a new run of a cell, and what does not."""
+"""Which runs a suite plans, and when."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from securebench.errors import ConfigErrors, SpecError
 from securebench.run.plan.model import TaskLimits
 from securebench.run.plan.score_fields import ScoreSettings
 from securebench.suite.api import BenchmarkSuiteSpec
@@ -19,6 +21,8 @@ from securebench.suite.planning import (
     is_same_work,
     plan_runs,
 )
+from securebench.suite.rounds import schedule_times
+from support.suite_world import HARNESSES, PACKS, suite_spec
 
 INSTALLATION = ScoreSettings(TaskLimits(1, 2, 3, 4, 5, 6), {"codex": {"1.0": "i", "latest": "1.0"}})
 PACK = PackContent("sha256:" + "a" * 64, "sha256:" + "b" * 64)
@@ -128,3 +132,149 @@ def test_a_model_of_the_matrix_replaces_that_of_the_harness() -> None:
     harness: Any = run.spec["harness"]
     assert harness["config"] == {"model": "gpt-6"}
     assert run.cell == "p/h/m"
+
+
+MODELS = [{"name": "large", "model": "gpt-5"}, {"name": "small", "model": "gpt-5-mini"}]
+
+
+def ids(**matrix: Any) -> list[str]:
+    whole = {"packs": PACKS[:1], "harnesses": HARNESSES, **matrix}
+    return [str(cell.id) for cell in cells(BenchmarkSuiteSpec.parse(suite_spec(matrix=whole)))]
+
+
+def test_the_matrix_is_a_product_in_order() -> None:
+    assert ids() == ["smoke/a", "smoke/b"]
+    assert ids(models=MODELS, harnesses=HARNESSES[:1]) == ["smoke/a/large", "smoke/a/small"]
+
+
+def test_cells_are_excluded_by_any_names_and_included_by_all() -> None:
+    assert ids(exclude=[{"harness": "a"}]) == ["smoke/b"]
+    assert ids(models=MODELS, exclude=[{"harness": "a", "model": "small"}]) == [
+        "smoke/a/large", "smoke/b/large", "smoke/b/small",
+    ]  # fmt: skip
+    assert ids(
+        models=MODELS, exclude=[{"harness": "b"}], include=[{"pack": "smoke", "harness": "b"}]
+    ) == ["smoke/a/large", "smoke/a/small", "smoke/b"]
+
+
+@pytest.mark.parametrize(
+    ("matrix", "want"),
+    [
+        ({"exclude": [{}]}, ["spec.matrix: exclude leaves no cell"]),
+        (
+            {"include": [{"pack": "smoke", "harness": "a"}]},
+            ["spec.matrix: cell smoke/a is there twice: leave it out of include"],
+        ),
+        (
+            {"exclude": [{"harness": "c"}], "include": [{"pack": "x", "harness": "a"}]},
+            [
+                "spec.matrix.include[0].pack: the matrix has no pack 'x'",
+                "spec.matrix.exclude[0].harness: the matrix has no harness 'c'",
+            ],
+        ),
+        (
+            {
+                "packs": [{**PACKS[0], "name": f"p{index}"} for index in range(16)],
+                "harnesses": [{**HARNESSES[0], "name": f"h{index}"} for index in range(5)],
+            },
+            ["spec.matrix has 80 cells, a suite at most 64: exclude some, or make two suites"],
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_named(matrix: dict[str, Any], want: list[str]) -> None:
+    with pytest.raises(ConfigErrors) as caught:
+        ids(**matrix)
+    assert str(caught.value).splitlines() == want
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        ({"matrix": {"packs": [], "harnesses": HARNESSES}}, "spec.matrix.packs: "),
+        (
+            {"matrix": {"packs": [PACKS[0], PACKS[0]], "harnesses": HARNESSES}},
+            "spec.matrix: packs: two have the name 'smoke'",
+        ),
+        ({"runPolicy": "Always"}, "spec: runPolicy Always needs a schedule"),
+        ({"timeZone": "UTC"}, "spec: timeZone and startingDeadlineSeconds need a schedule"),
+        ({"gates": {"notWorse": {}}}, "spec: gates.notWorse needs a baseline"),
+        ({"gates": {"maxCostMicroDollars": 1}}, "spec.gates: gates.maxCostMicroDollars needs"),
+        ({"baseline": {"run": "a", "suite": "b"}}, "spec.baseline: exactly one of run, suite"),
+        ({"gates": {"minPassRate": "1.5"}}, "must be a decimal from 0 to 1"),
+    ],
+)
+def test_a_spec_that_does_not_hold_is_refused(spec: dict[str, Any], want: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        BenchmarkSuiteSpec.parse(suite_spec(**spec))
+    assert want in str(caught.value)
+
+
+def seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def text(at: float | None) -> str:
+    return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def spec(schedule: str, zone: str | None = None, deadline: int | None = None) -> BenchmarkSuiteSpec:
+    given = {"schedule": schedule, "timeZone": zone, "startingDeadlineSeconds": deadline}
+    return BenchmarkSuiteSpec.parse(
+        suite_spec(**{key: value for key, value in given.items() if value is not None})
+    )
+
+
+BERLIN = "Europe/Berlin"
+NIGHTLY = "0 2 * * *"
+HALF_PAST_TWO = "30 2 * * *"
+CASES = {
+    # schedule, zone, deadline, handled, now, due, following
+    "due": (NIGHTLY, None, None, "2026-11-24T12:00Z", "2026-11-25T12:00Z",
+            "2026-11-25T02:00:00Z", "2026-11-26T02:00:00Z"),
+    "not yet": (NIGHTLY, None, None, "2026-11-25T02:00Z", "2026-11-25T12:00Z",
+                "", "2026-11-26T02:00:00Z"),
+    "at the second": (NIGHTLY, None, None, "2026-11-24T12:00Z", "2026-11-25T02:00Z",
+                      "2026-11-25T02:00:00Z", "2026-11-26T02:00:00Z"),
+    "many missed": (NIGHTLY, None, None, "2026-10-01T02:00Z", "2026-11-25T12:00Z",
+                    "2026-11-25T02:00:00Z", "2026-11-26T02:00:00Z"),
+    "within the deadline": (NIGHTLY, None, 60, "2026-11-24T12:00Z", "2026-11-25T02:01Z",
+                            "2026-11-25T02:00:00Z", "2026-11-26T02:00:00Z"),
+    "beyond the deadline": (NIGHTLY, None, 60, "2026-11-24T12:00Z", "2026-11-25T02:01:01Z",
+                            "", "2026-11-26T02:00:00Z"),
+    "zone": (NIGHTLY, BERLIN, None, "2026-11-24T12:00Z", "2026-11-25T12:00Z",
+             "2026-11-25T01:00:00Z", "2026-11-26T01:00:00Z"),
+    "an hour that is left out": (HALF_PAST_TWO, BERLIN, None, "2026-03-28T12:00Z",
+                                 "2026-03-29T12:00Z", "2026-03-29T01:00:00Z",
+                                 "2026-03-30T00:30:00Z"),
+    "an hour that is there twice fires once": (
+        HALF_PAST_TWO, BERLIN, None, "2026-10-25T00:30Z", "2026-10-25T01:45Z", "",
+        "2026-10-26T01:30:00Z"),
+    "clock set back": (NIGHTLY, None, None, "2026-11-27T02:00Z", "2026-11-25T12:00Z",
+                       "", "2026-11-28T02:00:00Z"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_times(name: str) -> None:
+    schedule, zone, deadline, handled, now, due, following = CASES[name]
+    found = schedule_times(spec(schedule, zone, deadline), seconds(handled), seconds(now))
+    assert (text(found.due), text(found.following)) == (due, following)
+    assert found.is_clock_back == (name == "clock set back")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "zone", "want"),
+    [
+        ("0 2 30 2 *", None, "is not valid or never fires (Bad day-of-month)"),
+        ("0 2 31 4,6 *", None, "never fires"),
+        ("0 0 2 * * *", None, "has not 5 fields"),
+        ("0 25 * * *", None, "Bad hour"),
+        ("@nightly x", None, "has not 5 fields"),
+        (NIGHTLY, "Europe/Bielefeld", "there is no time zone 'Europe/Bielefeld'"),
+        (NIGHTLY, "../../etc/passwd", "there is no time zone"),
+    ],
+)
+def test_what_never_fires_is_refused(schedule: str, zone: str | None, want: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        schedule_times(spec(schedule, zone), 0.0, seconds("2026-11-25T12:00Z"))
+    assert want in str(caught.value)
