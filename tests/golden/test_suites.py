@@ -14,7 +14,7 @@ import yaml
 from securebench.digests import content_digest
 from securebench.run.plan.model import TaskLimits
 from securebench.run.plan.score_fields import ScoreSettings
-from securebench.suite.api import BenchmarkSuiteSpec
+from securebench.suite.api import BenchmarkSuiteSpec, Unavailable
 from securebench.suite.planning import (
     PackContent,
     SuiteIdentity,
@@ -33,13 +33,13 @@ INSTALLATION = ScoreSettings(
 
 def rendered(path: Path) -> str:
     spec = BenchmarkSuiteSpec.parse(yaml.safe_load(path.read_text(encoding="utf-8")))
-    packs: dict[str, PackContent | str] = {
+    packs: dict[str, PackContent | Unavailable] = {
         pack.name: PackContent(content_digest(pack.name.encode()))
         for pack in spec.matrix.packs
         if pack.name != "lost"
     }
     suite = SuiteIdentity(path.stem, "11111111-0000-4000-8000-000000000000", "queue")
-    packs.setdefault("lost", "pack 'lost': there is no such folder")
+    packs.setdefault("lost", Unavailable("pack 'lost': there is no such folder"))
     plan = plan_runs(suite, spec, cells(spec), packs, INSTALLATION, Trigger())
     documents = [*(run_manifest(suite, run) for run in plan.runs), {"invalid": plan.invalid}]
     return yaml.safe_dump_all(documents, sort_keys=False, width=100)

@@ -38,7 +38,14 @@ from securebench.json_values import object_at, text_at
 from securebench.names import SUITE_LABEL
 from securebench.run.api.models import Pack
 from securebench.run.api.status import ConditionStatus, Reason
-from securebench.suite.api import Baseline, BenchmarkSuiteSpec, CellState, Gates, SuitePack
+from securebench.suite.api import (
+    Baseline,
+    BenchmarkSuiteSpec,
+    CellState,
+    Gates,
+    SuitePack,
+    Unavailable,
+)
 from securebench.suite.decide import LOOKS_SECONDS, RoundVerdict
 from securebench.suite.gates import (
     CellResults,
@@ -152,7 +159,7 @@ class PackReader:
         self._root = context.settings.data_root
         self._known: dict[str, tuple[_Seen, PackContent]] = {}
 
-    async def read(self, packs: Iterable[SuitePack]) -> Mapping[str, PackContent | str]:
+    async def read(self, packs: Iterable[SuitePack]) -> Mapping[str, PackContent | Unavailable]:
         """Return the content of each pack by its name in the matrix, or why there is none.
 
         Raises:
@@ -162,14 +169,14 @@ class PackReader:
         """
         return {each.name: await self._read(each) for each in packs}
 
-    async def _read(self, item: SuitePack) -> PackContent | str:
+    async def _read(self, item: SuitePack) -> PackContent | Unavailable:
         try:
             if self._is_known_image(item):
                 return self._known[item.name][1]
             source = await fetch_pack(self._context, item.pack)
             return await bulk_on_volume(self._content, item, source)
         except InvalidInputError as error:
-            return f"pack {item.name!r}: {error}"
+            return Unavailable(f"pack {item.name!r}: {error}")
 
     def _is_known_image(self, item: SuitePack) -> bool:
         """Return whether an image was read before: its digest says that it is the same."""
@@ -209,8 +216,8 @@ class NoBaselineYet(NamedTuple):
 Bindings = Mapping[str, BoundBaseline]
 """What the baselines of a suite are bound to, by ``Baseline.key``."""
 
-NamedBaseline = SealedRun | NoBaselineYet | Baseline | str | None
-"""What a cell is compared with; a text says why there is nothing, None: nothing is named."""
+NamedBaseline = SealedRun | NoBaselineYet | Baseline | Unavailable | None
+"""What a cell is compared with; None if nothing is named."""
 
 
 class BaselineReader:
@@ -297,13 +304,15 @@ class BaselineReader:
 
     async def _of_suite(
         self, named: Baseline, bound: BoundBaseline | None, cell: str
-    ) -> SealedRun | NoBaselineYet | str:
+    ) -> SealedRun | NoBaselineYet | Unavailable:
         name = str(named.suite)
         uid = await self._suite_uid(name)
         if not uid:
-            return f"its baseline, BenchmarkSuite {name}, does not exist"
+            return Unavailable(f"its baseline, BenchmarkSuite {name}, does not exist")
         if named.uid not in (None, uid):
-            return f"its baseline, BenchmarkSuite {name}, has uid {uid}, not {named.uid}"
+            return Unavailable(
+                f"its baseline, BenchmarkSuite {name}, has uid {uid}, not {named.uid}"
+            )
         if bound is not None and bound.uid != uid:
             return _taken(f"BenchmarkSuite {name}", bound.uid, [uid])
         state = await on_volume(SuiteStore(self._root, uid).read)
@@ -313,14 +322,16 @@ class BaselineReader:
         if good is None and is_own:
             return NoBaselineYet()
         if good is None:
-            return f"its baseline, BenchmarkSuite {name}, has no good result of this cell yet"
+            return Unavailable(
+                f"its baseline, BenchmarkSuite {name}, has no good result of this cell yet"
+            )
         return SealedRun(good.run, good.uid, good.sha256)
 
-    def _of_run(self, named: Baseline, bound: BoundBaseline | None) -> SealedRun | str:
+    def _of_run(self, named: Baseline, bound: BoundBaseline | None) -> SealedRun | Unavailable:
         name, entries = str(named.run), self._runs_named(named)
         uids = [each.uid for each in entries]
         if bound is None and len(uids) > 1:
-            return (
+            return Unavailable(
                 f"its baseline, BenchmarkRun {name}, may be any of the {len(uids)} runs that had"
                 f" that name (uids {listed(uids)}): {_SAY_WHICH}"
             )
@@ -330,17 +341,17 @@ class BaselineReader:
         entry = entries[0] if entries else None
         if entry is None or bound is None or not entry.outcome:
             which = f" with uid {named.uid}" if named.uid is not None else ""
-            return f"its baseline, BenchmarkRun {name}{which}, was not run to its end"
+            return Unavailable(f"its baseline, BenchmarkRun {name}{which}, was not run to its end")
         if entry.outcome == Reason.CANCELLED:
-            return (
+            return Unavailable(
                 f"its baseline, BenchmarkRun {name}, was cancelled: what it had done by then is no"
                 " fair choice of its tasks"
             )
         if not bound.sha256:
-            return f"its baseline, BenchmarkRun {name}, has no sealed records yet"
+            return Unavailable(f"its baseline, BenchmarkRun {name}, has no sealed records yet")
         return SealedRun(name, bound.uid, bound.sha256)
 
-    def read(self, named: NamedBaseline) -> CellResults | str | None:
+    def read(self, named: NamedBaseline) -> CellResults | Unavailable | None:
         """Return the records of a baseline, or why there are none; blocks.
 
         Raises:
@@ -354,16 +365,16 @@ class BaselineReader:
             try:
                 return read_baseline(self._root, file.path, file.sha256, read)
             except UnreadableError as error:
-                return f"its baseline cannot be read: {error}"
-        return named if isinstance(named, str) else None
+                return Unavailable(f"its baseline cannot be read: {error}")
+        return named if isinstance(named, Unavailable) else None
 
 
 _SAY_WHICH = "set uid of the baseline to the one that is meant"
 
 
-def _taken(what: str, uid: str, others: Sequence[str]) -> str:
+def _taken(what: str, uid: str, others: Sequence[str]) -> Unavailable:
     """Say that a name belongs to others than the object that the suite is bound to."""
-    return (
+    return Unavailable(
         f"its baseline, {what}, had uid {uid} when this suite first used it, and another object"
         f" has taken that name since, uid {listed(others)}: {_SAY_WHICH}"
     )
@@ -389,7 +400,7 @@ def said_bindings(spec: BenchmarkSuiteSpec, bindings: Bindings) -> str:
     )
 
 
-def read_sealed(root: Path, run: SealedRun) -> CellResults | str:
+def read_sealed(root: Path, run: SealedRun) -> CellResults | Unavailable:
     """Return the records of a run that has ended, or why they cannot be read; blocks.
 
     Args:
@@ -399,7 +410,7 @@ def read_sealed(root: Path, run: SealedRun) -> CellResults | str:
     try:
         return read_run(root, run.uid, run.sha256, partial(read_results, run.name))
     except (UnreadableError, StorageError, ValueError) as error:
-        return f"the records of {run.name} cannot be read: {error}"
+        return Unavailable(f"the records of {run.name} cannot be read: {error}")
 
 
 _WITH_RECORDS = frozenset({CellState.SUCCEEDED, CellState.STOPPED})
@@ -518,11 +529,11 @@ class GateEvaluator:
         needed = known.next_tasks
         return needed is not None and count_records(self._root, uid) >= needed
 
-    def _results_so_far(self, cell: CellProgress) -> CellResults | str:
+    def _results_so_far(self, cell: CellProgress) -> CellResults | Unavailable:
         try:
             return read_so_far(self._root, cell.uid, partial(read_results, cell.run))
         except UnreadableError as error:
-            return f"{cell.run}: {error}"
+            return Unavailable(f"{cell.run}: {error}")
 
     async def _report(
         self,
@@ -583,15 +594,15 @@ class GateEvaluator:
         )
         return report, report.status is not ConditionStatus.UNKNOWN or not is_unread
 
-    def _results(self, cell: CellProgress) -> CellResults | str:
+    def _results(self, cell: CellProgress) -> CellResults | Unavailable:
         if cell.state not in _WITH_RECORDS:
-            return f"{cell.cell} has no result: {cell.message}"
+            return Unavailable(f"{cell.cell} has no result: {cell.message}")
         digest = sealed_digest(self._root, cell.uid)
         return read_sealed(self._root, SealedRun(cell.run, cell.uid, digest))
 
 
 def _is_unread(cell: CellProgress, judged: JudgedCell, named: NamedBaseline) -> bool:
     """Whether records of a cell or of its baseline are named, and could not be read."""
-    if isinstance(judged.results, str) and cell.state in _WITH_RECORDS:
+    if isinstance(judged.results, Unavailable) and cell.state in _WITH_RECORDS:
         return True
-    return isinstance(judged.baseline, str) and not isinstance(named, str)
+    return isinstance(judged.baseline, Unavailable) and not isinstance(named, Unavailable)

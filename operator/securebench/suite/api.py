@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -52,6 +52,17 @@ UID_NEEDS_NAME = "uid needs run or suite: a file has a digest"
 NEEDS_BASELINE = "gates.notWorse needs a baseline, of the suite or of every pack"
 COST_NEEDS_PRICES = "gates.maxCostMicroDollars needs gates.prices"
 """Messages shared by the models and the CRD's validation rules."""
+
+
+class Unavailable(NamedTuple):
+    """A pack or results that a suite names and cannot have now.
+
+    Attributes:
+        reason: Why, as a sentence without its end.
+    """
+
+    reason: str
+
 
 CellName = Annotated[
     str,

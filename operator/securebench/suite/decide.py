@@ -16,6 +16,7 @@ from securebench.suite.api import (
     ConcurrencyPolicy,
     Gates,
     SuiteReason,
+    Unavailable,
 )
 from securebench.suite.budget import (
     BudgetUse,
@@ -96,7 +97,7 @@ class ObservedSuite(NamedTuple):
     """
 
     runs: ObservedRuns
-    packs: Mapping[str, PackContent | str] | None = None
+    packs: Mapping[str, PackContent | Unavailable] | None = None
     packs_age: float | None = None
     regressions: Mapping[str, str] | None = None
     regressions_age: float | None = None
@@ -240,7 +241,7 @@ def _are_regressions_due(
 def _begun(
     state: SuiteState,
     opened: RoundStart,
-    packs: Mapping[str, PackContent | str],
+    packs: Mapping[str, PackContent | Unavailable],
     desired: DesiredSuite,
 ) -> SuiteState:
     """Return the state with the round that begins; with the same runs, it is the current one."""

@@ -32,7 +32,7 @@ from securebench.stats.cost import Price, Use, cost, dollars
 from securebench.stats.intervals import TaskVerdicts
 from securebench.stats.paired import Difference, Pair, holm, mcnemar_exact, paired_difference
 from securebench.stats.sequential import Course, Look
-from securebench.suite.api import Gates, NotWorse, SuiteReason
+from securebench.suite.api import Gates, NotWorse, SuiteReason, Unavailable
 from securebench.text import listed
 
 
@@ -110,8 +110,8 @@ class JudgedCell(NamedTuple):
 
     Args:
         cell: Its name.
-        results: Results of its run; a text says why there are none.
-        baseline: What it is compared with; a text says why there is none, None: nothing is named.
+        results: Results of its run.
+        baseline: What it is compared with; None if nothing is named.
         tries: Runs that were ever started with its digests.
         agent_tries: Runs of its agent and model on its pack by the user who requested its run,
             whatever else differed.
@@ -122,8 +122,8 @@ class JudgedCell(NamedTuple):
     """
 
     cell: str
-    results: CellResults | str
-    baseline: CellResults | str | None
+    results: CellResults | Unavailable
+    baseline: CellResults | Unavailable | None
     tries: int = 1
     is_first: bool = False
     is_stopped: bool = False
@@ -131,7 +131,7 @@ class JudgedCell(NamedTuple):
     tries_by_others: int = 0
 
 
-def read_results(name: str, records: Iterable[Record | None]) -> CellResults | str:
+def read_results(name: str, records: Iterable[Record | None]) -> CellResults | Unavailable:
     """Return what gates ask of a run's records, or why they cannot be read.
 
     Args:
@@ -157,9 +157,9 @@ def read_results(name: str, records: Iterable[Record | None]) -> CellResults | s
         decisive.add(decisive_digests(record))
         uses += [use] if (use := record_use(record)) is not None else []
     if flaws:
-        return "; ".join(flaws.sentences(name))
+        return Unavailable("; ".join(flaws.sentences(name)))
     if not attempts:
-        return f"{name} has no record"
+        return Unavailable(f"{name} has no record")
     return CellResults(
         name, attempts, lost, tasks, rows, tuple(uses), frozenset(decisive), verdicts
     )
@@ -187,7 +187,7 @@ def not_worse(gate: NotWorse, cells: Sequence[JudgedCell]) -> GateVerdict:
     """
     found = [_compared(gate, cell, len(cells)) for cell in cells if not cell.is_first]
     compared = [each for each in found if isinstance(each, _Compared)]
-    undecided = [each for each in found if isinstance(each, str)]
+    undecided = [each.reason for each in found if isinstance(each, Unavailable)]
     worse = list(_worse_in_looks(compared) if gate.looks else _worse_at_the_end(gate, compared))
     undecided += [text for each in compared if (text := _unfinished(each))]
     if worse:
@@ -233,13 +233,15 @@ def look_state(gate: NotWorse, cell: JudgedCell, cells: int) -> LookState:
     return LookState(_said_of_look(found, decision) if decision is not None else "", None)
 
 
-def _compared(gate: NotWorse, cell: JudgedCell, cells: int) -> _Compared | str:
+def _compared(gate: NotWorse, cell: JudgedCell, cells: int) -> _Compared | Unavailable:
     """Compare a cell with its baseline, or say why it cannot be compared."""
     new, old = cell.results, cell.baseline
-    if isinstance(new, str) or isinstance(old, str) or old is None:
-        return f"{cell.cell}: {old if isinstance(old, str) else 'no baseline is named'}"
+    if not isinstance(new, CellResults) or not isinstance(old, CellResults):
+        why = old.reason if isinstance(old, Unavailable) else "no baseline is named"
+        return Unavailable(f"{cell.cell}: {why}")
     for problem in incomparable(old.digests, new.digests):
-        return f"{cell.cell}: it cannot be compared with its baseline {old.name}: {problem}"
+        why = f"it cannot be compared with its baseline {old.name}: {problem}"
+        return Unavailable(f"{cell.cell}: {why}")
     pairs = {
         task: Pair(old.tasks[task], new.tasks[task])
         for task in old.tasks
@@ -250,7 +252,8 @@ def _compared(gate: NotWorse, cell: JudgedCell, cells: int) -> _Compared | str:
     }
     found = paired_difference(tuple(pairs.values()))
     if found is None:
-        return f"{cell.cell}: it has no task with a verdict in common with its baseline {old.name}"
+        why = f"it has no task with a verdict in common with its baseline {old.name}"
+        return Unavailable(f"{cell.cell}: {why}")
     lost = listed([task for task, pair in pairs.items() if pair.change < 0])
     return _Compared(cell.cell, found, lost, _course(gate, old, new, cells))
 
@@ -374,7 +377,7 @@ def _tries(cells: Sequence[JudgedCell]) -> list[str]:
 
 
 def _verdicts(gates: Gates, cells: Sequence[JudgedCell]) -> Iterator[GateVerdict]:
-    missing = [cell.results for cell in cells if isinstance(cell.results, str)]
+    missing = [cell.results.reason for cell in cells if isinstance(cell.results, Unavailable)]
     if missing:
         yield gate_undecided(f"no gate can be decided: {listed(missing)}")
         return
@@ -404,7 +407,7 @@ def _by_cell(gate: str, cells: Sequence[JudgedCell], rule: _Rule, bound: Decimal
     found = [
         (cell.cell, rule(cell.results, bound))
         for cell in cells
-        if not isinstance(cell.results, str)
+        if isinstance(cell.results, CellResults)
     ]
     for state in (False, None):
         said = [f"{name} {each.said}" for name, each in found if each.passed is state]
@@ -441,7 +444,9 @@ def _cost(gates: Gates, greatest: int, cells: Sequence[JudgedCell]) -> GateVerdi
         )
         for each in gates.prices
     }
-    uses = (use for cell in cells if not isinstance(cell.results, str) for use in cell.results.uses)
+    uses = (
+        use for cell in cells if isinstance(cell.results, CellResults) for use in cell.results.uses
+    )
     found = cost(uses, prices)
     said = f"maxCostMicroDollars: {found.summary}, allowed are {dollars(greatest)}"
     if found.micro_dollars > greatest:

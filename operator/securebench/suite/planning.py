@@ -45,6 +45,7 @@ from securebench.suite.api import (
     SuiteHarness,
     SuiteModel,
     SuitePack,
+    Unavailable,
 )
 
 _MATRIX = "spec.matrix"
@@ -236,7 +237,7 @@ def plan_runs(
     suite: SuiteIdentity,
     spec: BenchmarkSuiteSpec,
     wanted: Iterable[Cell],
-    packs: Mapping[str, PackContent | str],
+    packs: Mapping[str, PackContent | Unavailable],
     installation: ScoreSettings,
     trigger: Trigger,
 ) -> Plan:
@@ -254,8 +255,8 @@ def plan_runs(
     invalid: dict[str, str] = {}
     for cell in wanted:
         content = packs[cell.pack.name]
-        if isinstance(content, str):
-            invalid[str(cell.id)] = content
+        if isinstance(content, Unavailable):
+            invalid[str(cell.id)] = content.reason
             continue
         try:
             runs.append(_planned(suite, spec, cell, content, (installation, trigger)))

@@ -67,8 +67,11 @@ class Best(NamedTuple):
 def configuration_problem(public: Mapping[str, object], hidden: Mapping[str, object]) -> str | None:
     """Return why this verifier cannot work with the row, or None."""
     del public
-    parsed = _parse_rubric(hidden.get("rubric"))
-    return parsed if isinstance(parsed, str) else None
+    try:
+        _parse_rubric(hidden.get("rubric"))
+    except VerifierConfigurationError as error:
+        return str(error)
+    return None
 
 
 def verify(
@@ -84,8 +87,6 @@ def verify(
     """
     del public
     rubric = _parse_rubric(hidden.get("rubric"))
-    if isinstance(rubric, str):
-        raise VerifierConfigurationError(rubric)
     text = (candidate_text or "").strip()
     given = _as_plain(text)
     accepted = _best(given, rubric.accepted)
@@ -167,22 +168,32 @@ def _expand(lowered: str) -> str:
     return lowered.replace("u.s.", "united states")
 
 
-def _parse_rubric(raw: object) -> Rubric | str:
-    """Return the rubric, or what is wrong with it."""
+def _parse_rubric(raw: object) -> Rubric:
+    """Return the rubric.
+
+    Raises:
+        VerifierConfigurationError: It is none that this verifier understands.
+    """
     if not isinstance(raw, dict):
-        return "free_response requires a structured rubric (an object)"
+        raise VerifierConfigurationError("free_response requires a structured rubric (an object)")
     if raw.get("type", RUBRIC_TYPE) != RUBRIC_TYPE:
-        return f"free_response rubric type must be {RUBRIC_TYPE}"
+        raise VerifierConfigurationError(f"free_response rubric type must be {RUBRIC_TYPE}")
     accepted = _answers(raw.get("accepted_answers"))
     if accepted is None:
-        return "free_response rubric accepted_answers must be a list of non-blank strings"
+        raise VerifierConfigurationError(
+            "free_response rubric accepted_answers must be a list of non-blank strings"
+        )
     rejected = raw.get("rejected_answers")
     checked = () if rejected is None else _answers(rejected)
     if checked is None:
-        return "free_response rubric rejected_answers must be a non-empty list of non-blank strings"
+        raise VerifierConfigurationError(
+            "free_response rubric rejected_answers must be a non-empty list of non-blank strings"
+        )
     least = raw.get("min_token_f1", 1.0)
     if isinstance(least, bool) or not isinstance(least, int | float) or not 0 <= least <= 1:
-        return "free_response rubric min_token_f1 must be a number from 0 to 1"
+        raise VerifierConfigurationError(
+            "free_response rubric min_token_f1 must be a number from 0 to 1"
+        )
     return Rubric(accepted, checked, float(least))
 
 
@@ -209,8 +220,9 @@ def _colliding(task: TaskView) -> Iterator[str]:
 
     An accepted answer may quote a rejected one; that is no collision.
     """
-    rubric = _parse_rubric(task.resources.value("rubric"))
-    if isinstance(rubric, str):
+    try:
+        rubric = _parse_rubric(task.resources.value("rubric"))
+    except VerifierConfigurationError:
         return
     rejected = [_normalized(_as_plain(text)) for text in rubric.rejected]
     for index, text in enumerate(rubric.accepted):
