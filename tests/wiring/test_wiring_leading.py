@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from securebench.cluster.port import ObjectKind
 from securebench.controller.leadership import LeaseRecord, lease_manifest
-from securebench.controller import health, process
+from securebench.controller import health, loop_tasks, process
 from securebench.controller import volume_calls
 from securebench.controller.volume import lead
 from support.build import settings_of
@@ -53,7 +53,7 @@ if case == "flaky":
             raise failures.pop()
         sync(path)
 
-    lead.fsync_folder, process.VOLUME_RETRY_SECONDS = flaky, 0.1
+    lead.fsync_folder, loop_tasks.AGAIN_SECONDS = flaky, 0.1
 
 if case == "silent":
     highest_epoch = process.highest_epoch

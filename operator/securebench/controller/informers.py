@@ -10,8 +10,8 @@ import random
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import ClassVar, Generic, Protocol, TypeVar
 
+from securebench.clock import backoff
 from securebench.cluster.port import Cluster, ObjectKind, Raw, WatchExpired
-from securebench.controller.loop_tasks import RetryQueue
 from securebench.errors import TransientClusterError
 from securebench.run.layout import numbered
 from securebench.run.observe.pods import ObjectView, PodView, object_view, pod_view
@@ -25,9 +25,6 @@ PAUSE_SECONDS = 1.0
 
 PAUSE_LIMIT_SECONDS = 8.0
 """Limit of that back-off; a watch that lasted this long, or gave an event, was healthy."""
-
-WATCH = "watch"
-"""Key of an informer's back-off, which its watch and its list share."""
 
 BOOKMARK = "BOOKMARK"
 """Type of an event whose object has only a resourceVersion."""
@@ -71,7 +68,7 @@ class _Backoff:
     """Back-off between watches and lists after failures."""
 
     def __init__(self) -> None:
-        self._queue = RetryQueue[str](_now, PAUSE_SECONDS, PAUSE_LIMIT_SECONDS)
+        self._failures = 0
         self._is_healthy = False
 
     def begin(self) -> None:
@@ -80,8 +77,7 @@ class _Backoff:
 
     def healthy(self) -> None:
         """Note that the watch is healthy: it gave an event, or lasted."""
-        self._is_healthy = True
-        self._queue.forget(WATCH)
+        self._is_healthy, self._failures = True, 0
 
     async def closed(self) -> None:
         """Wait after the server ended a watch; not at all if it was healthy."""
@@ -93,7 +89,8 @@ class _Backoff:
         await self._pause(error.retry_after_seconds or 0.0)
 
     async def _pause(self, at_least: float) -> None:
-        pause = self._queue.retry(WATCH)
+        self._failures += 1
+        pause = backoff(PAUSE_SECONDS, PAUSE_LIMIT_SECONDS, self._failures)
         spread = random.uniform(pause / 2, pause)  # noqa: S311 of the watches of many runs
         await asyncio.sleep(at_least + spread)
 

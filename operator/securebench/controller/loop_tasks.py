@@ -9,11 +9,13 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Collection, Container, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Container, Hashable, Iterable
 from contextvars import ContextVar
 from typing import Generic, TypeVar
 
 from securebench.clock import Clock, backoff
+
+logger = logging.getLogger(__name__)
 
 FALLBACK_SECONDS = 30.0
 """A loop runs at least this often, so that a lost event cannot stop it for long."""
@@ -143,6 +145,30 @@ class RetryQueue(Generic[K]):
                 and dropped them.
         """
         return min((at for at in self._due.values() if at > since), default=None)
+
+
+AGAIN_SECONDS = 5.0
+"""Between two tries of what the operator cannot start without."""
+
+R = TypeVar("R")
+
+
+async def until_done(
+    what: str, errors: tuple[type[Exception], ...], step: Callable[[], Awaitable[R]]
+) -> R:
+    """Do something again and again until it succeeds; other errors are raised.
+
+    Args:
+        what: What it is about, for logs.
+        errors: What is waited out.
+        step: Does it.
+    """
+    while True:
+        try:
+            return await step()
+        except errors as error:
+            logger.warning("%s: %s; tried again", what, error)
+        await asyncio.sleep(AGAIN_SECONDS)
 
 
 _RUN: ContextVar[tuple[str, str]] = ContextVar("run", default=("", ""))

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, NoReturn, TypeVar
+from typing import Literal, NoReturn
 
 from prometheus_client import Gauge
 from pythonjsonlogger.json import JsonFormatter
@@ -27,7 +27,7 @@ from securebench.controller.capacity import CreationRate, SharedCapacity
 from securebench.controller.context import Context
 from securebench.controller.health import heartbeat
 from securebench.controller.leadership import Elector, FencedCluster
-from securebench.controller.loop_tasks import RunFilter
+from securebench.controller.loop_tasks import RunFilter, until_done
 from securebench.controller.settings import LogFormat, Settings
 from securebench.controller.volume.lead import (
     VolumeLead,
@@ -46,13 +46,8 @@ from securebench.run.pods.isolation import DNS_PORT
 logger = logging.getLogger(__name__)
 
 
-T = TypeVar("T")
-
 LOST_EXIT_CODE = 3
 """Of a process that leads no longer."""
-
-VOLUME_RETRY_SECONDS = 5.0
-"""Between two tries to begin on a volume that refuses it."""
 
 LEADER = Gauge("securebench_leader", "Whether this operator works (1) or may not (0).")
 
@@ -98,21 +93,13 @@ async def leading(cluster: Cluster, settings: Settings) -> AsyncIterator[VolumeL
     holding.add_done_callback(_end_with_lease)
     LEADER.set_function(lambda: float(elector.is_leader))
     try:
-        lead = await _until_done(partial(claim_epoch, root, epoch, holder, elector.require))
-        await _until_done(partial(revoke_earlier, lead))
+        claim = partial(on_volume, claim_epoch, root, epoch, holder, elector.require)
+        lead = await until_done("the results volume", (OSError,), claim)
+        await until_done("the results volume", (OSError,), partial(on_volume, revoke_earlier, lead))
         yield lead
     finally:
         holding.cancel()
         await elector.release()
-
-
-async def _until_done(step: Callable[[], T]) -> T:
-    while True:
-        try:
-            return await on_volume(step)
-        except OSError as error:
-            logger.warning("the results volume: %s; tried again", error)
-        await asyncio.sleep(VOLUME_RETRY_SECONDS)
 
 
 def end_at_once(reason: str) -> NoReturn:
@@ -140,9 +127,6 @@ def _end_with_lease(task: asyncio.Task[NoReturn]) -> None:
 
 TOOLS_SOURCE = Path(TOOLS)
 """In the operator's image."""
-
-TOOLS_RETRY_SECONDS = 5.0
-"""Between two tries to put the programs of task containers on the volume."""
 
 RESOLVER_FILE = Path("/etc/resolv.conf")
 KUBELET_PORT = 10250
@@ -183,12 +167,10 @@ async def installed_tools(root: Path, source: Path, clock: Clock) -> str:
         source: The same in the operator's image.
         clock: Dates what is installed no longer.
     """
-    while True:
-        try:
-            return await bulk_on_volume(install_tools, root, source, clock.now())
-        except (OSError, StorageError) as error:
-            logger.warning("programs of task containers on the volume: %s; tried again", error)
-        await asyncio.sleep(TOOLS_RETRY_SECONDS)
+    install = partial(bulk_on_volume, install_tools, root, source, clock.now())
+    return await until_done(
+        "programs of task containers on the volume", (OSError, StorageError), install
+    )
 
 
 def probe_targets(

@@ -6,21 +6,20 @@ that was deleted while no operator worked is removed at the next start.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import shutil
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
-from itertools import count
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from securebench.clock import backoff
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.context import Context
+from securebench.controller.loop_tasks import until_done
 from securebench.controller.volume.folders import SUITES
 from securebench.controller.volume.lead import VolumeLead
 from securebench.controller.volume.registers import RunIndex
@@ -102,20 +101,9 @@ class SuiteStore:
             shutil.rmtree(self._folder)
 
 
-RETRY_SECONDS = 1.0
-RETRY_LIMIT_SECONDS = 60.0
-
-
 async def sweep_orphans(context: Context) -> None:
     """Remove the folders of suites that are gone; return when that is done."""
-    for failures in count(1):
-        try:
-            await _sweep(context)
-        except (ClusterError, OSError) as error:
-            logger.warning("folders of deleted suites: %s; tried again", error)
-            await asyncio.sleep(backoff(RETRY_SECONDS, RETRY_LIMIT_SECONDS, failures))
-        else:
-            return
+    await until_done("folders of deleted suites", (ClusterError, OSError), partial(_sweep, context))
 
 
 async def listed_suites(context: Context) -> list[Raw] | None:

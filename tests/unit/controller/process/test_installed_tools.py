@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.controller import process
+from securebench.controller import loop_tasks, process
 from securebench.errors import StorageError
 from support.build import FakeClock
 
@@ -22,7 +22,7 @@ async def test_the_operator_waits_until_the_volume_has_its_programs(
         return end
 
     monkeypatch.setattr(process, "install_tools", install)
-    monkeypatch.setattr(process, "TOOLS_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(loop_tasks, "AGAIN_SECONDS", 0.0)
     found = process.installed_tools(tmp_path, tmp_path, FakeClock())
 
     assert await asyncio.wait_for(found, 5) == "tools/7"
