@@ -251,8 +251,7 @@ def load_tester_config(path: str | Path) -> TesterConfig:
     """
     source = Path(path)
     if source.is_dir():
-        if not (source / TESTER_FILE).exists() and holds_tasks(source):
-            raise ConfigErrors([ConfigError(CANNOT_RUN, path=str(source))])
+        _refuse_harbor_folders(source)
         source /= TESTER_FILE
     document = _read(source)
     try:
@@ -260,6 +259,21 @@ def load_tester_config(path: str | Path) -> TesterConfig:
     except ConfigErrors as errors:
         raise _placed(errors.errors, source, document.lines) from None
     return replace(config, source=source, lines=document.lines)
+
+
+def _refuse_harbor_folders(folder: Path) -> None:
+    """Say what a folder without a tester YAML is when it holds tasks of Harbor.
+
+    Raises:
+        ConfigErrors: It holds them.
+    """
+    if (folder / TESTER_FILE).exists():
+        return
+    if holds_tasks(folder):
+        raise ConfigErrors([ConfigError(CANNOT_RUN, path=str(folder))])
+    if holds_tasks(folder / "tasks"):
+        reason = f"there is no {TESTER_FILE}; the Harbor task folders are in {folder / 'tasks'}"
+        raise ConfigErrors([ConfigError(reason, path=str(folder))])
 
 
 def parse_tester_config(data: object, *, base_dir: str | Path | None = None) -> TesterConfig:

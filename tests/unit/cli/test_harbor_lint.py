@@ -63,6 +63,15 @@ def test_other_commands_say_that_they_cannot_run(shell: Shell, tasks, command) -
     assert f"{tasks}: {CANNOT_RUN}" in result.stdout
 
 
+def test_a_folder_around_the_tasks_says_where_they_are(shell: Shell, tasks) -> None:
+    repository = tasks.parent / "repository"
+    repository.mkdir()
+    tasks.rename(repository / "tasks")
+    result = shell("pack", "lint", str(repository))
+    assert result.code == 1
+    assert f"the Harbor task folders are in {repository / 'tasks'}" in result.stdout
+
+
 def test_a_folder_with_a_tester_yaml_is_a_pack(shell: Shell, tasks) -> None:
     (tasks / "tester.yaml").write_text("benchmark: 1\n")
     result = shell("pack", "lint", str(tasks))

@@ -249,6 +249,8 @@ class _Reader:
         self.folder = folder
         self.id = folder.name or folder.resolve().name
         self.findings: list[FolderFinding] = []
+        self.has_carriage_returns = False
+        """Whether the text that was read last has them."""
 
     def refuse(self, file: str, reason: str, key: str = "", line: int | None = None) -> None:
         self.findings.append(refused(file, key, reason, line))
@@ -321,12 +323,16 @@ class _Reader:
             line = data.count(b"\n", 0, error.start) + 1
             self.refuse(name, "not UTF-8 text; save the file as UTF-8", line=line)
             return None
+        self.has_carriage_returns = "\r" in text
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
     def instruction(self, name: str) -> str:
         text = self.text(name)
         if text is None:
             return ""
+        if self.has_carriage_returns:
+            reason = "its line ends become LF, as Harbor reads them"
+            self.findings.append(remark(name, "", reason))
         found = without_canary(text)
         if not found.strip():
             self.refuse(name, "holds no instruction")
@@ -456,7 +462,7 @@ class _Reader:
             if os.path.lexists(self.folder / place):
                 reason = "no effect here, only in tests and solution"
                 self.findings.append(remark(place, "", reason))
-        if (self.folder / "steps").is_dir():
+        if (self.folder / "steps").is_dir() and not (self.folder / "steps").is_symlink():
             for name in sorted({each.name for each in (self.folder / "steps").iterdir()} - named):
                 reason = f"no effect: {TASK_FILE} names no such step"
                 self.findings.append(remark(f"steps/{name}", "", reason))
@@ -477,12 +483,15 @@ class _Walk:
         self._rules: list[tuple[str, IgnoreRules]] = []
 
     def entries(self) -> Iterator[TreeFile]:
-        top = self._reader.folder / self._name
-        if not os.path.lexists(top):
-            return
-        if top.is_symlink() or not top.is_dir():
-            self._reader.refuse(self._name, "must be a folder, no link and no file")
-            return
+        top = self._reader.folder
+        for name in self._name.split("/"):
+            top /= name
+            if not os.path.lexists(top):
+                return
+            if top.is_symlink() or not top.is_dir():
+                place = top.relative_to(self._reader.folder).as_posix()
+                self._reader.refuse(place, "must be a folder, no link and no file")
+                return
         yield from self._below(top, "")
 
     def _below(self, folder: Path, prefix: str) -> Iterator[TreeFile]:

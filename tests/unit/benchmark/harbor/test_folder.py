@@ -76,6 +76,23 @@ def test_links_are_not_followed(task, name, target, want):
     assert (name, want) in refusals(read_folder(task))
 
 
+def test_no_folder_above_a_tree_is_a_link(task, tmp_path):
+    write(tmp_path / "other", {"one/instruction.md": "x", "one/tests/secret": "x"})
+    (task / "task.toml").write_text("[[steps]]\nname = 'one'\n")
+    (task / "steps").symlink_to(tmp_path / "other")
+    assert refusals(read_folder(task)) == [
+        ("steps/one/instruction.md", "a symbolic link is on the way to steps/one/instruction.md"),
+        ("steps", "must be a folder, no link and no file"),
+    ]
+
+
+def test_other_line_ends_are_a_remark(task):
+    (task / "instruction.md").write_bytes(b"one\r\ntwo\rthree\n")
+    reading = read_folder(task)
+    assert reading.task.instruction == "one\ntwo\nthree\n"
+    assert [each.kind for each in reading.findings] == [FindingKind.REMARK]
+
+
 def test_a_link_inside_a_build_context_is_left_to_the_builder(task):
     make_link(task, "environment/data", "Dockerfile")
     assert read_folder(task).findings == ()
