@@ -40,6 +40,7 @@ class _Pattern:
     is_negated: bool
     only_folders: bool
     parts: Sequence[re.Pattern[str] | None]
+    """Never two None side by side."""
 
     def matches(self, names: Sequence[str]) -> bool:
         places = set(self._reached({0}))
@@ -58,9 +59,8 @@ class _Pattern:
     def _reached(self, places: Iterable[int]) -> Iterator[int]:
         for place in places:
             yield place
-            while place < len(self.parts) and self.parts[place] is None:
-                place += 1  # noqa: PLW2901 - the places behind it
-                yield place
+            if place < len(self.parts) and self.parts[place] is None:
+                yield place + 1
 
 
 _NO_NAME: Final = re.compile("(?!)")
@@ -111,6 +111,7 @@ def _pattern(line: str, number: int) -> _Pattern | None:
         made = [None if part is None else re.compile(_expression(part)) for part in parts]
     except re.error:
         raise PatternError("is no pattern of gitignore", number) from None
+    made = [part for part, before in zip(made, [_ANY_NAME, *made], strict=False) if part or before]
     return _Pattern(is_negated, only_folders, made if made[-1] else [*made, _ANY_NAME])
 
 
