@@ -22,10 +22,11 @@ from securebench.benchmark.patch.reader import SECTIONS
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.candidate import CHANGED_FILE, TEXT_FILE
 from securebench.protocol.volume import RECORD
-from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME
+from securebench.run.artifacts import Part
 from securebench.run.verification.patch import CHANGED_BYTES
 from support.memory_reading import CHECK, LAUNCH
 from support.memory_shapes import PATCHES, STREAMS, changed
+from support.places import launch_place
 
 ANY = CandidatePolicy.of({})
 MIB = 1 << 20
@@ -101,9 +102,9 @@ def texts(root: Path, patch: bytes, stream: bytes) -> int:
     store = RunStore(root, "u")
     store.make_launch_folders(LAUNCH)
     store.make_launch_folders(CHECK)
-    folder = store.launch_folder(LAUNCH)
-    (folder / CANDIDATE_NAME / TEXT_FILE).write_bytes(patch)
-    places = (folder / PRODUCER_NAME, store.launch_folder(CHECK) / VERIFICATION_NAME)
+    folder = launch_place(store, LAUNCH)
+    (folder / Part.CANDIDATE / TEXT_FILE).write_bytes(patch)
+    places = (folder / Part.PRODUCER, launch_place(store, CHECK) / Part.VERIFICATION)
     for place in places:
         for name in ("stdout", "stderr"):
             (place / name).write_bytes(stream)

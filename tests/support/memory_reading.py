@@ -21,10 +21,10 @@ from securebench.controller.capture import CandidateFolder, SecretMatcher, _is_b
 from securebench.controller.volume.results import _publish_records
 from securebench.controller.volume.store import RunStore, file_digest, read_texts
 from securebench.digests import PREFIX
-from securebench.protocol.candidate import TEXT_FILE
 from securebench.protocol.messages import Code
 from securebench.protocol.volume import CANDIDATES, RECORD
 from securebench.run.api.field_types import Outcome
+from securebench.run.artifacts import Part
 from securebench.run.plan.model import LaunchKey, Role, TaskLimits
 from securebench.run.records.record import candidate_record
 from securebench.run.records.record_line import record_line
@@ -43,7 +43,10 @@ CHECK = LaunchKey(*KEY, Role.VERIFIER, 1)
 
 def patch(folder: Path) -> object:
     """Judge a candidate as a capture does."""
-    return _is_blank(folder / TEXT_FILE), seal_patch(PLAN, CandidateFolder(folder))
+    store = _store(folder)
+    candidate = store.part(LAUNCH, Part.CANDIDATE)
+    judged = seal_patch(PLAN, CandidateFolder(store.artifacts, candidate))
+    return _is_blank(store, candidate), judged
 
 
 def step(folder: Path) -> object:

@@ -29,7 +29,8 @@ from securebench.controller.volume.gateway_reports import with_usage
 from securebench.controller.volume.store import RunStore
 from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.errors import TransientClusterError
-from securebench.files import replace_file
+from securebench.files import make_folder, replace_file
+from securebench.run.artifacts import Lanes
 from securebench.run.decide.attempt import Capture
 from securebench.run.decide.reconcile import RunDecision
 from securebench.run.observe.termination import launch_evidence
@@ -39,7 +40,6 @@ from securebench.run.state.attempts import Finish, Lost
 from securebench.run.state.entries import EvidenceByAttempt, LaunchEvidence, LaunchLost
 from securebench.run.verification.base import Member, verifier_pod
 
-WRITTEN = "lanes.json"
 _ADAPTER = TypeAdapter(LaneSet)
 
 
@@ -83,20 +83,21 @@ class LaneKeeper:
         await bulk_on_volume(self._remove, task)
 
     def _find_or_write(self, task: TaskPlan) -> LaneSet:
-        folder = self._store.lanes_folder(task.index)
-        note = folder.parent / WRITTEN
+        note = self._store.lane_note(task.index)
         with contextlib.suppress(FileNotFoundError):
             return _ADAPTER.validate_json(note.read_bytes())
-        lanes = write_lanes(task.task, self._pack_root, folder, task_file=self._task_file)
         answer = self._answers.get(task.task.id)
-        if answer is not None:
-            lanes = replace(lanes, oracle_digest=write_answer(answer, folder))
+        with self._store.artifacts.filling(Lanes(self._store.uid, task.index)) as folder:
+            lanes = write_lanes(task.task, self._pack_root, folder, task_file=self._task_file)
+            if answer is not None:
+                lanes = replace(lanes, oracle_digest=write_answer(answer, folder))
+        make_folder(note.parent)
         replace_file(note, _ADAPTER.dump_json(lanes))
         return lanes
 
     def _remove(self, task: int) -> None:
-        (self._store.lanes_folder(task).parent / WRITTEN).unlink(missing_ok=True)
-        self._store.remove_lanes(task)
+        self._store.lane_note(task).unlink(missing_ok=True)
+        self._store.artifacts.remove(Lanes(self._store.uid, task))
 
 
 FINISH_BATCH = 100

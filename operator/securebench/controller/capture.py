@@ -24,7 +24,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -32,6 +31,7 @@ from securebench.clock import Clock
 from securebench.cluster.port import Cluster, ObjectKind
 from securebench.controller.capacity import MEMORY_FACTOR, ReadingBudget
 from securebench.controller.run_ledger import RunLedger
+from securebench.controller.volume.artifacts import ArtifactStore
 from securebench.controller.volume.gateway_reports import (
     GatewayReplacedError,
     ReportMissingError,
@@ -42,7 +42,6 @@ from securebench.controller.volume.gateway_reports import (
 from securebench.controller.volume.store import RunStore, last_words
 from securebench.controller.volume_calls import on_volume
 from securebench.errors import DigestMismatchError, InvariantViolationError
-from securebench.files import UnreadableError, open_regular, open_root, replace_file
 from securebench.json_values import object_at
 from securebench.protocol.candidate import STREAMS, TEXT_FILE
 from securebench.reasons import (
@@ -50,14 +49,9 @@ from securebench.reasons import (
     EGRESS_SETUP_FAILED,
     EXTRACTION_FAILED,
 )
+from securebench.run.artifacts import Artifact, Part
 from securebench.run.decide.attempt import Capture
-from securebench.run.layout import (
-    CANDIDATE_NAME,
-    COURIER,
-    HARNESS,
-    PRODUCER_NAME,
-    VERIFICATION_NAME,
-)
+from securebench.run.layout import COURIER, HARNESS
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.stage import container_report
 from securebench.run.observe.termination import (
@@ -220,21 +214,23 @@ Captured = Produced | Verified | LaunchLost
 
 
 class CandidateFolder(NamedTuple):
-    """The folder of a sealed candidate on the volume."""
+    """The folder of a sealed candidate."""
 
-    path: Path
+    artifacts: ArtifactStore
+    artifact: Artifact
 
     def read(self, name: str) -> bytes:
         """Return the content of a file that the courier sealed."""
-        return (self.path / name).read_bytes()
+        with self.artifacts.opened(self.artifact, name) as file:
+            return file.read()
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file beside the candidate, durably; writing it again replaces it."""
-        replace_file(self.path / name, content)
+        self.artifacts.put(self.artifact, name, [content])
 
 
-class LeftOnVolume(NamedTuple):
-    """What a verifier launch left in its Pod's messages and on the volume."""
+class LaunchLeft(NamedTuple):
+    """What a verifier launch left in its Pod's messages and as artifacts."""
 
     store: RunStore
     job: Capture
@@ -265,14 +261,9 @@ class LeftOnVolume(NamedTuple):
 
     def read(self, launch: LaunchKey, name: str, most_bytes: int) -> bytes:
         """Return what a launch collected in its folder of verification."""
-        folder = self.store.launch_folder(launch) / VERIFICATION_NAME
-        if not (folder / name).exists():
-            raise FileNotFoundError(f"there is no {name}")
-        try:
-            with open_root(folder) as root, open_regular(root, name) as file:
-                return file.read(most_bytes + 1)
-        except UnreadableError as error:
-            raise DigestMismatchError(f"{name} cannot be read: {error}") from error
+        artifact = self.store.part(launch, Part.VERIFICATION)
+        with self.store.artifacts.opened(artifact, name) as file:
+            return file.read(most_bytes + 1)
 
 
 def capture(
@@ -311,8 +302,8 @@ def _captured(
     gateway_since: float | None,
     exposed: SecretMatcher,
 ) -> Captured:
-    hide_values(store, job.launch, exposed)
     try:
+        hide_values(store, job.launch, exposed)
         if job.launch.role is Role.HARNESS:
             production = _production(store, task, job)
             command = without_values(production.command, exposed)
@@ -368,17 +359,18 @@ def _sealed(
         return None, StreamInfo(), StreamInfo()
     candidate, stdout, stderr = sealed_candidate(message, job.launch.launch)
     if candidate.file is not None:
-        path = store.launch_folder(job.launch) / CANDIDATE_NAME / candidate.file
-        store.check_file(path, candidate.digest)
+        artifact = store.part(job.launch, Part.CANDIDATE)
+        store.check_file(artifact, candidate.file, candidate.digest)
         if candidate.file == TEXT_FILE:
-            candidate = replace(candidate, is_blank=_is_blank(path))
+            candidate = replace(candidate, is_blank=_is_blank(store, artifact))
             if task.verification is not None:
-                candidate = task.verification.sealed(candidate, CandidateFolder(path.parent))
+                folder = CandidateFolder(store.artifacts, artifact)
+                candidate = task.verification.sealed(candidate, folder)
     return candidate, stdout, stderr
 
 
-def _is_blank(path: Path) -> bool:
-    with path.open("rb") as file:
+def _is_blank(store: RunStore, artifact: Artifact) -> bool:
+    with store.artifacts.opened(artifact, TEXT_FILE) as file:
         return not any(piece.strip() for piece in iter(partial(file.read, PIECE_BYTES), b""))
 
 
@@ -396,7 +388,7 @@ def _verification(store: RunStore, task: TaskPlan, job: Capture) -> VerifierResu
         return base
     if task.verification is None:
         raise InvariantViolationError("a verifier launch of a task without verification")
-    return task.verification.verdict(base, LeftOnVolume(store, job))
+    return task.verification.verdict(base, LaunchLeft(store, job))
 
 
 def _facts(view: PodView) -> PodFacts:
@@ -408,7 +400,7 @@ def _message(view: PodView, container: str) -> str:
     return seen.terminated.message if seen is not None and seen.terminated is not None else ""
 
 
-FOLDERS = {Role.HARNESS: PRODUCER_NAME, Role.VERIFIER: VERIFICATION_NAME}
+STREAM_PARTS = {Role.HARNESS: Part.PRODUCER, Role.VERIFIER: Part.VERIFICATION}
 
 
 class ExposedValues:
@@ -465,13 +457,14 @@ def hide_values(store: RunStore, launch: LaunchKey, values: SecretMatcher) -> No
     """
     if not values:
         return
-    folder = store.launch_folder(launch) / FOLDERS[launch.role]
+    artifact = store.part(launch, STREAM_PARTS[launch.role])
     for name in STREAMS:
         with contextlib.suppress(FileNotFoundError):
-            content = (folder / name).read_bytes()
+            with store.artifacts.opened(artifact, name) as file:
+                content = file.read()
             hidden = values.without(content)
             if hidden != content:
-                replace_file(folder / name, hidden)
+                store.artifacts.put(artifact, name, [hidden])
 
 
 def without_values(report: CommandReport, values: SecretMatcher) -> CommandReport:

@@ -35,20 +35,17 @@ from securebench.controller.volume.store import RunStore
 from securebench.controller.volume_calls import on_volume
 from securebench.errors import ConfigErrors, DigestMismatchError, InvariantViolationError, SpecError
 from securebench.files import (
-    UnreadableError,
     make_folder,
-    open_regular,
-    open_root,
     pieces,
     replace_file,
-    replacing,
 )
 from securebench.json_values import object_at, object_in, text_at
 from securebench.protocol.candidate import STREAMS, TEXT_FILE
 from securebench.protocol.volume import RECORD
 from securebench.run.api.field_types import Outcome
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME
+from securebench.run.artifacts import Part
+from securebench.run.layout import launch_part
 from securebench.run.plan.build import task_plan
 from securebench.run.plan.model import AttemptKey, EarlierRun, LaunchKey, Role, RunPlan, TaskPlan
 from securebench.run.plan.score_fields import spec_harness
@@ -454,7 +451,7 @@ class _Source:
                     yield self._candidate(known, task, produced, known.candidate)
                 elif isinstance(state, FinishedState):
                     yield self._record(key, state)
-            except (DigestMismatchError, UnreadableError, FileNotFoundError) as error:
+            except (DigestMismatchError, FileNotFoundError) as error:
                 found = "a file is missing" if isinstance(error, OSError) else error
                 raise SpecError(
                     f"spec.regrade.run: attempt {key.attempt} of task {task.task.id!r} of run "
@@ -471,18 +468,17 @@ class _Source:
     ) -> CandidateKept:
         key, usage = known.attempt.key, known.attempt.usage
         launch = LaunchKey(*key, Role.HARNESS, candidate.launch)
-        source = RunStore(self._store.root, known.run_uid).launch_folder(launch)
-        target = self._store.launch_folder(launch)
         self._store.make_launch_folders(launch)
         for name in STREAMS:
-            with suppress(UnreadableError):
-                self._copy(source, target, f"{PRODUCER_NAME}/{name}")
-        path = f"{CANDIDATE_NAME}/{candidate.file}"
-        self._copy(source, target, path)
-        self._store.check_file(target / path, candidate.digest)
+            with suppress(FileNotFoundError, DigestMismatchError):
+                self._copy(known.run_uid, launch, Part.PRODUCER, name)
+        artifact, file = self._store.part(launch, Part.CANDIDATE), str(candidate.file)
+        self._copy(known.run_uid, launch, Part.CANDIDATE, file)
+        self._store.check_file(artifact, file, candidate.digest)
         sealed = replace(candidate, patch=None)
         if candidate.file == TEXT_FILE and task.verification is not None:
-            sealed = task.verification.sealed(sealed, CandidateFolder(target / CANDIDATE_NAME))
+            folder = CandidateFolder(self._store.artifacts, artifact)
+            sealed = task.verification.sealed(sealed, folder)
         production = replace(produced.production, candidate=sealed)
         taken_from = self._earlier.uid
         return CandidateKept(key, production, produced.at, usage, known.network, taken_from)
@@ -499,10 +495,7 @@ class _Source:
         line = json.dumps({**object_in(json.loads(data)), **told}, sort_keys=True)
         return Kept(known.finish, self._store.write_record(key, [line.encode()]), self._earlier.uid)
 
-    def _copy(self, source: Path, target: Path, path: str) -> None:
-        with (
-            open_root(source) as folder,
-            open_regular(folder, path) as file,
-            replacing(target / path, self._store.staging) as copy,
-        ):
-            copy.writelines(pieces(file))
+    def _copy(self, run_uid: str, launch: LaunchKey, part: Part, name: str) -> None:
+        source, artifacts = launch_part(run_uid, launch, part), self._store.artifacts
+        with artifacts.opened(source, name) as file:
+            artifacts.put(self._store.part(launch, part), name, pieces(file))

@@ -22,7 +22,6 @@ from securebench.controller.volume.gateway_reports import read_gateway_state
 from securebench.controller.volume.store import RunStore
 from securebench.controller.volume_calls import on_volume
 from securebench.errors import ClusterError, PermanentClusterError, TransientClusterError
-from securebench.files import make_folder, replace_file
 from securebench.names import RUN_UID_LABEL
 from securebench.protocol.gateway import CONFIG_FILE, KEYS_FILE, LAUNCHES, GatewayLimits, encode
 from securebench.run.decide.gateway import (
@@ -342,9 +341,9 @@ class GatewayKeeper:
         self._outcomes.append(partial(_keys_known, next_at=self._clock.monotonic() + seconds))
 
     def _write(self, name: str, content: bytes) -> None:
-        folder = self._store.gateway_folder
-        make_folder(folder / LAUNCHES)
-        replace_file(folder / name, content)
+        artifacts, gateway = self._store.artifacts, self._store.gateway
+        artifacts.prepare(gateway, LAUNCHES)
+        artifacts.put(gateway, name, [content])
 
 
 def _creating(known: GatewayMemory) -> GatewayMemory:

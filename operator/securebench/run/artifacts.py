@@ -2,9 +2,9 @@
 
 A name says what an artifact is, never where it is kept. A Pod builder declares for each container
 what it takes in and what it gives out; ``pod`` asks the run's medium, which answers with volumes,
-mounts and init containers. The medium that people have today is a shared volume
-(``controller.volume.artifacts``). One whose Pods mount no claim has an init container that brings
-what a Pod takes, and a folder of the Pod for what it gives.
+mounts and init containers. The operator's side is in ``controller.volume.artifacts``, with the
+medium that there is today: a shared volume. A medium whose Pods mount no claim has an init
+container that brings what a Pod takes, and a folder of the Pod for what it gives.
 """
 
 from __future__ import annotations

@@ -74,11 +74,6 @@ LANE_ORACLE = resources.ORACLE
 """Not a lane of a task, but it lies beside them."""
 
 
-CANDIDATE_NAME = Part.CANDIDATE.value
-PRODUCER_NAME = Part.PRODUCER.value
-VERIFICATION_NAME = Part.VERIFICATION.value
-
-
 def launch_part(run_uid: str, launch: LaunchKey, part: Part) -> LaunchPart:
     """Return the name of a part of what a launch leaves."""
     return LaunchPart(run_uid, launch.task, launch.attempt, launch.launch, part)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from securebench.benchmark.families.base import PatchPlan
-from securebench.controller.capture import CandidateFolder
 from securebench.run.state.attempts import SealedPatch
 from securebench.run.verification.patch import seal_patch
+from support.places import candidate_in
 from support.release import Raw
 from threats.kit.program import Ended, run_supervise
 
@@ -125,9 +125,9 @@ def grade(
         seconds: Their time limit.
     """
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+        candidate, folder = candidate_in(Path(place))
         (folder / "candidate.txt").write_text(patch)
-        sealed = seal_patch(plan(lists), CandidateFolder(folder))
+        sealed = seal_patch(plan(lists), candidate)
         if sealed.problem:
             return Graded(sealed.problem, None, {})
         (folder / "output").mkdir()

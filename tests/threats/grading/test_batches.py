@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from securebench.controller.capture import LeftOnVolume
+from securebench.controller.capture import LaunchLeft
 from securebench.controller.volume.store import RunStore
 from securebench.digests import content_digest
 from securebench.files import tree_digest
@@ -39,6 +39,7 @@ from support.build import (
     view_of,
 )
 from support.manifest_samples import golden
+from support.places import launch_place
 
 pytestmark = pytest.mark.short
 
@@ -169,14 +170,14 @@ def batch(store: RunStore) -> tuple[str, Path]:
     """Leave a batch in which the other candidate failed; return its message and its file."""
     messages = {each: text_message(passed=False) for each in (VERIFIER, OTHER)}
     status: Any = batch_done(store.root, RUN_UID, messages)
-    path = store.launch_folder(VERIFIER) / "verification/verdicts.json"
+    path = launch_place(store, VERIFIER) / "verification/verdicts.json"
     return status["containerStatuses"][0]["state"]["terminated"]["message"], path
 
 
 def member_passes(store: RunStore, launch: LaunchKey, message: str) -> bool:
     """Return a member's verdict from the batch's file and the message of its Pod."""
     view = view_of(VERIFIER, pod_status("Succeeded", ended("verifier", 0, message=message)))
-    left = LeftOnVolume(store, Capture(launch, view, Ended(0), VERIFIER))
+    left = LaunchLeft(store, Capture(launch, view, Ended(0), VERIFIER))
     return TextVerification().verdict(verification(passed=False), left).passed
 
 

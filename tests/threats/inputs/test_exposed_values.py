@@ -13,6 +13,7 @@ from securebench.controller.volume.store import RunStore
 from securebench.run.plan.model import LaunchKey
 from support.build import HARNESS, VERIFIER
 from support.manifest_samples import RUN_UID
+from support.places import launch_place
 from support.release import Raw
 from threats.honest import APP
 from threats.kit.arena import Arena
@@ -35,7 +36,7 @@ def left(folder: Path, launch: LaunchKey, text: str, values: SecretMatcher) -> b
     store = RunStore(folder, RUN_UID)
     store.create({})
     store.make_launch_folders(launch)
-    place = store.launch_folder(launch) / FOLDERS[launch]
+    place = launch_place(store, launch) / FOLDERS[launch]
     for name in ("stdout", "stderr"):
         (place / name).write_text(text, encoding="utf-8")
     hide_values(store, launch, values)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from securebench.controller.volume.store import RunStore
+from securebench.errors import DigestMismatchError
 from securebench.files import replacing
 from securebench.protocol.gateway import (
     LAUNCHES,
@@ -88,11 +89,11 @@ def _tokens(text: bytes) -> int:
 
 
 def _content(store: RunStore, name: str) -> bytes:
-    """Return the content of a gateway's file; empty for one that is missing or too long."""
+    """Return the content of a gateway's file; empty without one, or for one that is too long."""
     try:
-        with (store.gateway_folder / name).open("rb") as file:
+        with store.artifacts.opened(store.gateway, name) as file:
             text = file.read(STATE_BYTES + 1)
-    except FileNotFoundError:
+    except (FileNotFoundError, DigestMismatchError):
         return b""
     return text if len(text) <= STATE_BYTES else b""
 
@@ -163,9 +164,9 @@ def budget_tokens(store: RunStore) -> int | None:
     Args:
         store: The run's folder; 0 where the run had no gateway.
     """
-    names = [path.stem for path in (store.gateway_folder / LAUNCHES).glob("*.json")]
+    names = store.artifacts.names(store.gateway, LAUNCHES)
     try:
-        reports = [_read_report(store, name) for name in names]
+        reports = [_read_report(store, name[:-5]) for name in names if name.endswith(".json")]
     except ReportMissingError:
         return None
     relays = (report.relay for report in reports if report is not None)
@@ -188,16 +189,15 @@ def with_usage(
 
 
 def _read_report(store: RunStore, pod: str) -> LaunchReport | None:
-    path = store.gateway_folder / LAUNCHES / f"{pod}.json"
     try:
-        with path.open("rb") as file:
+        with store.artifacts.opened(store.gateway, f"{LAUNCHES}/{pod}.json") as file:
             text = file.read(REPORT_BYTES + 1)
         if len(text) > REPORT_BYTES:
             raise ReportMissingError(f"the gateway's report of Pod {pod} is too long")
         report = decode(LaunchReport, text)
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, DigestMismatchError) as error:
         raise ReportMissingError(f"the gateway's report of Pod {pod} is damaged: {error}") from None
     if report.pod != pod or not _is_sound_report(report):
         raise ReportMissingError(f"the gateway's report of Pod {pod} is damaged")
@@ -239,19 +239,21 @@ def merge_logs(store: RunStore, plan: RunPlan) -> None:
     if not logs:
         return
     with replacing(store.folder / EGRESS, store.staging) as file:
-        _write_logs(file, plan, logs)
+        _write_logs(file, store, plan, logs)
 
 
-def _write_logs(file: BinaryIO, plan: RunPlan, logs: list[tuple[LaunchKey, Path]]) -> None:
+def _write_logs(
+    file: BinaryIO, store: RunStore, plan: RunPlan, logs: list[tuple[LaunchKey, str]]
+) -> None:
     size = dropped = 0
-    for launch, path in logs:
+    for launch, name in logs:
         place = {
             "task_id": plan.tasks[launch.task].task.id[:MAX_TASK_ID],
             "task": launch.task,
             "attempt": launch.attempt,
             "launch": launch.launch,
         }
-        for entry in _entries(path):
+        for entry in _entries(store, name):
             line = json.dumps(place | entry | place).encode() + b"\n"
             if size + len(line) > MAX_EGRESS_BYTES:
                 dropped += 1
@@ -261,9 +263,9 @@ def _write_logs(file: BinaryIO, plan: RunPlan, logs: list[tuple[LaunchKey, Path]
         file.write(json.dumps({"dropped_lines": dropped}).encode() + b"\n")
 
 
-def _entries(path: Path) -> Iterator[dict[str, object]]:
+def _entries(store: RunStore, name: str) -> Iterator[dict[str, object]]:
     """Yield the whole lines of a log; one that was cut, as at the end of a gateway, is left out."""
-    with path.open("rb") as file:
+    with suppress(DigestMismatchError), store.artifacts.opened(store.gateway, name) as file:
         while line := file.readline(MAX_LINE):
             try:
                 yield dict(decode_object(line))
@@ -271,8 +273,9 @@ def _entries(path: Path) -> Iterator[dict[str, object]]:
                 continue
 
 
-def _logs(store: RunStore, plan: RunPlan) -> Iterator[tuple[LaunchKey, Path]]:
-    for path in (store.gateway_folder / LAUNCHES).glob("*.jsonl"):
-        launch = harness_launch(plan.identity.uid, path.stem)
-        if launch is not None and launch.task in plan.tasks:
-            yield launch, path
+def _logs(store: RunStore, plan: RunPlan) -> Iterator[tuple[LaunchKey, str]]:
+    for name in store.artifacts.names(store.gateway, LAUNCHES):
+        pod, dot, ending = name.partition(".")
+        launch = harness_launch(plan.identity.uid, pod)
+        if dot + ending == ".jsonl" and launch is not None and launch.task in plan.tasks:
+            yield launch, f"{LAUNCHES}/{name}"

@@ -7,21 +7,19 @@ of a run wait for.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from securebench.controller.volume.artifacts import folder_of
+from securebench.controller.volume.artifacts import ArtifactStore, VolumeArtifacts
 from securebench.controller.volume.folders import (
     attempt_folder,
-    launch_folder,
     run_folder,
+    task_folder,
 )
 from securebench.controller.volume.journal import Journal, open_journal
 from securebench.controller.volume.lead import VolumeLead
@@ -43,7 +41,14 @@ from securebench.protocol.volume import (
     decode_waits,
     encode_waits,
 )
-from securebench.run.artifacts import GatewayFiles, Lanes, MountProbe, Part
+from securebench.run.artifacts import (
+    Artifact,
+    GatewayFiles,
+    LaunchPart,
+    MountProbe,
+    Part,
+)
+from securebench.run.layout import launch_part
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.records.record import RecordTexts
 from securebench.run.state.attempts import AttemptHistory, SealedCandidate
@@ -69,12 +74,25 @@ class RunStore:
         root: Where the volume is mounted.
         run_uid: The run.
         lead: Who writes; None only reads.
+        artifacts: The operator's side of the run's medium; by default the volume's.
+
+    Attributes:
+        root: The same.
+        uid: Uid of the run.
+        artifacts: What Pods of the run take and give.
     """
 
-    def __init__(self, root: Path, run_uid: str, lead: VolumeLead | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        run_uid: str,
+        lead: VolumeLead | None = None,
+        artifacts: ArtifactStore | None = None,
+    ) -> None:
         self.root = root
         self._lead = lead
-        self._uid = run_uid
+        self.uid = run_uid
+        self.artifacts = artifacts or VolumeArtifacts(root, self.staging)
         self.folder = root / run_folder(run_uid)
 
     def exists(self) -> bool:
@@ -84,7 +102,7 @@ class RunStore:
     def create(self, binding: Mapping[str, object]) -> None:
         """Make the folder and write what the run is bound to."""
         make_folder(self.folder)
-        make_folder(self.root / folder_of(MountProbe(self._uid)))
+        self.artifacts.prepare(MountProbe(self.uid))
         self.write_json(RUN, binding)
 
     def binding(self) -> Mapping[str, object]:
@@ -100,47 +118,43 @@ class RunStore:
         """
         if self._lead is None:
             raise InvariantViolationError("who only reads the volume opens no journal")
-        return open_journal(self.folder, self._uid, self._lead)
+        return open_journal(self.folder, self.uid, self._lead)
 
     @property
     def staging(self) -> Path | None:
         """Where files are written that then replace others."""
         return None if self._lead is None else self._lead.folder
 
-    def lanes_folder(self, task: int) -> Path:
-        """Return where a task's lanes lie."""
-        return self.root / folder_of(Lanes(self._uid, task))
+    @property
+    def gateway(self) -> GatewayFiles:
+        """Where the run's gateway reads its configuration and leaves reports and logs."""
+        return GatewayFiles(self.uid)
+
+    def part(self, launch: LaunchKey, part: Part) -> LaunchPart:
+        """Return the name of a part of what a launch leaves."""
+        return launch_part(self.uid, launch, part)
 
     def make_launch_folders(self, launch: LaunchKey) -> None:
-        """Make every folder that a launch's Pod mounts; the kubelet would make them empty."""
+        """Prepare what Pods of a launch give."""
         for part in Part:
-            make_folder(self.launch_folder(launch) / part)
+            self.artifacts.prepare(self.part(launch, part))
 
-    def launch_folder(self, launch: LaunchKey) -> Path:
-        """Return the folder of a launch."""
-        return self.root / launch_folder(self._uid, launch)
+    def lane_note(self, task: int) -> Path:
+        """Return the file that describes the lanes of a task once all of them are written."""
+        return self.root / task_folder(self.uid, task) / "lanes.json"
 
-    @property
-    def gateway_folder(self) -> Path:
-        """Where the run's gateway reads its configuration and leaves reports and logs."""
-        return self.root / folder_of(GatewayFiles(self._uid))
-
-    def remove_lanes(self, task: int) -> None:
-        """Remove a task's lanes; nothing happens when there are none."""
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self.lanes_folder(task))
-
-    def check_file(self, path: Path, digest: str) -> None:
+    def check_file(self, artifact: Artifact, name: str, digest: str) -> None:
         """Hash a sealed file again.
 
         Raises:
             DigestMismatchError: It is not what the courier sealed.
             OSError: It cannot be read.
         """
-        found = file_digest(path)
+        with self.artifacts.opened(artifact, name) as file:
+            found = PREFIX + content_sha256(file)
         if found != digest:
             raise DigestMismatchError(
-                f"{path.name} has digest {found}, the courier sealed {digest}",
+                f"{name} has digest {found}, the courier sealed {digest}",
                 found=found,
                 sealed=digest,
             )
@@ -155,7 +169,7 @@ class RunStore:
         Returns:
             Hex SHA-256 of the line.
         """
-        folder = self.root / attempt_folder(self._uid, key.task, key.attempt)
+        folder = self.root / attempt_folder(self.uid, key.task, key.attempt)
         make_folder(folder)
         digest = hashlib.sha256()
         with replacing(folder / RECORD, self.staging) as file:
@@ -166,7 +180,7 @@ class RunStore:
 
     def record_pieces(self, key: AttemptKey) -> Iterator[bytes]:
         """Yield a finished record's line without a newline; it may be too long for one piece."""
-        folder = self.root / attempt_folder(self._uid, key.task, key.attempt)
+        folder = self.root / attempt_folder(self.uid, key.task, key.attempt)
         with (folder / RECORD).open("rb") as file:
             yield from iter(partial(file.read, PIECE_BYTES), b"")
 
@@ -273,19 +287,20 @@ def read_texts(store: RunStore, history: AttemptHistory) -> RecordTexts:
     produced = history.production
     if produced is None:
         return RecordTexts()
-    folder = store.launch_folder(LaunchKey(*history.key, Role.HARNESS, produced.launch))
-    stdout, stderr = _streams(folder / Part.PRODUCER)
+    producer = LaunchKey(*history.key, Role.HARNESS, produced.launch)
+    stdout, stderr = _streams(store, store.part(producer, Part.PRODUCER))
     verified = history.verification
     verifier_stdout = verifier_stderr = b""
     if verified is not None:
-        key = LaunchKey(*history.key, Role.VERIFIER, verified.launch)
-        verifier_stdout, verifier_stderr = _streams(store.launch_folder(key) / Part.VERIFICATION)
+        verifier = LaunchKey(*history.key, Role.VERIFIER, verified.launch)
+        verifier_stdout, verifier_stderr = _streams(store, store.part(verifier, Part.VERIFICATION))
+    candidate = store.part(producer, Part.CANDIDATE)
     return RecordTexts(
         producer_stdout=stdout,
         producer_stderr=stderr,
         verifier_stdout=verifier_stdout,
         verifier_stderr=verifier_stderr,
-        candidate=_candidate(produced.candidate, folder / Part.CANDIDATE / TEXT_FILE),
+        candidate=_candidate(store, produced.candidate, candidate),
     )
 
 
@@ -300,7 +315,7 @@ def last_words(store: RunStore, launch: LaunchKey) -> str:
         At most ``LAST_WORDS`` characters, all printable; empty where nothing was said.
     """
     try:
-        with (store.launch_folder(launch) / Part.PRODUCER / "stderr").open("rb") as file:
+        with store.artifacts.opened(store.part(launch, Part.PRODUCER), "stderr") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _END_BYTES))
             lines = file.read().decode("utf-8", errors="replace").splitlines()
     except FileNotFoundError:
@@ -310,21 +325,27 @@ def last_words(store: RunStore, launch: LaunchKey) -> str:
     return shown if len(shown) <= LAST_WORDS else f"{shown[:LAST_WORDS]}…"
 
 
-def _candidate(candidate: SealedCandidate | None, path: Path) -> str | bytes | None:
+def _candidate(
+    store: RunStore, candidate: SealedCandidate | None, artifact: Artifact
+) -> str | bytes | None:
     """Read a text; a patch, which may be ten times as long, stays the bytes that it is."""
     if candidate is None or candidate.file != TEXT_FILE:
         return None
-    return path.read_bytes() if candidate.patch is not None else _text(path)
+    if candidate.patch is None:
+        return _text(store, artifact, TEXT_FILE)
+    with store.artifacts.opened(artifact, TEXT_FILE) as file:
+        return file.read()
 
 
-def _streams(folder: Path) -> tuple[bytes, bytes]:
-    stdout, stderr = (_text(folder / name).encode() for name in STREAMS)
+def _streams(store: RunStore, artifact: Artifact) -> tuple[bytes, bytes]:
+    stdout, stderr = (_text(store, artifact, name).encode() for name in STREAMS)
     return stdout, stderr
 
 
-def _text(path: Path) -> str:
+def _text(store: RunStore, artifact: Artifact, name: str) -> str:
     try:
-        return path.read_bytes().decode("utf-8", errors="replace")
+        with store.artifacts.opened(artifact, name) as file:
+            return file.read().decode("utf-8", errors="replace")
     except FileNotFoundError:
         return ""
 

@@ -43,6 +43,7 @@ from support.build import (
 )
 from support.fake_cluster import FakeCluster
 from support.manifest_samples import RUN_UID
+from support.places import gateway_place
 
 PLAN = replace(plan_of(), egress=DOMAINS)
 NAME = "sb-3f2a9c1e5b7d-gateway"
@@ -167,7 +168,7 @@ def test_everything_is_there_before_the_pod(world):
     config = decode(GatewayConfig, gateway_file(world, "config.json"))
     assert config.domains == DOMAINS.domains
     assert gateway_file(world, "keys.json") == world.cluster.keys
-    assert (world.store.gateway_folder / "launches").is_dir()
+    assert (gateway_place(world.store) / "launches").is_dir()
 
 
 def test_the_gateway_is_ready_when_its_pod_is(world):

@@ -18,8 +18,10 @@ from securebench.controller.volume.registers import RunIndex
 from securebench.errors import ConfigErrors, PackError, SpecError
 from securebench.files import tree_digest
 from securebench.run.api.models import Pack
+from securebench.run.artifacts import Lanes
 from support.build import FakeClock, context_of, question, run_body, write_pack
 from support.fake_cluster import FakeCluster
+from support.places import lanes_place
 from support.stored_packs import stored_source
 
 UID = "11111111-0000-4000-8000-000000000000"
@@ -164,7 +166,7 @@ def test_a_link_out_of_the_pack_is_refused(world):
 async def test_an_answer_lies_beside_the_lanes_of_its_task(world):
     bound = await world.bind(ORACLE)
     lanes = await world.lanes(bound, 1)
-    folder = bound.store.lanes_folder(1) / "oracle"
+    folder = lanes_place(bound.store, 1) / "oracle"
     assert [path.name for path in folder.iterdir()] == ["candidate"]
     assert (folder / "candidate").read_bytes() == b"answer of b"
     assert stat.S_IMODE((folder / "candidate").stat().st_mode) == 0o644
@@ -178,7 +180,7 @@ async def test_the_lanes_are_those_of_every_other_run(world):
     nop = await world.bind(NOP, uid=LATER)
     with_answer, without = await world.lanes(oracle), await world.lanes(nop)
     assert without.oracle_digest == ""
-    assert not (nop.store.lanes_folder(0) / "oracle").exists()
+    assert not (lanes_place(nop.store, 0) / "oracle").exists()
     assert (with_answer.public_digest, with_answer.hidden_digest) == (
         without.public_digest,
         without.hidden_digest,
@@ -189,7 +191,7 @@ async def test_the_lanes_are_those_of_every_other_run(world):
 
 async def test_what_is_left_of_an_interrupted_write_is_replaced(world):
     bound = await world.bind(ORACLE)
-    folder = bound.store.lanes_folder(0) / "oracle"
+    folder = lanes_place(bound.store, 0) / "oracle"
     folder.mkdir(parents=True)
     (folder / "command").write_text("half")
     lanes = await world.lanes(bound)
@@ -200,8 +202,8 @@ async def test_what_is_left_of_an_interrupted_write_is_replaced(world):
 async def test_answers_go_with_the_lanes(world):
     bound = await world.bind(ORACLE)
     await world.lanes(bound)
-    await asyncio.to_thread(bound.store.remove_lanes, 0)
-    assert not (bound.store.lanes_folder(0) / "oracle").exists()
+    await asyncio.to_thread(bound.store.artifacts.remove, Lanes(bound.store.uid, 0))
+    assert not (lanes_place(bound.store, 0) / "oracle").exists()
 
 
 # Resume

@@ -31,6 +31,7 @@ from support.build import (
 )
 from support.manifest_samples import patch_task, run_plan
 from support.operator_world import opened
+from support.places import launch_place
 from support.progress import told_progress
 from support.regrade_world import RegradeWorld
 from unit.controller.loop.test_egress import CODEX, EgressWorld
@@ -425,8 +426,8 @@ def patch_regrade(root, allowed="src", stdout=b""):
     launch = LaunchKey(*key, Role.HARNESS, 2)
     old.create({})
     old.make_launch_folders(launch)
-    (old.launch_folder(launch) / "candidate" / "candidate.txt").write_text(PATCH)
-    (old.launch_folder(launch) / "producer" / "stdout").write_bytes(stdout)
+    (launch_place(old, launch) / "candidate" / "candidate.txt").write_text(PATCH)
+    (launch_place(old, launch) / "producer" / "stdout").write_bytes(stdout)
     digest = content_digest(PATCH.encode())
     candidate = sealed(launch=2, digest=digest, patch=SealedPatch("x", "y", "another policy"))
     journal = old.open_journal()
@@ -437,7 +438,7 @@ def patch_regrade(root, allowed="src", stdout=b""):
     regrade = replace(run_plan(task), regrade=EarlierRun("nightly", "old", "nightly"))
     entry = IndexEntry("nightly", "old", "nightly", "p", "d", "h", "1", "2026-01-01T00:00:00Z")
     work = partial(take_over, new, entry, regrade, FrozenPack(root, root, root, "d"))
-    return work, new, new.launch_folder(launch)
+    return work, new, launch_place(new, launch)
 
 
 @pytest.fixture

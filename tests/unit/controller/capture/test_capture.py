@@ -32,6 +32,7 @@ from support.build import (
     view_of,
 )
 from support.manifest_samples import text_task
+from support.places import gateway_place, launch_place
 
 NOTHING = SecretMatcher()
 UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"
@@ -48,7 +49,7 @@ def store(tmp_path):
 
 
 def leave(store, data=TEXT, name="candidate.txt"):
-    (store.launch_folder(HARNESS) / "candidate" / name).write_bytes(data)
+    (launch_place(store, HARNESS) / "candidate" / name).write_bytes(data)
 
 
 def harness(store, seal=None, code=0, problem="", **report):
@@ -103,13 +104,13 @@ def test_a_candidate_is_taken_and_hashed_again(store):
 def test_the_last_line_of_stderr_is_kept_with_the_result(store, stderr, want):
     leave(store)
     if stderr is not None:
-        (store.launch_folder(HARNESS) / "producer" / "stderr").write_bytes(stderr)
+        (launch_place(store, HARNESS) / "producer" / "stderr").write_bytes(stderr)
     assert produced(harness(store)).last_words == want
 
 
 def test_the_last_line_of_stderr_is_without_exposed_values(store):
     leave(store)
-    (store.launch_folder(HARNESS) / "producer" / "stderr").write_bytes(b"key is hunter2-hunter2\n")
+    (launch_place(store, HARNESS) / "producer" / "stderr").write_bytes(b"key is hunter2-hunter2\n")
     status = harness_done(0, seal_message(digest=DIGEST), error="no hunter2-hunter2")
     job = Capture(HARNESS, view_of(HARNESS, status), Ended(0))
     values = SecretMatcher([b"hunter2-hunter2"])
@@ -188,7 +189,7 @@ def test_a_limit_keeps_what_was_sealed(store):
 
 def connected(store, report, problem="", code=0, since=0.0):
     """Capture a launch with egress whose gateway, which is there since then, left this."""
-    folder = store.gateway_folder / "launches"
+    folder = gateway_place(store) / "launches"
     folder.mkdir(parents=True, exist_ok=True)
     if report is not None:
         content = report if isinstance(report, bytes) else encode(report)
@@ -288,7 +289,7 @@ def member(store, messages, change=lambda _: None):
     """Capture a member of a batch after its verdict file was changed."""
     store.make_launch_folders(FIRST)
     status = batch_done(store.root, UID, {FIRST: text_message(passed=False), **messages})
-    change(store.launch_folder(FIRST) / "verification/verdicts.json")
+    change(launch_place(store, FIRST) / "verification/verdicts.json")
     job = Capture(MEMBER, view_of(FIRST, status), Ended(0), FIRST)
     return capture(store, text_task(index=3), job, NOW, exposed=NOTHING)
 

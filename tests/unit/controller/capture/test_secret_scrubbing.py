@@ -18,6 +18,7 @@ from securebench.run.state.attempts import DiffReport, Loss
 from support.build import HARNESS, NOW, VERIFIER, harness_done, plan_of, seal_message, view_of
 from support.fake_cluster import FakeCluster
 from support.manifest_samples import RUN_UID, text_task
+from support.places import launch_place
 
 TOKEN = b"tk-5f3a9c1e5b7d"
 PLAN = replace(plan_of().harness, env=("TOKEN", "UNSET"), secret="keys")
@@ -91,7 +92,7 @@ async def test_streams_on_the_volume_lose_the_values(tmp_path, launch, folder):
     found, _ = await values()
     store = RunStore(tmp_path, RUN_UID)
     store.make_launch_folders(launch)
-    place = store.launch_folder(launch)
+    place = launch_place(store, launch)
     (place / folder / "stdout").write_bytes(b"key=" + TOKEN)
     (place / "candidate/candidate.txt").write_bytes(TOKEN)
     hide_values(store, launch, found)
@@ -112,7 +113,7 @@ async def test_streams_without_values_are_not_touched(tmp_path, env):
     found, _ = await values(replace(PLAN, env=env))
     store = RunStore(tmp_path, RUN_UID)
     store.make_launch_folders(HARNESS)
-    streams = [store.launch_folder(HARNESS) / "producer" / name for name in STREAMS]
+    streams = [launch_place(store, HARNESS) / "producer" / name for name in STREAMS]
     for stream in streams:
         stream.write_bytes(b"key=" + NEWER)
     before = [stream.stat() for stream in streams]
@@ -127,7 +128,7 @@ async def test_without_values_no_stream_is_read(tmp_path):
     store = RunStore(tmp_path, RUN_UID)
     store.make_launch_folders(HARNESS)
     for name in STREAMS:
-        (store.launch_folder(HARNESS) / "producer" / name).mkdir()
+        (launch_place(store, HARNESS) / "producer" / name).mkdir()
     hide_values(store, HARNESS, found)
 
 
@@ -135,7 +136,7 @@ async def test_what_git_said_loses_the_values(tmp_path):
     found, _ = await values()
     store = RunStore(tmp_path, RUN_UID)
     store.make_launch_folders(HARNESS)
-    (store.launch_folder(HARNESS) / "producer/stdout").write_bytes(TOKEN)
+    (launch_place(store, HARNESS) / "producer/stdout").write_bytes(TOKEN)
     said = f"error: é{TOKEN.decode()}: short read"
     seal = seal_message(file=None, problem="candidate_invalid")
     status = harness_done(0, seal, diff={"exit_code": 128, "stderr": said})
@@ -143,4 +144,4 @@ async def test_what_git_said_loses_the_values(tmp_path):
     captured = capture(store, text_task(), job, NOW, exposed=found)
     want = said.replace(TOKEN.decode(), "*" * len(TOKEN))
     assert captured.production.command.diff == DiffReport(128, want)
-    assert TOKEN not in (store.launch_folder(HARNESS) / "producer/stdout").read_bytes()
+    assert TOKEN not in (launch_place(store, HARNESS) / "producer/stdout").read_bytes()

@@ -12,6 +12,7 @@ from securebench.protocol.volume import CANDIDATES
 from securebench.run.plan.model import LaunchKey, Role
 from support.build import Status
 from support.operator_world import World, opened
+from support.places import launch_place
 
 OLD, NEW = "canary-first-5f3a", "canary-later-9d27"
 HARNESS = {
@@ -28,7 +29,7 @@ class Printing(World):
     def ending(self, uid: str, launch: LaunchKey) -> Status:
         status = super().ending(uid, launch)
         if launch.role is Role.HARNESS:
-            stream = RunStore(self.root, uid).launch_folder(launch) / "producer/stdout"
+            stream = launch_place(RunStore(self.root, uid), launch) / "producer/stdout"
             stream.write_text(f"old={OLD} new={NEW} end\n")
         return status
 

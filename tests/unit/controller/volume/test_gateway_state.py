@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from securebench.controller.volume.artifacts import VolumeArtifacts
 from securebench.controller.volume.gateway_reports import (
     STATE_BYTES,
     GatewayState,
@@ -21,6 +22,7 @@ from securebench.protocol.gateway import (
     RunUsage,
     encode,
 )
+from support.places import gateway_place
 
 WAIT = ProviderWait("sb-pod", 1_767_225_600.0, 429, 1_767_225_660.0)
 WAITS = ProviderWaits(1, (WAIT,))
@@ -30,7 +32,7 @@ USAGE = encode(RunUsage(70, 100))
 @pytest.fixture
 def store(tmp_path: Path) -> RunStore:
     store = RunStore(tmp_path, "0b1e7d4c-uid")
-    store.gateway_folder.mkdir(parents=True)
+    gateway_place(store).mkdir(parents=True)
     return store
 
 
@@ -73,9 +75,9 @@ def waits_of(**changes: object) -> ProviderWaits:
     ],
 )
 def test_waits(store: RunStore, content: bytes | None, want: ProviderWaits) -> None:
-    (store.gateway_folder / USAGE_FILE).write_bytes(USAGE)
+    (gateway_place(store) / USAGE_FILE).write_bytes(USAGE)
     if content is not None:
-        (store.gateway_folder / WAITS_FILE).write_bytes(content)
+        (gateway_place(store) / WAITS_FILE).write_bytes(content)
     assert read_gateway_state(store) == GatewayState(want, 70)
 
 
@@ -97,19 +99,28 @@ def test_waits(store: RunStore, content: bytes | None, want: ProviderWaits) -> N
     ],
 )
 def test_tokens_used(store: RunStore, content: bytes | None, want: int) -> None:
-    (store.gateway_folder / WAITS_FILE).write_bytes(encode(WAITS))
+    (gateway_place(store) / WAITS_FILE).write_bytes(encode(WAITS))
     if content is not None:
-        (store.gateway_folder / USAGE_FILE).write_bytes(content)
+        (gateway_place(store) / USAGE_FILE).write_bytes(content)
     assert read_gateway_state(store) == GatewayState(WAITS, want)
 
 
 def test_times_that_are_no_number_are_not_read(store: RunStore) -> None:
     content = encode(WAITS).replace(b"1767225600.0", b"NaN")
-    (store.gateway_folder / WAITS_FILE).write_bytes(content)
+    (gateway_place(store) / WAITS_FILE).write_bytes(content)
     assert read_gateway_state(store) == GatewayState()
 
 
-def test_a_volume_that_fails_is_told(store: RunStore) -> None:
-    (store.gateway_folder / USAGE_FILE).mkdir()
-    with pytest.raises(OSError, match="Is a directory"):
+def test_what_is_no_file_says_nothing(store: RunStore) -> None:
+    (gateway_place(store) / USAGE_FILE).mkdir()
+    (gateway_place(store) / WAITS_FILE).symlink_to("elsewhere")
+    assert read_gateway_state(store) == GatewayState()
+
+
+def test_a_volume_that_fails_is_told(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(VolumeArtifacts, "opened", fail)
+    with pytest.raises(OSError, match="Input/output error"):
         read_gateway_state(store)

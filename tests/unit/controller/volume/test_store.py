@@ -10,6 +10,8 @@ from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore, file_digest, read_json, read_texts
 from securebench.errors import DigestMismatchError, InvariantViolationError
 from securebench.files import make_folder, replace_file
+from securebench.run.artifacts import Lanes, Part
+from securebench.run.layout import launch_part
 from securebench.run.plan.model import AttemptKey
 from securebench.run.records.record import RecordTexts
 from securebench.sizes import MIB
@@ -23,6 +25,7 @@ from support.build import (
     sealed,
     verification,
 )
+from support.places import lanes_place, launch_place, place
 from support.progress import told_progress
 
 UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"
@@ -95,7 +98,7 @@ def contents(folder):
 def test_folders_of_a_launch_are_there_before_its_pod(store):
     store.make_launch_folders(HARNESS)
     store.make_launch_folders(HARNESS)
-    folder = store.launch_folder(HARNESS)
+    folder = launch_place(store, HARNESS)
     assert folder == store.folder / "tasks/0/attempts/1/launches/1"
     assert sorted(item.name for item in folder.iterdir()) == [
         "candidate",
@@ -113,11 +116,11 @@ def test_folders_reach_the_disk_from_the_top(tmp_path, monkeypatch):
 
 
 def test_lanes_are_removed_once(store):
-    folder = store.lanes_folder(3)
+    folder = lanes_place(store, 3)
     assert folder == store.folder / "tasks/3/lanes"
     make_folder(folder / "public" / "files")
-    store.remove_lanes(3)
-    store.remove_lanes(3)
+    for _ in range(2):
+        store.artifacts.remove(Lanes(store.uid, 3))
     assert not folder.exists()
 
 
@@ -207,29 +210,45 @@ def test_a_json_file_of_ours_holds_an_object(store):
         read_json(store.folder / "x.json")
 
 
+CANDIDATE = launch_part(UID, HARNESS, Part.CANDIDATE)
+
+
+def sealed_file(store):
+    store.make_launch_folders(HARNESS)
+    return place(store, CANDIDATE) / "candidate.txt"
+
+
 def test_a_sealed_file_is_hashed_again(store):
-    path = store.folder / "candidate.txt"
+    path = sealed_file(store)
     path.write_bytes(b"abc")
     digest = f"sha256:{sha(b'abc')}"
     assert file_digest(path) == digest
-    store.check_file(path, digest)
+    store.check_file(CANDIDATE, path.name, digest)
     path.write_bytes(b"abd")
     with pytest.raises(DigestMismatchError, match=r"candidate\.txt has digest") as caught:
-        store.check_file(path, digest)
+        store.check_file(CANDIDATE, path.name, digest)
     assert caught.value.facts["sealed"] == digest
 
 
 def test_a_large_file_that_is_hashed_again_tells_of_progress(store):
-    path, data = store.folder / "candidate.txt", b"x" * (3 * MIB + 1)
+    path, data = sealed_file(store), b"x" * (3 * MIB + 1)
     path.write_bytes(data)
-    assert told_progress(lambda: store.check_file(path, f"sha256:{sha(data)}")) == 4
+    assert told_progress(lambda: store.check_file(CANDIDATE, path.name, f"sha256:{sha(data)}")) == 4
 
 
 def test_a_link_is_not_followed(store):
     (store.folder / "secret").write_text("x")
-    (store.folder / "candidate.txt").symlink_to("secret")
-    with pytest.raises(OSError, match="symbolic links"):
-        store.check_file(store.folder / "candidate.txt", "sha256:x")
+    sealed_file(store).symlink_to("secret")
+    with pytest.raises(DigestMismatchError, match="symbolic link"):
+        store.check_file(CANDIDATE, "candidate.txt", "sha256:x")
+
+
+def test_a_link_that_leads_nowhere_is_none_that_is_missing(store):
+    sealed_file(store).symlink_to("nowhere")
+    with pytest.raises(DigestMismatchError, match="symbolic link"):
+        store.check_file(CANDIDATE, "candidate.txt", "sha256:x")
+    with pytest.raises(FileNotFoundError, match=r"no applied\.patch"):
+        store.check_file(CANDIDATE, "applied.patch", "sha256:x")
 
 
 # Texts
@@ -239,7 +258,7 @@ def test_texts_of_an_attempt(store):
     history = history_of(production=production(), verification=verification())
     for launch in (HARNESS, VERIFIER):
         store.make_launch_folders(launch)
-    folder = store.launch_folder(HARNESS)
+    folder = launch_place(store, HARNESS)
     (folder / "candidate/candidate.txt").write_bytes(b"B\n")
     (folder / "producer/stdout").write_bytes(b"out")
     (folder / "producer/stderr").write_bytes(b"caf\xe9")

@@ -31,6 +31,7 @@ from support.build import (
     verification,
 )
 from support.manifest_samples import RUN_UID, run_plan, text_task
+from support.places import gateway_place
 
 SCHEMA = json.loads(
     (Path(next(iter(schemas_folder.__path__))) / "record.schema.json").read_text(encoding="utf-8")
@@ -242,12 +243,12 @@ def test_the_summary_has_the_usage_of_the_run():
 @pytest.fixture
 def store(tmp_path):
     store = RunStore(tmp_path, RUN_UID)
-    (store.gateway_folder / "launches").mkdir(parents=True)
+    (gateway_place(store) / "launches").mkdir(parents=True)
     return store
 
 
 def leave(store, name, *lines):
-    path = store.gateway_folder / "launches" / f"sb-3f2a9c1e5b7d-{name}.jsonl"
+    path = gateway_place(store) / "launches" / f"sb-3f2a9c1e5b7d-{name}.jsonl"
     path.write_bytes(b"".join(lines))
 
 

@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-from securebench.controller.capture import CandidateFolder
 from securebench.errors import DigestMismatchError
 from securebench.protocol.messages import PHASES, Code
 from securebench.run.state.attempts import CommandReport
@@ -13,6 +12,7 @@ from securebench.run.verification.patch import CHANGED_BYTES, PatchStep, failed_
 from support.build import verification
 from support.left import LeftIn
 from support.manifest_samples import patch_task
+from support.places import candidate_in
 
 PLAN = patch_task().verification.patch
 GOOD = "diff --git a/src/x b/src/x\n--- a/src/x\n+++ b/src/x\n@@ -1 +1 @@\n-a\r\n+b\r\n"
@@ -28,15 +28,16 @@ def digest_of(path):
 
 
 def test_a_good_patch_is_written_for_the_check(tmp_path):
-    (tmp_path / "candidate.txt").write_bytes((GOOD + DOCS + LINK).encode())
-    patch = seal_patch(PLAN, CandidateFolder(tmp_path))
+    candidate, folder = candidate_in(tmp_path)
+    (folder / "candidate.txt").write_bytes((GOOD + DOCS + LINK).encode())
+    patch = seal_patch(PLAN, candidate)
     assert patch.problem == ""
-    assert (tmp_path / "applied.patch").read_bytes() == (GOOD + LINK).encode()
-    declared = json.loads((tmp_path / "declared.json").read_bytes())
+    assert (folder / "applied.patch").read_bytes() == (GOOD + LINK).encode()
+    declared = json.loads((folder / "declared.json").read_bytes())
     assert declared == {"version": 1, "changed": ["src/l", "src/x"], "links": {"src/l": "x"}}
-    assert patch.applied_digest == digest_of(tmp_path / "applied.patch")
-    assert patch.declared_digest == digest_of(tmp_path / "declared.json")
-    assert seal_patch(PLAN, CandidateFolder(tmp_path)) == patch
+    assert patch.applied_digest == digest_of(folder / "applied.patch")
+    assert patch.declared_digest == digest_of(folder / "declared.json")
+    assert seal_patch(PLAN, candidate) == patch
 
 
 @pytest.mark.parametrize(
@@ -49,11 +50,12 @@ def test_a_good_patch_is_written_for_the_check(tmp_path):
     ],
 )
 def test_a_bad_patch_is_judged_without_a_pod(text, problem, phase, tmp_path):
-    (tmp_path / "candidate.txt").write_bytes(text.encode())
-    patch = seal_patch(PLAN, CandidateFolder(tmp_path))
+    candidate, folder = candidate_in(tmp_path)
+    (folder / "candidate.txt").write_bytes(text.encode())
+    patch = seal_patch(PLAN, candidate)
     assert (patch.problem, patch.phase) == (problem, phase)
     assert patch.message
-    assert [path.name for path in tmp_path.iterdir()] == ["candidate.txt"]
+    assert [path.name for path in folder.iterdir()] == ["candidate.txt"]
 
 
 BASE = verification(passed=False, command=CommandReport(phase="x", error="git said no"))
