@@ -108,7 +108,7 @@ def staged(bundle: bytes, folder: Path, secret: str, *edits: Edit) -> Path:
     (target / HIDDEN).write_text(secret)
     (folder / "public/x").mkdir(parents=True)
     (folder / "public/x/data.csv").write_text("1\n")
-    copies = [{"from": str(folder / "public"), "to": str(target)}]
+    copies = [{"source": str(folder / "public"), "to": str(target)}]
     protected = [str((target / HIDDEN).parent)]
     ended = unpack(bundle, target, *edits, copies=copies, protected=protected)
     assert ended.code == 0

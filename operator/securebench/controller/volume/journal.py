@@ -212,7 +212,7 @@ def read_entries(data: bytes, run_uid: str) -> Replay:
 
     Raises:
         JournalCorruptError: A line before the last does not hold; a whole line is missing, doubled,
-            in another place or of another run; an earlier version wrote the file.
+            in another place or of another run.
     """
     *lines, rest = data.split(b"\n")
     found: list[Entry] = []
@@ -220,7 +220,7 @@ def read_entries(data: bytes, run_uid: str) -> Replay:
     for number, text in enumerate(lines, start=1):
         line = whole_line(text)
         is_last = number == len(lines) and not rest
-        if line is None and is_last and not _is_corrupt(text, number):
+        if line is None and is_last and not _hides_entry(text):
             break
         if line is None or line.link != link:
             raise _corrupt(number, _fault(lines, number))
@@ -236,17 +236,11 @@ def _corrupt(number: int, fault: str) -> JournalCorruptError:
     return JournalCorruptError(f"line {number} of the journal {fault}; {_ADVICE}", line=number)
 
 
-def _is_corrupt(text: bytes, number: int) -> bool:
-    """Whether an incomplete last line is corruption, not a torn write (which is truncated)."""
-    return _hides_entry(text) or (number == 1 and _is_of_earlier_version(text))
-
-
 def _fault(lines: Sequence[bytes], number: int) -> str:
     """Return what is wrong with a line that does not continue the chain."""
     line = whole_line(lines[number - 1])
     if line is None:
-        is_earlier = number == 1 and _is_of_earlier_version(lines[0])
-        return "was written by an earlier version" if is_earlier else "is damaged"
+        return "is damaged"
     own = [other and other.checksum for other in map(whole_line, lines)]
     if line.checksum in own[: number - 1]:
         return f"is line {own.index(line.checksum) + 1} once more"
@@ -255,11 +249,6 @@ def _fault(lines: Sequence[bytes], number: int) -> str:
     if number == 1:
         return "does not begin this run: lines before it are missing, or it is of another run"
     return f"does not follow line {number - 1}: lines are missing, or it is of another run"
-
-
-def _is_of_earlier_version(text: bytes) -> bool:
-    """Whether this is ``<crc32 of the JSON> <JSON>``, as before the lines were chained."""
-    return text.find(_START) == CRC_DIGITS
 
 
 def _hides_entry(line: bytes) -> bool:

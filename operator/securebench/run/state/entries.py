@@ -225,8 +225,8 @@ class Produced:
     """The harness launch ended and was captured.
 
     Attributes:
-        at: Seconds since the epoch; 0 in journals that do not record it.
-        evidence: Its Pod; None in journals that do not record it.
+        at: Seconds since the epoch.
+        evidence: Its Pod.
     """
 
     key: AttemptKey
@@ -240,9 +240,8 @@ class Verified:
     """The verifier launch ended and was captured.
 
     Attributes:
-        at: Seconds since the epoch; 0 in journals that do not record it.
-        evidence: Its Pod; None in journals that do not record it, and where another launch of the
-            batch has it.
+        at: Seconds since the epoch.
+        evidence: Its Pod; None where another launch of the batch has it.
     """
 
     key: AttemptKey
@@ -261,8 +260,7 @@ class Finished:
         usage: Model provider usage of the launch that this entry ends, as far as it is known; zero
             if no launch was running.
         evidence: Pod of the launch that this entry ends; None if no launch was running, where no
-            Pod of it was seen, in journals that do not record it, and where another launch of the
-            batch has it.
+            Pod of it was seen, and where another launch of the batch has it.
     """
 
     finish: Finish

@@ -253,7 +253,7 @@ class RunHistory:
         attempts: Every attempt of the plan, in pack order.
         bound: The first entry, or None.
         epoch: Epoch of the latest ``Opened``, 0 before the first.
-        process: Process of the latest ``Opened``; empty in journals that do not record it.
+        process: Process of the latest ``Opened``.
         started_at: Time of the first ``Opened``, or None.
         isolation: Result of the canary, or None.
         findings: Each different result of the canary once, in their order.

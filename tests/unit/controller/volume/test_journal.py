@@ -276,16 +276,6 @@ OUT_OF_PLACE = {
         1,
         "does not begin this run: lines before it are missing, or it is of another run",
     ),
-    "of an earlier version": (
-        [b" ".join(line.split(b" ")[1:]) for line in LINES],
-        1,
-        "was written by an earlier version",
-    ),
-    "the only one of an earlier version": (
-        [b" ".join(LINES[0].split(b" ")[1:])],
-        1,
-        "was written by an earlier version",
-    ),
     "damaged": ([LINES[0], b"damage\n", LINES[1]], 2, "is damaged"),
 }
 

@@ -1,46 +1,22 @@
-"""Journals of earlier releases still open."""
+"""What of an entry's JSON is kept in memory, and what is passed over."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from securebench.controller.volume.journal import Journal, decode, encode, first_link, whole_line
+from securebench.controller.volume.journal import decode, encode, first_link, whole_line
 from securebench.run.api.field_types import Outcome
-from securebench.run.state.attempts import Finish, Lost, Usage
+from securebench.run.state.attempts import Finish
 from securebench.run.state.entries import (
     ContainerEvidence,
     ContainerUsage,
     Finished,
     LaunchEvidence,
     LaunchLost,
-    Produced,
     ResourceNoise,
     entry_noise,
 )
-from support.build import HARNESS, KEY, NOW, lost_launch
-
-BEFORE_NETWORKS = Path(__file__).parents[3] / "golden/journals/before_networks.jsonl"
-
-
-def test_a_journal_from_before_there_were_networks(tmp_path):
-    path = tmp_path / "journal.jsonl"
-    path.write_bytes(BEFORE_NETWORKS.read_bytes())
-    journal = Journal(path, "uid")
-    lines = len(BEFORE_NETWORKS.read_bytes().splitlines())
-    assert len(journal.entries) == lines
-    (lost,) = (each.lost for each in journal.entries if isinstance(each, LaunchLost))
-    (produced,) = (each for each in journal.entries if isinstance(each, Produced))
-    (finished,) = (each for each in journal.entries if isinstance(each, Finished))
-    assert lost == Lost(HARNESS, "pod_lost", "gone", 3.0)
-    assert (produced.key, produced.production.egress) == (KEY, None)
-    assert (finished.finish.key, finished.usage) == (KEY, Usage())
-    assert finished.evidence is None
-    journal.append([LaunchLost(lost_launch())])
-    journal.close()
-    again = Journal(path, "uid")
-    assert again.entries[-1] == LaunchLost(lost_launch())
-    again.close()
+from support.build import KEY, NOW, lost_launch
 
 
 @pytest.mark.parametrize(
