@@ -156,4 +156,7 @@ def _between_stars(part: str) -> list[str]:
 
 
 def _escaped_class(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("[", "\\[").replace("^", "\\^").replace("]", "\\]")
+    """Return the inside of a class, in which only a single ``-`` has a meaning."""
+    if "--" in text:
+        raise re.error("two dashes")
+    return re.sub(r"[\\\[\]^&~|]", r"\\\g<0>", text)

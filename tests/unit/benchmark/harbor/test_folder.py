@@ -183,6 +183,16 @@ def test_what_has_no_effect_is_a_remark(task):
     assert found.task is not None
 
 
+def test_an_ignore_file_further_down_decides_about_its_own_folder(task):
+    names = ("a.txt", "b.log", "sub/a.txt", "sub/b.txt", "out/keep.log")
+    rules = {".harborignore": "*.txt\nout/\n", "sub/.harborignore": "!a.txt\n"}
+    for name, text in {**dict.fromkeys((*names, "out/.harborignore"), "!*"), **rules}.items():
+        (task / "tests" / name).parent.mkdir(exist_ok=True)
+        (task / "tests" / name).write_text(text)
+    found = read_folder(task)
+    assert [file.path for file in found.task.tests] == ["b.log", "sub/a.txt", "test.sh"]
+
+
 def test_an_ignore_file_must_not_take_the_test_script_out(task):
     (task / "tests/.harborignore").write_text("*.sh\n")
     assert refusals(read_folder(task)) == [("tests/test.sh", ".harborignore takes it out")]

@@ -28,6 +28,9 @@ from securebench.benchmark.harbor.ignore import IgnoreRules, PatternError
         ("\\*", "*", True),
         ("\\*", "a", None),
         ("a.c", "abc", None),
+        ("[&&x]", "&", True),
+        ("[]x]", "]", True),
+        ("[\\x]", "\\", True),
     ],
 )
 def test_a_pattern(pattern, path, want):
@@ -54,6 +57,13 @@ def test_no_pattern_takes_long(pattern, path):
     started = time.process_time()
     assert IgnoreRules([pattern]).verdict(path, is_folder=False) is None
     assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize("pattern", ["a\\", "[z-a]", "[a--z]"])
+def test_what_is_no_pattern_has_its_line(pattern):
+    with pytest.raises(PatternError) as error:
+        IgnoreRules(["fine", pattern])
+    assert error.value.line == 2
 
 
 def test_a_file_has_a_bounded_number_of_patterns():
