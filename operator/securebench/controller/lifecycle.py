@@ -311,7 +311,7 @@ class RunLifecycle(ObjectLoop[RunObject]):
             self._image_misses += 1
             pause = backoff(INPUT_POLL_SECONDS, RETRY_LIMIT_SECONDS, self._image_misses)
             message += _ASKED_AGAIN
-        await self.tell(Reason.INPUT_MISSING, message)
+        await self.report(Reason.INPUT_MISSING, message)
         self.give_way()
         await self.pause(min(pause, seconds_left), seen)
 

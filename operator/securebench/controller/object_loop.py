@@ -4,8 +4,8 @@ kopf delivers each event of a kind to an ``ObjectSupervisor``, which holds one `
 each object that has work. ``LatestObject`` is the one place where a loop sees its object: events
 and reads update it. A step of a loop that fails is repeated with back-off for as long as the object
 exists, and the status says why. ``StatusWriter`` is the only writer of the object's status and
-Events. While a call to the results volume is late, its conditions say so in place of what else they
-would say; what hangs cannot delay that, since the telling task makes no such call.
+Events. While a call to the results volume is late, conditions report that instead; a task of its
+own writes them, which makes no such call.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ T = TypeVar("T", bound=RunObject | SuiteObject)
 
 
 class LatestObject(Generic[T]):
-    """The newest spec of one object that this process has seen, and those who wait for a newer one.
+    """The newest spec of one object that this process has seen, and who waits for a newer one.
 
     Args:
         found: The object.
@@ -123,8 +123,8 @@ Changes = Callable[[Sequence[Condition], Sequence[Condition]], Iterable[Notice]]
 class StatusWriter(ABC, Generic[T]):
     """The only writer of an object's status and Events.
 
-    Nothing is written that the API server has already. Its knowledge of that is what the server
-    answered last, and nothing while the answer to a write is missing.
+    Nothing is written that the API server has already, as its last answer shows. After a write
+    without an answer the next one is sent in any case.
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
@@ -150,7 +150,7 @@ class StatusWriter(ABC, Generic[T]):
             each for each in self._shown if not each.message.startswith(VOLUME_SILENT)
         )
         self._silence = VolumeSilence(self.calls, context.clock, found.noun)
-        self._is_silence_told = False
+        self._is_silence_reported = False
         self._is_over = False
         self._writing = asyncio.Lock()
 
@@ -164,7 +164,7 @@ class StatusWriter(ABC, Generic[T]):
         async with self._writing:  # what is read must not be older than what is written
             return await self._find()
 
-    async def say(self, updates: Iterable[ConditionUpdate], fields: Raw, generation: int) -> None:
+    async def write(self, updates: Iterable[ConditionUpdate], fields: Raw, generation: int) -> None:
         """Write conditions and other fields, and post Events for the conditions that changed.
 
         Args:
@@ -173,31 +173,31 @@ class StatusWriter(ABC, Generic[T]):
             generation: Generation of the spec that they are about.
 
         Raises:
-            ObjectGoneError: The object is gone; nothing more is told of its volume.
+            ObjectGoneError: The object is gone; its volume is reported no more.
             ClusterError: The API server did not take it.
         """
         async with self._writing:
             said = self._with(updates, generation)
             await self._write(said, {**fields, "observedGeneration": generation})
 
-    async def tell_of_volume(self) -> bool:
-        """Publish since when a call to the volume is late, or again what was said before.
+    async def report_silence(self) -> bool:
+        """Publish since when a call to the volume is late, or again the conditions before that.
 
         Does nothing on the volume; may be called while another method is at work.
 
         Returns:
-            Whether to call it again in a moment: a call is late.
+            Whether a call is late, so that this is to be called again in a moment.
 
         Raises:
             ClusterError: The API server did not take it.
         """
         async with self._writing:
             is_silent = self._finding() is not None
-            if self._is_over or not (is_silent or self._is_silence_told):
+            if self._is_over or not (is_silent or self._is_silence_reported):
                 return False
             with contextlib.suppress(ObjectGoneError):
                 await self._write(*self._restated(), is_news=is_silent)
-        return self._is_silence_told
+        return self._is_silence_reported
 
     @abstractmethod
     def _silent(self, silence: WaitReason) -> Sequence[ConditionUpdate]:
@@ -235,9 +235,9 @@ class StatusWriter(ABC, Generic[T]):
         shown = self._shown_as(said, silence)
         status = {**fields, "conditions": [each.to_json() for each in shown]}
         # Before the write: the server may take it although its answer is lost.
-        self._is_silence_told = self._is_silence_told or silence is not None
+        self._is_silence_reported = self._is_silence_reported or silence is not None
         await self._send(status, version)
-        self._is_silence_told = silence is not None
+        self._is_silence_reported = silence is not None
         before, self._shown, self._said = self._shown, shown, said
         if is_news:
             await self._events.post(self._changes(before, shown))
@@ -307,30 +307,30 @@ def _is_same(stored: object, patch: object) -> bool:
 
 
 SILENCE_LOOK_SECONDS = 1.0
-"""Between two looks whether a call to the volume still lasts that the status tells of."""
+"""Seconds between two looks whether a late call that the status reports still lasts."""
 
 
-async def tell_while_late(
-    calls: VolumeCalls, tell: Callable[[], Awaitable[bool]], who: str
+async def report_while_late(
+    calls: VolumeCalls, report: Callable[[], Awaitable[bool]], who: str
 ) -> NoReturn:
-    """Tell of calls that hang, also while all else of the object waits for them; until cancelled.
+    """Report calls that hang, also while all else of the object waits for them; until cancelled.
 
     Args:
         calls: Those of the object.
-        tell: Publishes since when one is late, or that none is any more; returns whether to call
-            it again in a moment. It is called again too if it fails, whatever the reason.
+        report: Publishes since when one is late, or that none is any more; returns whether to
+            call it again in a moment. It is also called again if it fails, whatever the reason.
         who: Kind and name of the object, for logs.
     """
     while True:
-        if await _is_to_look_again(tell, who):
+        if await _is_to_look_again(report, who):
             await asyncio.sleep(SILENCE_LOOK_SECONDS)
         else:
             await calls.wait_until_late()
 
 
-async def _is_to_look_again(tell: Callable[[], Awaitable[bool]], who: str) -> bool:
+async def _is_to_look_again(report: Callable[[], Awaitable[bool]], who: str) -> bool:
     try:
-        return await tell()
+        return await report()
     except ClusterError as error:
         logger.warning("status of %s was not written: %s", who, error)
     except Exception:
@@ -404,8 +404,8 @@ class ObjectLoop(ABC, Generic[T]):
     async def run(self) -> None:
         """Work until the object is gone, or nothing is left to do for its latest spec."""
         call_volume_as(self._status.calls)
-        tell = self._status.tell_of_volume
-        telling = asyncio.create_task(tell_while_late(self._status.calls, tell, self.title))
+        report = self._status.report_silence
+        reporting = asyncio.create_task(report_while_late(self._status.calls, report, self.title))
         try:
             while not await self._is_over():
                 pass
@@ -413,10 +413,10 @@ class ObjectLoop(ABC, Generic[T]):
             logger.info("%s is left alone: %s", self.title, error.reason)
             await self.forget()
         finally:
-            telling.cancel()
+            reporting.cancel()
             self.leave()
 
-    async def tell(self, reason: Reason, message: str) -> None:
+    async def report(self, reason: Reason, message: str) -> None:
         """Publish what holds the object up, unless the API server takes no status.
 
         Raises:
@@ -457,19 +457,19 @@ class ObjectLoop(ABC, Generic[T]):
         return False
 
     async def _back_off(self, reason: Reason, message: str) -> None:
-        """Say what holds the object up, and wait until the next try whatever becomes of that."""
+        """Report what holds the object up, and wait until the next try in any case."""
         seen = self.latest.version
         self.note_retry(reason)
         self._failures += 1
         seconds = backoff(RETRY_SECONDS, RETRY_LIMIT_SECONDS, self._failures)
         try:
-            await self.tell(reason, message)
+            await self.report(reason, message)
             await self.pause(seconds, seen)
         except ObjectGoneError:
             raise
         except Exception:
             self._note_defect()
-            logger.exception("%s: what holds it up was not told", self.title)
+            logger.exception("%s: what holds it up was not reported", self.title)
             await asyncio.sleep(seconds)
 
     def _note_defect(self) -> None:
@@ -488,14 +488,16 @@ def is_gone(kind: str | None, body: Mapping[str, object]) -> bool:
 
 @dataclass(slots=True)
 class _Work(Generic[T]):
-    """What the supervisor holds of an object; of one that has ended only the version."""
+    """What the supervisor holds of an object; only the version once there is no more work."""
 
     version: SpecVersion
     task: asyncio.Task[None]
     loop: ObjectLoop[T] | None
 
-    def drop_loop(self, _: object) -> None:
-        self.loop = None
+    def drop_loop(self, ended: asyncio.Task[None]) -> None:
+        """Keep only the loop of an object that is about to be deleted, which forgets it then."""
+        if not ended.cancelled():
+            self.loop = None
 
 
 class ObjectSupervisor(Generic[T]):

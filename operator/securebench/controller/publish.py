@@ -82,7 +82,7 @@ class Publisher(StatusWriter[RunObject]):
             waits = ConditionUpdate(
                 ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, reason, message
             )
-            await self._try_to_say(with_derived(waits, *self._base_conditions(None)), {})
+            await self._try_to_write(with_derived(waits, *self._base_conditions(None)), {})
 
     async def started(self, plan: RunPlan) -> None:
         """Post that the run starts."""
@@ -97,12 +97,12 @@ class Publisher(StatusWriter[RunObject]):
         updates = self._open_run(facts, _under_way(wait_reason))
         counts, now = facts.history.attempts.tally(), self._clock.monotonic()
         if self._schedule.is_due(updates, counts, self._latest.version.generation, now):
-            await self._try_to_say(updates, await self._fields(facts))
+            await self._try_to_write(updates, await self._fields(facts))
 
     async def parked(self, facts: RunFacts, reason: WaitReason) -> None:
         """Publish that nothing of the run is under way: it is suspended, or gave up its slot."""
         updates = self._open_run(facts, succeeded(reason.reason, reason.message))
-        await self._try_to_say(updates, await self._fields(facts))
+        await self._try_to_write(updates, await self._fields(facts))
 
     async def ended(self, facts: RunFacts, end: EndReason) -> None:
         """Publish how the run ended; returns once that is written or the run is deleted."""
@@ -112,7 +112,7 @@ class Publisher(StatusWriter[RunObject]):
             *self._base_conditions(facts.history.isolation),
             sealed(facts.exported.unsigned),
         )
-        await self._say_end(updates, await self._fields(facts))
+        await self._write_end(updates, await self._fields(facts))
 
     async def refused(self, reason: Reason, message: str, seal: ConditionUpdate | None) -> Raw:
         """Publish that the run will not start, or not continue.
@@ -128,7 +128,7 @@ class Publisher(StatusWriter[RunObject]):
         self._is_over = True
         seals = [seal] if seal is not None else []
         updates = with_derived(succeeded(reason, message), *self._base_conditions(None), *seals)
-        await self._say_end(updates, {"completionTime": rfc3339(self._clock.now())})
+        await self._write_end(updates, {"completionTime": rfc3339(self._clock.now())})
         return self.written
 
     async def repeat(self, written: Raw) -> None:
@@ -171,17 +171,17 @@ class Publisher(StatusWriter[RunObject]):
             updates = with_derived(succeeded(Reason.STARTING, ""), *updates)
         return self._with(updates, generation), {"observedGeneration": generation}
 
-    async def _try_to_say(self, updates: Sequence[ConditionUpdate], fields: Raw) -> None:
+    async def _try_to_write(self, updates: Sequence[ConditionUpdate], fields: Raw) -> None:
         """Write now; a write that has no answer is due again after the interval."""
         generation = self._latest.version.generation
         self._schedule.begin(updates, generation, self._clock.monotonic())
         try:
-            await self.say(updates, fields, generation)
+            await self.write(updates, fields, generation)
         except TransientClusterError as error:
             logger.warning("status of %s was not written: %s", self._latest.object.name, error)
             self._schedule.failed()
 
-    async def _say_end(self, updates: Sequence[ConditionUpdate], fields: Raw) -> None:
+    async def _write_end(self, updates: Sequence[ConditionUpdate], fields: Raw) -> None:
         generation = self._latest.version.generation
         async with self._writing:
             said = self._with(updates, generation)

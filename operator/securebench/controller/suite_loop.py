@@ -110,7 +110,7 @@ class SuiteLoop(ObjectLoop[SuiteObject]):
             try:
                 due = (await self._reconcile(self._suite)).wake_at
             except InvalidInputError as error:
-                await self.tell(Reason.INVALID_SPEC, str(error))
+                await self.report(Reason.INVALID_SPEC, str(error))
             await self._wake.wait([due])
         return False
 
@@ -255,7 +255,7 @@ class SuitePublisher(StatusWriter[SuiteObject]):
         """
         fields = dict.fromkeys(("cells", "lastScheduleTime", "nextScheduleTime"))
         before = self._shown
-        await self.say(
+        await self.write(
             suite_conditions(findings),
             {**fields, **suite_status(findings).to_json()},
             suite.generation,
@@ -269,7 +269,7 @@ class SuitePublisher(StatusWriter[SuiteObject]):
             ObjectGoneError: The suite is gone.
             ClusterError: The API server did not take it.
         """
-        await self.say(held_up(reason, message), {}, suite.generation)
+        await self.write(held_up(reason, message), {}, suite.generation)
 
     def _with(self, updates: Iterable[ConditionUpdate], generation: int) -> tuple[Condition, ...]:
         """Return what the suite says with these conditions; what is not said again is gone."""

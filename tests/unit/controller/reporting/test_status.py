@@ -349,10 +349,10 @@ def hang(said):
 def test_a_silent_volume_covers_no_end(said):
     said.announce(Reason.QUEUED)
     hang(said)
-    assert asyncio.run(said.publisher.tell_of_volume())
+    assert asyncio.run(said.publisher.report_silence())
     assert said.conditions["Succeeded"]["reason"] == "StorageUnavailable"
     said.refuse(Reason.PACK_INVALID, "row 3")
-    assert not asyncio.run(said.publisher.tell_of_volume())
+    assert not asyncio.run(said.publisher.report_silence())
     assert said.conditions["Succeeded"]["reason"] == "PackInvalid"
 
 
@@ -360,7 +360,7 @@ def test_an_end_stays_whatever_the_next_process_meets(said, tmp_path):
     ended = said.refuse(Reason.PACK_INVALID, "row 3")
     said.restart(tmp_path)
     hang(said)
-    assert not asyncio.run(said.publisher.tell_of_volume())
+    assert not asyncio.run(said.publisher.report_silence())
     assert said.announce(Reason.STORAGE_UNAVAILABLE, "the results volume: no answer") == ended
 
 

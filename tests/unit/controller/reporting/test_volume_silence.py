@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from securebench.controller.object_loop import SILENCE_LOOK_SECONDS, tell_while_late
+from securebench.controller.object_loop import SILENCE_LOOK_SECONDS, report_while_late
 from securebench.controller.volume_calls import VolumeCalls
 from securebench.errors import TransientClusterError
 from support.build import FakeClock, VirtualLoop
@@ -33,7 +33,7 @@ def test_a_try_that_fails_is_logged_and_made_again(
         return False
 
     async def work() -> None:
-        telling = asyncio.create_task(tell_while_late(VolumeCalls(), tell, "suite nightly"))
+        telling = asyncio.create_task(report_while_late(VolumeCalls(), tell, "suite nightly"))
         await asyncio.sleep(10)
         assert not telling.done()
         telling.cancel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -70,6 +70,7 @@ class World(ObjectSupervisor[RunObject]):
         self.steps: list[tuple[float, int]] = []
         self.said: list[tuple[Reason, str]] = []
         self.forgotten = self.ways_given = 0
+        self.deleted: list[tuple[str, ObjectLoop[RunObject] | None]] = []
         self.step: Step = done
         self.on_announce: Callable[[], None] = lambda: None
 
@@ -86,18 +87,27 @@ class World(ObjectSupervisor[RunObject]):
     def generations(self) -> list[int]:
         return [generation for _, generation in self.steps]
 
-    def tell(self, generation: int, kind: str = "MODIFIED", seconds: float = 0.1) -> None:
+    def tell(
+        self,
+        generation: int,
+        kind: str = "MODIFIED",
+        seconds: float = 0.1,
+        body: Mapping[str, object] | None = None,
+    ) -> None:
         async def tell() -> None:
-            self.observe(kind, body(generation))
+            self.observe(kind, body or run(generation))
             await asyncio.sleep(seconds)
 
         self.runner.run(tell())
+
+    def _deleted(self, found: RunObject, loop: ObjectLoop[RunObject] | None) -> None:
+        self.deleted.append((found.uid, loop))
 
     def wait(self, seconds: float) -> None:
         self.runner.run(asyncio.sleep(seconds))
 
 
-def body(generation: int) -> dict[str, Any]:
+def run(generation: int) -> dict[str, Any]:
     made = run_body("nightly")
     fields = {"uid": "u", "namespace": "bench", "generation": generation}
     return {**made, "metadata": {**made["metadata"], **fields}}
@@ -138,7 +148,7 @@ def test_an_object_that_has_ended_begins_again_for_a_later_spec_only(world: Worl
 def test_a_spec_that_comes_in_the_last_step_gets_a_step_of_its_own(world: World) -> None:
     async def change(toy: Toy) -> bool:
         if toy.latest.version.generation == 1:
-            world.observe("MODIFIED", body(2))
+            world.observe("MODIFIED", run(2))
         return True
 
     world.step = change
@@ -151,7 +161,7 @@ def test_a_spec_that_comes_right_after_the_last_step_is_not_lost(world: World) -
 
     async def change_after(toy: Toy) -> bool:
         if toy.latest.version.generation == 1:
-            asyncio.get_running_loop().call_soon(world.observe, "MODIFIED", body(2))
+            asyncio.get_running_loop().call_soon(world.observe, "MODIFIED", run(2))
         return True
 
     world.step = change_after
@@ -161,7 +171,7 @@ def test_a_spec_that_comes_right_after_the_last_step_is_not_lost(world: World) -
 
 def test_a_spec_that_comes_while_the_pause_is_announced_ends_it(world: World) -> None:
     world.step = fail
-    world.on_announce = lambda: world.observe("MODIFIED", body(2))
+    world.on_announce = lambda: world.observe("MODIFIED", run(2))
     world.tell(1)
     assert world.steps[:2] == [(0, 1), (0, 2)]
 
@@ -219,6 +229,21 @@ def test_a_deletion_ends_a_step_in_the_middle(world: World) -> None:
     assert world.active == 1
     world.tell(1, "DELETED")
     assert world.active == 0
+
+
+def test_the_loop_of_an_object_that_is_deleted_slowly_is_the_one_that_forgets(
+    world: World,
+) -> None:
+    """Its store knows that a thread which outlives the loop may write nothing more."""
+    world.step = hang
+    world.tell(1)
+    (loop,) = (work.loop for work in world._works.values())
+    deleting = run(1)
+    deleting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    world.tell(1, body=deleting)
+    assert (world.active, world.deleted) == (0, [])
+    world.tell(1, "DELETED")
+    assert world.deleted == [("u", loop)]
 
 
 STORED = {"a": 1, "b": {"c": [1], "d": 2}}
