@@ -478,13 +478,13 @@ def harbor_task_view(task: HarborTask) -> Mapping[str, object]:
         "agent": {
             "timeout_sec": config.agent.timeout_sec,
             "user": config.agent.user,
-            "network": config.agent_network(),
+            "network": config.agent_network()._asdict(),
         },
         "verifier": {
             "mode": config.verifier_mode(),
             "timeout_sec": config.verifier.timeout_sec,
             "user": config.verifier.user,
-            "network": config.verifier_network(),
+            "network": config.verifier_network()._asdict(),
         },
         "separate_verifiers": [
             {"step": each.step, "image": each.image or each.folder, "tests": each.brings_tests}
@@ -494,7 +494,7 @@ def harbor_task_view(task: HarborTask) -> Mapping[str, object]:
         "collect": [each.command for each in config.verifier.collect],
         "steps": [each.name for each in task.steps],
         "services": [each.name for each in task.services],
-        "variables_from_outside": dict(config.templates()),
+        "variables_from_outside": {place: found._asdict() for place, found in config.templates()},
         "files": {"tests": len(task.tests), "solution": len(task.solution)},
         "instruction": snippet(task.instruction),
     }

@@ -89,7 +89,7 @@ def test_what_a_folder_says_is_shown(shell: Shell, tasks) -> None:
         f"securebench: {CANNOT_RUN}",
     ]
     text = shell("pack", "show", "--config", str(tasks), "--task", "judged").stdout
-    assert 'securebench:   variables_from_outside: {"verifier.env.KEY": ["JUDGE", null]}' in text
+    assert '{"verifier.env.KEY": {"name": "JUDGE", "default": null}}' in text
     found = json.loads(shell("pack", "show", str(tasks), "--all", "-o", "json").stdout)
     assert [each["image"] for each in found["tasks"]] == [
         "environment/Dockerfile",
@@ -100,7 +100,7 @@ def test_what_a_folder_says_is_shown(shell: Shell, tasks) -> None:
         "mode": "shared",
         "timeout_sec": 600.0,
         "user": None,
-        "network": ["public", []],
+        "network": {"mode": "public", "hosts": []},
     }
 
 
