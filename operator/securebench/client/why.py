@@ -44,6 +44,7 @@ from securebench.run.observe.launches import (
     usage_text,
 )
 from securebench.run.observe.waiting import is_about_unpulled
+from securebench.run.state.history import LaunchEnd
 from securebench.text import printable
 
 ADVICE: Mapping[Reason, str] = MappingProxyType(
@@ -106,10 +107,7 @@ def advice(reason: str, run: str, message: str = "") -> str:
 
 Fields = Mapping[str, object]
 
-_RUNNING = "running"
-"""The ``end`` of a launch that has none in the journal."""
-
-_CUTS: Mapping[str, str] = {"lost": "was lost", "ended": "ended"}
+_CUTS: Mapping[str, str] = {LaunchEnd.LOST: "was lost", LaunchEnd.ENDED: "ended"}
 """What cut the last stage of a launch short, by ``end``."""
 
 
@@ -232,7 +230,7 @@ def _state(launch: Fields, now: float) -> str:
     if wait:
         return f"{end}, {wait}" if launch.get("has_begun") is True else wait
     is_young = now - (number_at(launch, "begun_at") or 0.0) < STARTING_SECONDS
-    return "starting" if end == _RUNNING and is_young and "read_at" not in launch else end
+    return "starting" if end == LaunchEnd.RUNNING and is_young and "read_at" not in launch else end
 
 
 def _exit(launch: Fields) -> str:

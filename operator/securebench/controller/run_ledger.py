@@ -42,7 +42,6 @@ from securebench.run.state.entries import (
     ReadBegun,
     RunBound,
     RunEnded,
-    attempt_of,
 )
 from securebench.run.state.history import run_history
 
@@ -105,7 +104,7 @@ class RunLedger:
             return
         opened = Opened(self.history.epoch + 1, self._clock.now(), process)
         bound = [RunBound(plan.identity.uid, plan.digest)] if known is None else []
-        kept = [item for item in self._prepared.kept if self._lacks(attempt_of(item))]
+        kept = [item for item in self._prepared.kept if self._lacks(item.key)]
         await self.write([*bound, opened, *kept])
 
     def _lacks(self, key: AttemptKey) -> bool:

@@ -61,25 +61,6 @@ LIVE_BYTES: Final = MIB
 CRC_DIGITS = 8
 
 
-class EntryName(StrEnum):
-    """Names of entries in the journal: part of its format, whatever the classes are called."""
-
-    CONTINUED = "Continued"
-    RUN_BOUND = "RunBound"
-    OPENED = "Opened"
-    CLOSED = "Closed"
-    LAUNCH_BEGUN = "LaunchBegun"
-    READ_BEGUN = "ReadBegun"
-    LAUNCH_LOST = "LaunchLost"
-    PRODUCED = "Produced"
-    VERIFIED = "Verified"
-    FINISHED = "Finished"
-    KEPT = "Kept"
-    CANDIDATE_KEPT = "CandidateKept"
-    ISOLATED = "Isolated"
-    RUN_ENDED = "RunEnded"
-
-
 class JournalLine(NamedTuple):
     """A whole line: its checksum matches.
 

@@ -15,6 +15,7 @@ from securebench.run.state.entries import (
     ResourceNoise,
     container_noise,
 )
+from securebench.run.state.history import LaunchEnd
 from securebench.sizes import MIB
 
 Fields = Mapping[str, object]
@@ -24,7 +25,7 @@ _STAGES_OF_POD = 4
 """So many of the stages are the Pod's, the first ones; the operator does the others."""
 
 
-_ENDED_AT: Mapping[str, str] = {"lost": "ended_at", "ended": "finished_at"}
+_ENDED_AT: Mapping[str, str] = {LaunchEnd.LOST: "ended_at", LaunchEnd.ENDED: "finished_at"}
 """Where a launch that was not captured has its end in seconds since the epoch, by ``end``."""
 
 
@@ -56,7 +57,7 @@ def launch_stages(launch: Fields, evidence: Fields) -> tuple[Stage, ...]:
     created, scheduled = number_at(evidence, "created_at"), number_at(evidence, "scheduled_at")
     started = number_at(main, "started_at") or number_at(facts, "started_at")
     finished = number_at(main, "finished_at") or number_at(facts, "finished_at")
-    captured = ended if launch.get("end") == "captured" else None
+    captured = ended if launch.get("end") == LaunchEnd.CAPTURED else None
     judged = number_at(launch, "finished_at")
     return (
         Stage("queued", begun, created or None),
@@ -85,7 +86,7 @@ def stage_at_end(launch: Fields, evidence: Fields) -> Stage | None:
 def launch_notes(attempts: Sequence[Fields]) -> Iterator[str]:
     """Yield how many launches were lost, by reason, and how many met their memory limit."""
     launches = [launch for attempt in attempts for launch in launches_of(attempt)]
-    lost = Counter(text_at(one, "reason") for one in launches if one.get("end") == "lost")
+    lost = Counter(text_at(one, "reason") for one in launches if one.get("end") == LaunchEnd.LOST)
     if lost:
         reasons = ", ".join(f"{reason} {count}" for reason, count in lost.most_common())
         yield f"launches lost: {lost.total()} of {len(launches)} ({reasons})"

@@ -191,6 +191,11 @@ class LaunchBegun:
     at: float
     batch: LaunchKey | None = None
 
+    @property
+    def key(self) -> AttemptKey:
+        """The attempt that it is about."""
+        return self.launch.attempt_key
+
 
 @dataclass(frozen=True, slots=True)
 class ReadBegun:
@@ -218,6 +223,11 @@ class LaunchLost:
 
     lost: Lost
     evidence: LaunchEvidence | None = None
+
+    @property
+    def key(self) -> AttemptKey:
+        """The attempt that it is about."""
+        return self.lost.launch.attempt_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +279,11 @@ class Finished:
     usage: Usage = field(default_factory=Usage)
     evidence: LaunchEvidence | None = None
 
+    @property
+    def key(self) -> AttemptKey:
+        """The attempt that it is about."""
+        return self.finish.key
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
@@ -282,6 +297,11 @@ class Kept:
     finish: Finish
     record_sha256: str
     run_uid: str
+
+    @property
+    def key(self) -> AttemptKey:
+        """The attempt that it is about."""
+        return self.finish.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,19 +348,6 @@ AttemptEntry = StepEntry | ReadBegun
 
 
 Entry = Continued | RunBound | Opened | Closed | IsolationResult | AttemptEntry | RunEnded
-
-
-def attempt_of(entry: AttemptEntry) -> AttemptKey:
-    """Return the attempt that an entry is about."""
-    match entry:
-        case LaunchBegun(launch):
-            return launch.attempt_key
-        case LaunchLost(lost):
-            return lost.launch.attempt_key
-        case Produced(key) | Verified(key) | ReadBegun(key) | CandidateKept(key):
-            return key
-        case _:
-            return entry.finish.key
 
 
 OOM_REASON = "OOMKilled"

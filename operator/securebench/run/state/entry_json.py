@@ -6,7 +6,6 @@ from functools import cache
 
 from pydantic import TypeAdapter
 
-from securebench.protocol.volume import EntryName
 from securebench.run.state.entries import (
     CandidateKept,
     Closed,
@@ -26,22 +25,22 @@ from securebench.run.state.entries import (
 )
 
 TYPES: dict[str, type[Entry]] = {
-    EntryName.CONTINUED: Continued,
-    EntryName.RUN_BOUND: RunBound,
-    EntryName.OPENED: Opened,
-    EntryName.CLOSED: Closed,
-    EntryName.LAUNCH_BEGUN: LaunchBegun,
-    EntryName.READ_BEGUN: ReadBegun,
-    EntryName.LAUNCH_LOST: LaunchLost,
-    EntryName.PRODUCED: Produced,
-    EntryName.VERIFIED: Verified,
-    EntryName.FINISHED: Finished,
-    EntryName.KEPT: Kept,
-    EntryName.CANDIDATE_KEPT: CandidateKept,
-    EntryName.ISOLATED: IsolationResult,
-    EntryName.RUN_ENDED: RunEnded,
+    "Continued": Continued,
+    "RunBound": RunBound,
+    "Opened": Opened,
+    "Closed": Closed,
+    "LaunchBegun": LaunchBegun,
+    "ReadBegun": ReadBegun,
+    "LaunchLost": LaunchLost,
+    "Produced": Produced,
+    "Verified": Verified,
+    "Finished": Finished,
+    "Kept": Kept,
+    "CandidateKept": CandidateKept,
+    "Isolated": IsolationResult,
+    "RunEnded": RunEnded,
 }
-"""The entries by their names in the journal."""
+"""The entries by their names in the journal, which stay whatever the classes are called."""
 
 _NAMES = {kind: name for name, kind in TYPES.items()}
 

@@ -62,7 +62,6 @@ from securebench.run.state.entries import (
     RunEnded,
     StepEntry,
     Verified,
-    attempt_of,
     entry_noise,
 )
 from securebench.stats.intervals import (
@@ -323,7 +322,7 @@ class RunHistory:
             )
 
     def _apply_to_attempt(self, entry: AttemptEntry) -> None:
-        key = attempt_of(entry)
+        key = entry.key
         history = self.attempts.get(key)
         if history is None and self.is_whole:
             history = AttemptHistory(key)
