@@ -24,7 +24,7 @@ from securebench.protocol.candidate import CHANGED_FILE, TEXT_FILE
 from securebench.protocol.volume import RECORD
 from securebench.run.artifacts import Part
 from securebench.run.verification.patch import CHANGED_BYTES
-from support.memory_reading import CHECK, LAUNCH
+from support.memory_reading import CHECK, LAUNCH, candidate_file
 from support.memory_shapes import PATCHES, STREAMS, changed
 from support.places import launch_place
 
@@ -85,7 +85,7 @@ def allowed_kib(size: int) -> int:
 @pytest.mark.parametrize("shape", PATCHES)
 def test_a_patch(shape: str, tmp_path: Path, reading: Measure) -> None:
     data = PATCHES[shape](PATCH_BYTES)
-    (tmp_path / TEXT_FILE).write_bytes(data)
+    candidate_file(tmp_path).write_bytes(data)
 
     assert reading("patch", tmp_path).kib <= allowed_kib(len(data))
 
@@ -145,6 +145,6 @@ def test_the_paths_that_really_changed(tmp_path: Path, reading: Measure) -> None
 
 
 def test_the_measure_sees_a_copy_too_many(tmp_path: Path, reading: Measure) -> None:
-    (tmp_path / TEXT_FILE).write_bytes(b"x" * (5 * PATCH_BYTES))
+    candidate_file(tmp_path).write_bytes(b"x" * (5 * PATCH_BYTES))
 
     assert reading("patch", tmp_path).kib > allowed_kib(PATCH_BYTES)

@@ -21,6 +21,7 @@ from securebench.controller.capture import CandidateFolder, SecretMatcher, _is_b
 from securebench.controller.volume.results import _publish_records
 from securebench.controller.volume.store import RunStore, file_digest, read_texts
 from securebench.digests import PREFIX
+from securebench.protocol.candidate import TEXT_FILE
 from securebench.protocol.messages import Code
 from securebench.protocol.volume import CANDIDATES, RECORD
 from securebench.run.api.field_types import Outcome
@@ -33,12 +34,18 @@ from securebench.run.verification.patch import failed_step, seal_patch
 from support.build import KEY, history_of, production, sealed, verification
 from support.left import LeftIn
 from support.manifest_samples import patch_task, run_plan
+from support.places import launch_place
 from support.records import CONTEXT
 
 PLAN = replace(patch_task().verification.patch, policy={})
 SECRET = "swordfish-value"
 LAUNCH = LaunchKey(*KEY, Role.HARNESS, 1)
 CHECK = LaunchKey(*KEY, Role.VERIFIER, 1)
+
+
+def candidate_file(folder: Path) -> Path:
+    """Return where the readers find a candidate."""
+    return launch_place(_store(folder), LAUNCH) / Part.CANDIDATE / TEXT_FILE
 
 
 def patch(folder: Path) -> object:

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from securebench.client.output import print_note, print_table
 from securebench.clock import rfc3339
-from securebench.controller.volume.folders import RUNS
 from securebench.controller.volume.journal import journal_bytes, read_entries
-from securebench.controller.volume.registers import RunIndex
+from securebench.controller.volume.registers import RunIndex, is_results_volume
 from securebench.controller.volume.store import RunStore
 from securebench.errors import ConfigError, JournalCorruptError
 from securebench.protocol.volume import whole_line
@@ -72,7 +71,7 @@ def show_journal(root: Path, run: str, task: int | None, form: JournalOutput) ->
     Raises:
         ConfigError: No results volume, no such run, or it has no journal.
     """
-    if not (root / RUNS).is_dir():
+    if not is_results_volume(root):
         raise ConfigError(f"{root} is no results volume; see --data-root")
     uid = _uid(root, run)
     try:

@@ -28,7 +28,6 @@ from securebench.cluster.port import ObjectKind
 from securebench.controller.capture import CandidateFolder
 from securebench.controller.context import Context, FrozenPack
 from securebench.controller.packs import frozen
-from securebench.controller.volume.folders import attempt_folder, run_folder
 from securebench.controller.volume.journal import read_journal
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
@@ -41,7 +40,6 @@ from securebench.files import (
 )
 from securebench.json_values import object_at, object_in, text_at
 from securebench.protocol.candidate import STREAMS, TEXT_FILE
-from securebench.protocol.volume import RECORD
 from securebench.run.api.field_types import Outcome
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.artifacts import Part
@@ -318,7 +316,7 @@ def earlier_attempts(root: Path, uid: str) -> Mapping[AttemptKey, EarlierAttempt
         JournalCorruptError: A journal is damaged.
         OSError: The volume did not do what was asked.
     """
-    history = whole_history(read_journal(root / run_folder(uid), uid).entries)
+    history = whole_history(read_journal(RunStore(root, uid).folder, uid).entries)
     kept_of = {state.kept_of for state in history.finished} - {""}
     before = {each: _attempts_before(root, each) for each in kept_of}
     return {
@@ -367,7 +365,7 @@ def kept_entries(root: Path, uid: str) -> tuple[Kept, ...]:
     Raises:
         OSError: The volume did not do what was asked.
     """
-    history = whole_history(read_journal(root / run_folder(uid), uid).entries)
+    history = whole_history(read_journal(RunStore(root, uid).folder, uid).entries)
     return tuple(
         Kept(state.finish, state.record_sha256, uid)
         for state in history.finished
@@ -388,10 +386,7 @@ def copy_records(root: Path, uid: str, kept: Collection[Kept]) -> None:
     """
     for entry in kept:
         key = entry.finish.key
-        target = root / attempt_folder(uid, key.task, key.attempt)
-        make_folder(target)
-        source = root / attempt_folder(entry.run_uid, key.task, key.attempt)
-        replace_file(target / RECORD, (source / RECORD).read_bytes())
+        RunStore(root, uid).write_record(key, RunStore(root, entry.run_uid).record_pieces(key))
 
 
 def take_over(

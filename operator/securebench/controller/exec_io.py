@@ -41,18 +41,18 @@ from securebench.benchmark.files.bundle import (
     unpack_bundle,
     write_bundle,
 )
-from securebench.controller.volume.folders import LAUNCHES, PACKS, RUNS, TASKS
+from securebench.controller.packs import PACKS
 from securebench.controller.volume.registers import (
-    READY,
     IndexEntry,
     RunIndex,
+    is_ready_for_viewers,
     pack_limits,
     write_audit,
 )
+from securebench.controller.volume.store import RunStore
 from securebench.controller.volume_settings import DATA_ROOT, load_volume_settings
 from securebench.digests import DIGEST
 from securebench.errors import InvalidInputError, SecureBenchError, StorageError, TooLargeError
-from securebench.protocol.candidate import STREAMS
 from securebench.protocol.exec_calls import (
     MAX_ANSWER_BYTES,
     PACK_OPERATIONS,
@@ -67,14 +67,13 @@ from securebench.protocol.volume import (
     EGRESS,
     JOURNAL,
     MAX_AUDIT_BYTES,
-    RECORD,
     RUN,
     STARTS,
     STATEMENT,
     SUMMARY,
     decode_audit,
 )
-from securebench.run.artifacts import Part
+from securebench.run.plan.model import AttemptKey
 
 _INCOMING = ".incoming"
 _STALE_SECONDS = 24 * 3600
@@ -355,7 +354,7 @@ def get_run(root: Path, uid: str, file: str, marks: Sequence[str], sink: IO[byte
     """
     if file not in RUN_FILES:
         raise InvalidInputError(f"{file!r} is no file of a run that may be fetched")
-    folder = _run_folder(root, uid)
+    folder = _store(root, uid).folder
     known = sorted(map(PrefixMark.decode, marks))
     source = _open_file(folder, file)
     if source is None:
@@ -412,22 +411,14 @@ def get_log(root: Path, uid: str, task_id: str, sink: IO[bytes]) -> Answer:
     Raises:
         InvalidInputError: The task has no record in this run.
     """
-    attempt = _last_attempt(_run_folder(root, uid) / TASKS, task_id)
-    if attempt is None:
+    store = _store(root, uid)
+    key = _last_attempt(store, task_id)
+    if key is None:
         raise InvalidInputError(
             f"the run has no finished task {task_id!r}; running tasks have no log yet"
         )
-    files: dict[str, Path] = {}
-    for launch in _numbered(attempt / LAUNCHES):
-        for part in (Part.PRODUCER, Part.VERIFICATION):
-            found = {
-                name: path for name, path in folder_files(launch / part).items() if name in STREAMS
-            }
-            if found:
-                files = {key: path for key, path in files.items() if not key.startswith(part)}
-                files.update({f"{part}/{name}": path for name, path in found.items()})
-    receipt = write_bundle(files, sink, LOG_LIMITS)
-    return {"digest": receipt.digest, "files": receipt.files, "attempt": int(attempt.name)}
+    receipt = write_bundle(store.stream_files(key), sink, LOG_LIMITS)
+    return {"digest": receipt.digest, "files": receipt.files, "attempt": key.attempt}
 
 
 def _send_entries(entries: Sequence[IndexEntry], sink: IO[bytes]) -> Answer:
@@ -475,30 +466,21 @@ def _chunks(source: IO[bytes], size: int) -> Iterator[bytes]:
         yield data
 
 
-def _last_attempt(tasks: Path, task_id: str) -> Path | None:
-    for task in _numbered(tasks):
-        attempts = [path for path in _numbered(task / "attempts") if _task_id(path) is not None]
-        if attempts and _task_id(attempts[-1]) == task_id:
-            return attempts[-1]
+def _last_attempt(store: RunStore, task_id: str) -> AttemptKey | None:
+    for task in store.tasks():
+        keys = [AttemptKey(task, number) for number in store.attempts(task)]
+        ended = [(key, found) for key in keys if (found := _task_id(store, key)) is not None]
+        if ended and ended[-1][1] == task_id:
+            return ended[-1][0]
     return None
 
 
-def _task_id(attempt: Path) -> str | None:
+def _task_id(store: RunStore, key: AttemptKey) -> str | None:
     try:
-        record = json.loads((attempt / RECORD).read_bytes())
+        record = json.loads(b"".join(store.record_pieces(key)))
     except (OSError, ValueError):
         return None
     return record.get("task_id") if isinstance(record, dict) else None
-
-
-def _numbered(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return sorted((path for path in folder.iterdir() if path.name.isdecimal()), key=_number)
-
-
-def _number(path: Path) -> int:
-    return int(path.name)
 
 
 def _open_if_present(path: Path) -> IO[bytes] | None:
@@ -512,8 +494,8 @@ def _open_if_present(path: Path) -> IO[bytes] | None:
     return source
 
 
-def _run_folder(root: Path, uid: str) -> Path:
-    return root / RUNS / checked(_RUN_UID, uid, "run uid")
+def _store(root: Path, uid: str) -> RunStore:
+    return RunStore(root, checked(_RUN_UID, uid, "run uid"))
 
 
 def operator_io(arguments: Sequence[str]) -> int:
@@ -552,7 +534,7 @@ def wait_for_viewers(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     late = clock() + _READY_SECONDS
-    while not (root / RUNS / READY).exists():
+    while not is_ready_for_viewers(root):
         if clock() > late:
             sys.stderr.write("the folder of published results is not there yet\n")
             return 1

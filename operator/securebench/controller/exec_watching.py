@@ -19,11 +19,9 @@ from securebench.benchmark.patch.judgement import SHOWN_PATHS
 from securebench.benchmark.reading.rows import split_lines
 from securebench.clock import SystemClock
 from securebench.controller.packs import frozen
-from securebench.controller.volume.folders import LAUNCHES, TASKS, run_folder, task_folder
 from securebench.controller.volume.journal import journal_entries
 from securebench.controller.volume.store import RunStore, read_launch_waits
-from securebench.errors import InvalidInputError
-from securebench.files import UnreadableError, open_regular, open_root
+from securebench.errors import DigestMismatchError, InvalidInputError
 from securebench.json_values import object_at, object_in, text_at
 from securebench.protocol import exec_calls
 from securebench.protocol.exec_calls import (
@@ -38,11 +36,9 @@ from securebench.protocol.volume import (
     LIVE_BYTES,
     LIVE_FILES,
     LIVE_OUTPUT,
-    RECORD,
-    RUN,
     SharedWait,
 )
-from securebench.run.artifacts import Part
+from securebench.run.artifacts import LaunchPart, Part
 from securebench.run.observe.launches import has_met_limit
 from securebench.run.plan.model import AttemptKey, Role, pod_name
 from securebench.run.records.reading import failure
@@ -66,18 +62,18 @@ def watch_answer(
     Raises:
         InvalidInputError: The arguments do not fit the operation.
     """
-    folder = root / run_folder(uid)
+    store = RunStore(root, uid)
     match [operation, *words]:
         case [Operation.GET_LAUNCHES, "", exec_calls.NEAR_LIMITS]:
-            return get_launches(folder, "", SystemClock().now(), sink, with_noisy=True)
+            return get_launches(store, "", SystemClock().now(), sink, with_noisy=True)
         case [Operation.GET_LAUNCHES, *task] if len(task) <= 1:
-            return get_launches(folder, "".join(task), SystemClock().now(), sink)
+            return get_launches(store, "".join(task), SystemClock().now(), sink)
         case [Operation.GET_LIVE, *marks]:
-            return get_live(folder, marks, sink)
+            return get_live(store, marks, sink)
         case [Operation.GET_ACTIVE]:
-            return get_active(folder, SystemClock().now(), sink)
+            return get_active(store, SystemClock().now(), sink)
         case [Operation.GET_OUTPUT, task, *marks]:
-            return get_output(root, uid, task, marks, sink)
+            return get_output(store, task, marks, sink)
         case [Operation.LIST_TASKS]:
             return list_tasks(root, uid, sink)
     raise InvalidInputError(UNKNOWN_OPERATION)
@@ -112,12 +108,12 @@ _COMMAND_FIELDS = ("exit_code", "timed_out", "duration_seconds", "phase", "memor
 
 
 def get_launches(
-    folder: Path, wanted: str, now: float, sink: IO[bytes], *, with_noisy: bool = False
+    store: RunStore, wanted: str, now: float, sink: IO[bytes], *, with_noisy: bool = False
 ) -> Answer:
     """Send one JSON line for each attempt with its launches, in the order of the pack.
 
     Args:
-        folder: The run's folder.
+        store: The run's folder.
         wanted: Id of a task, or ``#`` and its index from 0; empty for all attempts that have no
             passing verdict.
         now: Seconds since the epoch.
@@ -132,18 +128,18 @@ def get_launches(
         InvalidInputError: There is no such task.
     """
     sent, left_out, size = 0, 0, 0
-    history = whole_history(journal_entries(folder))
+    history = whole_history(journal_entries(store.folder))
     found = {key: [*map(launch_fields, history.launches[key])] for key in sorted(history.launches)}
     attempts = {
         key: attempt
         for key in found
-        if _is_wanted(attempt := _attempt(folder, key), wanted)
+        if _is_wanted(attempt := _attempt(store, key), wanted)
         or (with_noisy and any(map(has_met_limit, found[key])))
     }
     if with_noisy:
         # The others must fit.
         attempts = dict(sorted(attempts.items(), key=lambda item: item[1]["passed"] is True))
-    _tell_waits(folder, history, found)
+    _tell_waits(store, history, found)
     evidence = _BatchEvidence(found)
     for key, attempt in attempts.items():
         launches = evidence.lent(found[key])
@@ -196,27 +192,26 @@ class _BatchEvidence:
 
 
 def _tell_waits(
-    folder: Path, history: RunHistory, found: Mapping[AttemptKey, list[Fields]]
+    store: RunStore, history: RunHistory, found: Mapping[AttemptKey, list[Fields]]
 ) -> None:
     """Say of launches that run according to the journal what they wait for.
 
     Args:
-        folder: The run's folder.
+        store: The run's folder.
         history: What its journal tells.
         found: The launches of all attempts; changed.
     """
-    waits = told_waits(folder)
+    waits = told_waits(store.folder)
     for key, launches in found.items():
         for known, fields in zip(history.launches[key], launches, strict=True):
             if known.end is LaunchEnd.RUNNING and known.read_at is None:
-                fields.update(_wait_fields(waits.get(pod_name(folder.name, known.pod))))
+                fields.update(_wait_fields(waits.get(pod_name(store.uid, known.pod))))
 
 
-def _attempt(folder: Path, key: AttemptKey) -> Fields:
+def _attempt(store: RunStore, key: AttemptKey) -> Fields:
     """Return what an attempt's record says of its end; empty values before there is one."""
-    path = folder / TASKS / str(key.task) / "attempts" / str(key.attempt) / RECORD
     try:
-        record = object_in(json.loads(path.read_bytes()))
+        record = object_in(json.loads(b"".join(store.record_pieces(key))))
     except (OSError, ValueError):
         record = {}
     told = {name: record.get(field) for field, name in _RECORD_FIELDS.items()}
@@ -264,11 +259,11 @@ def launch_fields(launch: LaunchHistory) -> Fields:
     return fields | {name: at for name, at in times.items() if at is not None}
 
 
-def get_active(folder: Path, now: float, sink: IO[bytes]) -> Answer:
+def get_active(store: RunStore, now: float, sink: IO[bytes]) -> Answer:
     """Send one JSON line for each attempt that was begun and has no record, in pack order.
 
     Args:
-        folder: The run's folder.
+        store: The run's folder.
         now: Seconds since the epoch.
         sink: Where the lines go.
 
@@ -276,15 +271,15 @@ def get_active(folder: Path, now: float, sink: IO[bytes]) -> Answer:
         ``attempts`` sent, ``left_out`` because the answer would be too large, and ``now``.
     """
     sent, left_out, size = 0, 0, 0
-    history = whole_history(journal_entries(folder))
-    waits = told_waits(folder)
+    history = whole_history(journal_entries(store.folder))
+    waits = told_waits(store.folder)
     for attempt in history.attempts.values():
         if attempt.finish is not None or attempt.key not in history.launches:
             continue
         launch = history.launches[attempt.key][-1]
         fields = {**_step(attempt, launch), "launch": launch.key.launch, **attempt.key._asdict()}
         if fields["step"] in _STEPS_OF_POD:
-            fields |= _wait_fields(waits.get(pod_name(folder.name, launch.pod)))
+            fields |= _wait_fields(waits.get(pod_name(store.uid, launch.pod)))
         line = json.dumps(fields, sort_keys=True).encode() + b"\n"
         if size + len(line) > MAX_ANSWER_BYTES:
             left_out += 1
@@ -313,11 +308,11 @@ def _step(attempt: AttemptHistory, launch: LaunchHistory) -> Fields:
     return {"step": step, "since": since, "reason": reason}
 
 
-def get_live(run: Path, marks: Sequence[str], sink: IO[bytes]) -> Mapping[str, object]:
+def get_live(store: RunStore, marks: Sequence[str], sink: IO[bytes]) -> Mapping[str, object]:
     """Send what was added to the live output of every unfinished attempt's last launch.
 
     Args:
-        run: Folder of the run.
+        store: The run's folder.
         marks: ``TASK.ATTEMPT.LAUNCH:OFFSET`` of what the asker has already.
         sink: Gets the bytes of all parts, one after the other.
 
@@ -330,9 +325,9 @@ def get_live(run: Path, marks: Sequence[str], sink: IO[bytes]) -> Mapping[str, o
     known = dict(map(LiveMark.decode, marks))
     parts: list[dict[str, int]] = []
     left = LIVE_BYTES
-    for numbers in _unfinished(run / TASKS):
+    for numbers in _unfinished(store):
         offset = known.get(numbers, 0)
-        data = _read_added(run, numbers, LIVE_OUTPUT, offset, left)
+        data = _read_added(store, numbers, LIVE_OUTPUT, offset, left)
         if data:
             sink.write(data)
             left -= len(data)
@@ -342,41 +337,31 @@ def get_live(run: Path, marks: Sequence[str], sink: IO[bytes]) -> Mapping[str, o
     return {"parts": parts}
 
 
-def _unfinished(tasks: Path) -> Iterator[LaunchNumbers]:
-    for task in numbered(tasks):
-        attempts = tasks / str(task) / "attempts"
-        for attempt in numbered(attempts):
-            folder = attempts / str(attempt)
-            launches = numbered(folder / LAUNCHES)
-            if launches and not (folder / RECORD).exists():
+def _unfinished(store: RunStore) -> Iterator[LaunchNumbers]:
+    for task in store.tasks():
+        for attempt in store.attempts(task):
+            launches = store.launches(AttemptKey(task, attempt))
+            if launches and not store.has_record(AttemptKey(task, attempt)):
                 yield LaunchNumbers(task, attempt, launches[-1])
 
 
-def numbered(folder: Path) -> list[int]:
-    """Return the numbers that are names in a folder, the smallest first."""
-    try:
-        return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
-    except FileNotFoundError:
-        return []
-
-
-def _read_added(run: Path, numbers: LaunchNumbers, name: str, offset: int, limit: int) -> bytes:
+def _read_added(
+    store: RunStore, numbers: LaunchNumbers, name: str, offset: int, limit: int
+) -> bytes:
     """Return what a file of a launch's live output has from an offset on.
 
     Args:
-        run: Folder of the run.
+        store: The run's folder.
         numbers: The launch.
         name: One of ``LIVE_FILES``.
         offset: In bytes.
         limit: Most bytes to return.
     """
-    task, attempt, launch = numbers
-    path = f"{TASKS}/{task}/attempts/{attempt}/{LAUNCHES}/{launch}/{Part.PRODUCER}/{name}"
     try:
-        with open_root(run) as folder, open_regular(folder, path) as file:
+        with store.artifacts.opened(LaunchPart(store.uid, *numbers, Part.PRODUCER), name) as file:
             file.seek(offset)
             return file.read(limit)
-    except UnreadableError:
+    except (FileNotFoundError, DigestMismatchError):
         return b""
 
 
@@ -387,13 +372,12 @@ class _Stream(NamedTuple):
 
 
 def get_output(
-    root: Path, uid: str, task: str, marks: Sequence[str], sink: IO[bytes]
+    store: RunStore, task: str, marks: Sequence[str], sink: IO[bytes]
 ) -> Mapping[str, object]:
     """Send what was added to the streams of a task's unfinished attempt.
 
     Args:
-        root: Root of the volume.
-        uid: Uid of the BenchmarkRun.
+        store: The run's folder.
         task: Id of the task, or ``#`` and its index from 0; any text while the run has not begun.
         marks: ``ATTEMPT.LAUNCH.STREAM:OFFSET`` of what the asker has already.
         sink: Gets the bytes of all parts, one after the other.
@@ -408,34 +392,32 @@ def get_output(
     """
     given = map(OutputMark.decode, marks)
     known = {_Stream(mark.attempt, mark.launch, mark.stream): mark.offset for mark in given}
-    folder = root / run_folder(uid)
-    if not (folder / RUN).exists():
+    if not store.exists():
         return {**LaunchNumbers(0, 0, 0)._asdict(), "finished": False, "parts": []}
-    numbers, is_finished = _current(folder, _task_index(root, uid, task))
+    numbers, is_finished = _current(store, _task_index(store, task))
     answer = {**numbers._asdict(), "finished": is_finished}
     if is_finished or not numbers.launch:
         return {**answer, "parts": []}
-    return {**answer, "parts": list(_parts(folder, numbers, known, sink))}
+    return {**answer, "parts": list(_parts(store, numbers, known, sink))}
 
 
 def _parts(
-    folder: Path, numbers: LaunchNumbers, known: Mapping[_Stream, int], sink: IO[bytes]
+    store: RunStore, numbers: LaunchNumbers, known: Mapping[_Stream, int], sink: IO[bytes]
 ) -> Iterator[dict[str, object]]:
     for stream, file in LIVE_FILES.items():
         offset = known.get(_Stream(numbers.attempt, numbers.launch, stream), 0)
-        data = _read_added(folder, numbers, file, offset, LIVE_BYTES)
+        data = _read_added(store, numbers, file, offset, LIVE_BYTES)
         if data:
             sink.write(data)
             yield {"stream": stream, "offset": offset, "sent": len(data)}
 
 
-def _current(folder: Path, task: int) -> tuple[LaunchNumbers, bool]:
+def _current(store: RunStore, task: int) -> tuple[LaunchNumbers, bool]:
     """Return the last launch of the first unfinished attempt, else of the last attempt."""
-    attempts = folder / TASKS / str(task) / "attempts"
     number = 0
-    for number in numbered(attempts):
-        if not (attempts / str(number) / RECORD).exists():
-            launches = numbered(attempts / str(number) / LAUNCHES)
+    for number in store.attempts(task):
+        if not store.has_record(AttemptKey(task, number)):
+            launches = store.launches(AttemptKey(task, number))
             return LaunchNumbers(task, number, launches[-1] if launches else 0), False
     return LaunchNumbers(task, number, 0), number > 0
 
@@ -452,7 +434,7 @@ def list_tasks(root: Path, uid: str, sink: IO[bytes]) -> Answer:
     return {"tasks": len(ids), "sent": len(data)}
 
 
-def _task_index(root: Path, uid: str, task: str) -> int:
+def _task_index(store: RunStore, task: str) -> int:
     """Return the index of a task, which ``#INDEX`` names too; that form goes first.
 
     Raises:
@@ -460,10 +442,10 @@ def _task_index(root: Path, uid: str, task: str) -> int:
     """
     number = task.removeprefix("#")
     index = int(number) if number != task and number.isdecimal() else None
-    if index is not None and (root / task_folder(uid, index)).is_dir():
+    if index is not None and store.has_task(index):
         # Who follows a task asks often, and task files are large.
         return index
-    ids = task_ids(root, uid)
+    ids = task_ids(store.root, store.uid)
     if index is not None and index < len(ids):
         return index
     if task in ids:

@@ -38,7 +38,6 @@ from securebench.cluster.port import Cluster, ObjectKind, Raw
 from securebench.controller.context import Context, FrozenPack
 from securebench.controller.policy_from_settings import AS_PACK, is_usable, no_secret
 from securebench.controller.settings import PackRegistries, Settings
-from securebench.controller.volume.folders import PACKS
 from securebench.controller.volume.registers import pack_limits
 from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.digests import DIGEST, PREFIX
@@ -72,6 +71,8 @@ from securebench.run.plan.score_fields import spec_harness
 logger = logging.getLogger(__name__)
 
 
+PACKS = "packs"
+"""Folder of the packs, relative to the volume's root."""
 CONTENT = f"{PACKS}/.content"
 IMAGES = f"{PACKS}/.images"
 """Packs as they were pulled from registries, one folder for each image."""

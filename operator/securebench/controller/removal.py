@@ -17,7 +17,6 @@ from securebench.controller.context import Context, RunObject
 from securebench.controller.events import EventRecorder
 from securebench.controller.packs import remove_unused
 from securebench.controller.suite_store import needed_by_suites
-from securebench.controller.volume.folders import PUBLISHED, RUNS
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.results import (
     FolderState,
@@ -28,6 +27,7 @@ from securebench.controller.volume.results import (
     remove_folder,
     remove_results,
     run_folders,
+    run_indexes,
 )
 from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.errors import SecureBenchError
@@ -173,7 +173,7 @@ class RetentionSweeper:
         known = {entry.uid: entry for entry in RunIndex(self._root).entries()}
         removed = []
         staging = self._context.lead.folder
-        indexes = [RunIndex(self._root, each, staging=staging) for each in (RUNS, PUBLISHED)]
+        indexes = run_indexes(self._root, staging)
         for uids, remove in ((going.results, remove_results), (going.folders, remove_folder)):
             for uid in uids:
                 with _warned(f"run {uid}"):

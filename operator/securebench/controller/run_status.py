@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from securebench.clock import rfc3339
 from securebench.controller.sealing import Exported
-from securebench.controller.volume.folders import run_folder
+from securebench.controller.volume.results import records_path
 from securebench.json_values import objects_at
-from securebench.protocol.volume import CANDIDATES
 from securebench.run.api.field_types import Outcome
 from securebench.run.api.status import (
     MAX_FAILED_TASKS,
@@ -106,7 +105,7 @@ def run_fields(facts: RunFacts, estimates: Estimates) -> dict[str, object]:
         score=_score(counts, estimates),
         usage=_usage(facts),
         results=Results(
-            path=f"{run_folder(plan.identity.uid)}/{CANDIDATES}",
+            path=records_path(plan.identity.uid),
             records=exported.records,
             sha256=exported.sha256 if exported.is_sealed else None,
             published_sha256=exported.published_sha256 or None,

@@ -20,7 +20,6 @@ from pydantic import TypeAdapter, ValidationError
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.context import Context
 from securebench.controller.loop_tasks import until_done
-from securebench.controller.volume.folders import SUITES
 from securebench.controller.volume.lead import VolumeLead
 from securebench.controller.volume.registers import RunIndex
 from securebench.controller.volume_calls import bulk_on_volume, on_volume
@@ -32,6 +31,8 @@ from securebench.suite.rounds import SuiteState
 logger = logging.getLogger(__name__)
 
 
+SUITES = "suites"
+"""A folder for each BenchmarkSuite, named by its uid: what it remembers."""
 STATE = "state.json"
 _ADAPTER = TypeAdapter(SuiteState)
 

@@ -15,8 +15,7 @@ from securebench.cluster.port import ObjectKind
 from securebench.controller import sealing
 from securebench.controller.suite_loop import SuiteSupervisor
 from securebench.controller.suite_results import BaselineReader, GateEvaluator
-from securebench.controller.suite_store import STATE, SuiteStore, sweep_orphans
-from securebench.controller.volume.folders import SUITES
+from securebench.controller.suite_store import STATE, SUITES, SuiteStore, sweep_orphans
 from securebench.names import RERUN_ANNOTATION, RUN_UID_LABEL, SUITE_CELL_ANNOTATION
 from securebench.run.observe.pods import PodView
 from support.build import question, run_body, write_pack

@@ -16,14 +16,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from securebench.benchmark.patch import judgement, reader
-from securebench.controller.volume.store import RunStore
-from securebench.protocol.candidate import TEXT_FILE
 from securebench.protocol.volume import RECORD
-from securebench.run.artifacts import Part
 from securebench.run.records import record_line
 from support import memory_reading
 from support.memory_shapes import PATCHES
-from support.places import launch_place
 
 NO_BOUND = 1 << 60
 BACKTRACKING = (
@@ -104,21 +100,15 @@ def _weakened(
     return work(folder, shape, size)
 
 
-def _candidate(folder: Path) -> Path:
-    store = RunStore(folder, "u")
-    store.make_launch_folders(memory_reading.LAUNCH)
-    return launch_place(store, memory_reading.LAUNCH) / Part.CANDIDATE / TEXT_FILE
-
-
 def _judge(folder: Path, shape: str, size: int) -> Read:
-    _candidate(folder).write_bytes(PATCHES[shape](size))
+    memory_reading.candidate_file(folder).write_bytes(PATCHES[shape](size))
     kib, answer = _grown(lambda: memory_reading.patch(folder))
     _, sealed = answer
     return Read(kib, sealed.problem)
 
 
 def _record(folder: Path, shape: str, size: int) -> Read:
-    _candidate(folder).write_bytes(PATCHES[shape](size))
+    memory_reading.candidate_file(folder).write_bytes(PATCHES[shape](size))
     kib, _ = _grown(lambda: memory_reading.record(folder))
     (line,) = folder.rglob(RECORD)
     return Read(kib, record_bytes=line.stat().st_size)

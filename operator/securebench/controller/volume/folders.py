@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from securebench.run.plan.model import LaunchKey
 
-PACKS = "packs"
-"""Folder of the packs, relative to the volume's root."""
 INSTALLED_TOOLS = "tools"
 """Folder of the programs of task containers: one folder for each content that an operator had."""
 AUDITS = "audits"
@@ -21,8 +19,6 @@ LEADERS = "leaders"
 RUNS = "runs"
 PUBLISHED = "published"
 """What the Pod for viewers mounts: results of ended runs without hidden data."""
-SUITES = "suites"
-"""A folder for each BenchmarkSuite, named by its uid: what it remembers."""
 BASELINES = "baselines"
 """Records that suites are compared with, put there by testers."""
 TASKS = "tasks"

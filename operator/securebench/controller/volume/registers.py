@@ -123,6 +123,16 @@ def _counted(entry: IndexEntry, earlier: Iterable[IndexEntry]) -> IndexEntry:
     )
 
 
+def is_results_volume(root: Path) -> bool:
+    """Whether runs were ever written here."""
+    return (root / RUNS).is_dir()
+
+
+def is_ready_for_viewers(root: Path) -> bool:
+    """Whether the operator made the folder of published results that is mounted here."""
+    return (root / RUNS / READY).exists()
+
+
 class RunIndex:
     """The index of one volume.
 

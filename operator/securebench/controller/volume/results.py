@@ -110,7 +110,7 @@ def read_run(root: Path, uid: str, sha256: str, read: Reader[T]) -> T:
     Raises:
         UnreadableError: They are not there, or have another digest.
     """
-    return _read(root, _records_path(uid), sha256, read)
+    return _read(root, records_path(uid), sha256, read)
 
 
 def read_so_far(root: Path, uid: str, read: Reader[T]) -> T:
@@ -124,7 +124,7 @@ def read_so_far(root: Path, uid: str, read: Reader[T]) -> T:
     Raises:
         UnreadableError: There are none yet.
     """
-    with open_root(root) as folder, open_regular(folder, _records_path(uid)) as file:
+    with open_root(root) as folder, open_regular(folder, records_path(uid)) as file:
         return read(map(parse_record, file))
 
 
@@ -133,7 +133,7 @@ def count_records(root: Path, uid: str) -> int:
     with (
         suppress(UnreadableError),
         open_root(root) as folder,
-        open_regular(folder, _records_path(uid)) as file,
+        open_regular(folder, records_path(uid)) as file,
     ):
         return sum(1 for _ in file)
     return 0
@@ -154,7 +154,8 @@ def read_baseline(root: Path, path: str, digest: str, read: Reader[T]) -> T:
     return _read(root, f"{BASELINES}/{path}", digest.removeprefix(PREFIX), read)
 
 
-def _records_path(uid: str) -> str:
+def records_path(uid: str) -> str:
+    """Return the file of a run's records, relative to the volume's root."""
     return f"{run_folder(uid)}/{CANDIDATES}"
 
 
@@ -414,6 +415,11 @@ class FolderState(NamedTuple):
     ended_at: float | None
     touched_at: float
     has_results: bool
+
+
+def run_indexes(root: Path, staging: Path) -> list[RunIndex]:
+    """Return the index of all runs, and that of published results."""
+    return [RunIndex(root, each, staging=staging) for each in (RUNS, PUBLISHED)]
 
 
 def run_folders(root: Path) -> list[str]:

@@ -17,6 +17,8 @@ from typing import Final, NamedTuple
 
 from securebench.controller.volume.artifacts import ArtifactStore, VolumeArtifacts
 from securebench.controller.volume.folders import (
+    LAUNCHES,
+    TASKS,
     attempt_folder,
     run_folder,
     task_folder,
@@ -169,7 +171,7 @@ class RunStore:
         Returns:
             Hex SHA-256 of the line.
         """
-        folder = self.root / attempt_folder(self.uid, key.task, key.attempt)
+        folder = self._attempt(key)
         make_folder(folder)
         digest = hashlib.sha256()
         with replacing(folder / RECORD, self.staging) as file:
@@ -180,9 +182,50 @@ class RunStore:
 
     def record_pieces(self, key: AttemptKey) -> Iterator[bytes]:
         """Yield a finished record's line without a newline; it may be too long for one piece."""
-        folder = self.root / attempt_folder(self.uid, key.task, key.attempt)
-        with (folder / RECORD).open("rb") as file:
+        with (self._attempt(key) / RECORD).open("rb") as file:
             yield from iter(partial(file.read, PIECE_BYTES), b"")
+
+    def has_record(self, key: AttemptKey) -> bool:
+        """Whether an attempt has ended."""
+        return (self._attempt(key) / RECORD).exists()
+
+    def has_task(self, task: int) -> bool:
+        """Whether anything of a task was written."""
+        return (self.root / task_folder(self.uid, task)).is_dir()
+
+    def tasks(self) -> list[int]:
+        """Return the indices of tasks of which anything was written, in order."""
+        return _numbers(self.folder / TASKS)
+
+    def attempts(self, task: int) -> list[int]:
+        """Return the numbers of a task's attempts, in order."""
+        return _numbers(self._attempt(AttemptKey(task, 1)).parent)
+
+    def launches(self, key: AttemptKey) -> list[int]:
+        """Return the numbers of an attempt's launches, in order."""
+        return _numbers(self._attempt(key) / LAUNCHES)
+
+    def stream_files(self, key: AttemptKey) -> dict[str, Path]:
+        """Return what the last launches of an attempt printed, by ``producer/stdout`` and so on."""
+        files: dict[str, Path] = {}
+        for launch in self.launches(key):
+            for part in (Part.PRODUCER, Part.VERIFICATION):
+                folder = self._attempt(key) / LAUNCHES / str(launch) / part
+                found = {f"{part}/{name}": folder / name for name in STREAMS}
+                found = {
+                    name: path
+                    for name, path in found.items()
+                    if path.is_file() and not path.is_symlink()
+                }
+                if found:
+                    files = {
+                        name: path for name, path in files.items() if not name.startswith(part)
+                    }
+                    files |= found
+        return files
+
+    def _attempt(self, key: AttemptKey) -> Path:
+        return self.root / attempt_folder(self.uid, key.task, key.attempt)
 
     def export(self, finished: Iterable[tuple[AttemptKey, str]]) -> tuple[int, str]:
         """Write candidates.jsonl anew.
@@ -252,6 +295,13 @@ class RunStore:
             return None
         started_at = found.get("started_at")
         return Parked(float(started_at) if isinstance(started_at, int | float) else None)
+
+
+def _numbers(folder: Path) -> list[int]:
+    try:
+        return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def read_json(path: Path) -> Mapping[str, object]:
