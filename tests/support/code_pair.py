@@ -8,8 +8,11 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 from support.waiting import until
 
@@ -125,6 +128,14 @@ def judge_shared(candidate: str, tests: str, *, declared: str = "") -> Judged:
         )  # fmt: skip
         answer = (folder / "answer").read_bytes()
     return Judged(done.returncode, done.stdout, done.stderr, answer)
+
+
+@contextmanager
+def runs_first(line: str) -> Iterator[None]:
+    """Have this line of Python run in both processes of ``judge`` before anything else."""
+    path, start = BOOT.split("; ", 2)[:2], BOOT.split("; ", 2)[2]
+    with mock.patch(f"{__name__}.BOOT", f"{'; '.join(path)}\n{line}\n{start}"):
+        yield
 
 
 def program(tools: Path, *words: str) -> list[str]:

@@ -7,9 +7,11 @@ candidate, tests: a line ``<name>`` stands for the program of that name; CASE st
     (by default the name), EACH for one item of ``each`` after the other.
 declared: names that the task declares.
 passes: whether the candidate passes (by default no).
-says, lacks: texts that stderr has, or lacks. CASE and EACH stand in them too.
+says, lacks: texts that stderr has, or lacks. CASE and EACH stand in them too, and OR between two
+    of which one is enough.
 repeat: so many calls are made again; without that the candidate passes or not, as ``once`` says.
 shared: whether it passes in the interpreter of the tests, where that is judged too.
+first: the program that runs first in both processes; EACH stands in its name too.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from support.code_pair import judge, judge_shared
+from support.code_pair import judge, judge_shared, runs_first
 
 PLACE = re.compile(r"(\n *|)\b(CASE|EACH)\b")
 PROGRAM = re.compile(r"^<([\w -]+)>\n", re.MULTILINE)
@@ -40,6 +42,7 @@ class Case(NamedTuple):
     repeat: int = 0
     once: bool | None = None
     shared: bool | None = None
+    first: str = ""
     case: str = ""
     each: tuple[str, ...] = ("",)
     programs: Mapping[str, str] = MappingProxyType({})
@@ -90,16 +93,24 @@ def as_tuple(value: str | list[str]) -> tuple[str, ...]:
 def assert_judged(case: Case) -> None:
     """Judge a case, and each of its items."""
     for each in case.each:
-        candidate, tests = case.text(case.candidate, each), case.text(case.tests, each)
-        if case.once is not None:
-            judged = judge(candidate, tests, declared=case.declared)
-            assert (judged.code == 0) == case.once, (each, judged.stderr)
-        judged = judge(candidate, tests, declared=case.declared, repeat=case.repeat)
-        assert (judged.code == 0) == case.passes, (each, judged.stderr)
-        for want in case.says:
-            assert case.text(want, each) in judged.stderr, (each, want, judged.stderr)
-        for lack in case.lacks:
-            assert case.text(lack, each) not in judged.stderr, (each, judged.stderr)
-        if case.shared is not None:
-            judged = judge_shared(candidate, tests, declared=case.declared)
-            assert (judged.code == 0) == case.shared, (each, judged.stderr)
+        name = case.text(case.first, each)
+        with runs_first(case.programs[name] if name else ""):
+            assert_item_judged(case, each)
+
+
+def assert_item_judged(case: Case, each: str) -> None:
+    """Judge a case with one of its items."""
+    candidate, tests = case.text(case.candidate, each), case.text(case.tests, each)
+    if case.once is not None:
+        judged = judge(candidate, tests, declared=case.declared)
+        assert (judged.code == 0) == case.once, (each, judged.stderr)
+    judged = judge(candidate, tests, declared=case.declared, repeat=case.repeat)
+    assert (judged.code == 0) == case.passes, (each, judged.stderr)
+    for want in case.says:
+        texts = case.text(want, each).split(" OR ")
+        assert any(text in judged.stderr for text in texts), (each, want, judged.stderr)
+    for lack in case.lacks:
+        assert case.text(lack, each) not in judged.stderr, (each, judged.stderr)
+    if case.shared is not None:
+        judged = judge_shared(candidate, tests, declared=case.declared)
+        assert (judged.code == 0) == case.shared, (each, judged.stderr)

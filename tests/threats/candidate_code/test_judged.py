@@ -12,15 +12,15 @@ CASES = Path(__file__).parent / "cases"
 
 
 @pytest.mark.parametrize("run", runs(CASES, "attack"))
-def test_attack(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(monkeypatch)
+def test_attack(run: Run) -> None:
+    run()
 
 
 @pytest.mark.parametrize("run", runs(CASES, "twin"))
-def test_twin(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(monkeypatch)
+def test_twin(run: Run) -> None:
+    run()
 
 
 @pytest.mark.parametrize("run", runs(CASES, "honest"))
-def test_honest(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(monkeypatch)
+def test_honest(run: Run) -> None:
+    run()

@@ -6,13 +6,12 @@ import pickle
 
 import pytest
 
-from support.code_pair import judge
+from support.code_pair import judge, runs_first
 from threats.honest import RIGHT_CODE
 from threats.kit.local_judging import (
     ANSWER,
     CHANNEL,
     cases,
-    weaken_runner,
 )
 
 MEGABYTE = 1024 * 1024
@@ -68,18 +67,18 @@ def hostile(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", cases(VALUES, "a long text"))
-def test_a_056_attack(monkeypatch, name):
-    weaken_runner(monkeypatch, MEASURED)
-    judged = judge(hostile(name), ANSWER)
+def test_a_056_attack(name):
+    with runs_first(MEASURED):
+        judged = judge(hostile(name), ANSWER)
     assert judged.code == 1
     assert peak_of(judged.stderr) < PEAK_BYTES
 
 
 @pytest.mark.parametrize("name", ["a long text", "a long frame"])
-def test_a_056_twin(monkeypatch, name):
+def test_a_056_twin(name):
     unbounded = "import securebench_code.frames as f; f.MESSAGE_BYTES = 1 << 31\n"
-    weaken_runner(monkeypatch, unbounded + MEASURED)
-    judged = judge(hostile(name), ANSWER)
+    with runs_first(unbounded + MEASURED):
+        judged = judge(hostile(name), ANSWER)
     assert peak_of(judged.stderr) > PEAK_BYTES
 
 

@@ -8,7 +8,6 @@ weaken: the program that runs first in both processes of the twin.
 naive: in the twin one interpreter runs candidate and tests, and its exit code decides.
     (A twin with neither makes no call again.)
 twins: the attacks that have a twin, by default all; twin_says: what stderr then has.
-harden: a program that runs first in both processes of the attack too.
 short: the attacks that belong to the short form.
 honest: a candidate that passes the tests of each attack, or cases that pass, by name.
 """
@@ -23,13 +22,13 @@ import pytest
 import yaml
 
 from support.judged_cases import Case, as_tuple, assert_judged, case_of, cases_of
-from threats.kit.local_judging import naive, weaken_runner
+from threats.kit.local_judging import naive
 
-OWN = ("weaken", "naive", "twins", "twin_says", "harden", "short", "honest")
+OWN = ("weaken", "naive", "twins", "twin_says", "short", "honest")
 INHERITED = ("tests", "repeat", "declared")
 """What an honest case has of its threat."""
 
-Run = Callable[[pytest.MonkeyPatch], None]
+Run = Callable[[], None]
 
 
 def threats_of(folder: Path) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, str]]]:
@@ -54,8 +53,7 @@ def attacks(
     fields: Mapping[str, Any], programs: Mapping[str, str]
 ) -> Iterator[tuple[str, Run, bool]]:
     for name, row in cases_of(fields).items():
-        harden = programs[row["harden"]] if "harden" in row else None
-        yield name, judged(case(row, programs), harden), name in fields.get("short", ())
+        yield name, judged(case(row, programs)), name in fields.get("short", ())
 
 
 def twins(
@@ -67,7 +65,7 @@ def twins(
         says = as_tuple(row.get("twin_says", ()))
         attack = case(row, programs)._replace(passes=True, says=says, lacks=())
         if "weaken" in row:
-            yield name, judged(attack, programs[row["weaken"]]), False
+            yield name, judged(attack._replace(first=row["weaken"])), False
         elif row.get("naive"):
             yield name, judged_naively(attack), False
         else:
@@ -96,21 +94,15 @@ def case(row: Mapping[str, Any], programs: Mapping[str, str]) -> Case:
     return case_of({key: row[key] for key in row if key not in OWN}, programs)
 
 
-def judged(own: Case, line: str | None = None) -> Run:
-    """Return a run that judges a case, after a program that runs in both processes."""
-
-    def run(monkeypatch: pytest.MonkeyPatch) -> None:
-        if line is not None:
-            weaken_runner(monkeypatch, line)
-        assert_judged(own)
-
-    return run
+def judged(own: Case) -> Run:
+    """Return a run that judges a case."""
+    return lambda: assert_judged(own)
 
 
 def judged_naively(own: Case) -> Run:
     """Return a run of candidate and tests in one interpreter."""
 
-    def run(_: pytest.MonkeyPatch) -> None:
+    def run() -> None:
         for each in own.each:
             assert naive(own.text(own.candidate, each), own.text(own.tests, each)).code == 0
 

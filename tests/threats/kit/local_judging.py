@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from support import code_pair
 from support.code_pair import Judged
 
 WRONG = "def answer(number):\n    return 7\n"
@@ -64,14 +63,3 @@ def naive(candidate: str, tests: str) -> Judged:
             capture_output=True, check=False, timeout=SECONDS, text=True,
         )  # fmt: skip
     return Judged(done.returncode, done.stdout, done.stderr)
-
-
-def weaken_runner(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
-    """Have this line of Python run in both processes of ``judge`` before anything else.
-
-    Args:
-        monkeypatch: Of the test.
-        line: May use the modules of ``securebench_code``.
-    """
-    path, start = code_pair.BOOT.split("; ", 2)[:2], code_pair.BOOT.split("; ", 2)[2]
-    monkeypatch.setattr(code_pair, "BOOT", f"{'; '.join(path)}\n{line}\n{start}")
