@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -19,10 +21,18 @@ from securebench.json_values import object_in, text_at
 
 COMPOSE_FILE: Final = "docker-compose.yaml"
 
-_HARBOR_PATHS: Final = ("${HOST_", "${ENV_")
-"""Begin the log folders that Harbor mounts by itself."""
+_HARBOR_FOLDER: Final = r"\$\{HOST_(VERIFIER_LOGS|AGENT_LOGS|ARTIFACTS)_PATH(:-[^}]*)?\}"
+_LOGS: Final = re.compile(_HARBOR_FOLDER)
+_LOGS_MOUNT: Final = re.compile(rf"{_HARBOR_FOLDER}:.*")
+"""The log folders, which Harbor mounts by itself."""
 
-_OPENED: Final = {"host": "it would reach the network of the node"}
+_VOLUME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
+_CONTEXT: Final = "${CONTEXT_DIR}"
+"""Harbor's own name of the folder of the compose file."""
+
+_BUILD_READ: Final = frozenset(
+    {"context", "dockerfile", "dockerfile_inline", "args", "target", "labels", "platforms"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +129,8 @@ def _service_findings(
                 yield _refused(file, here, COMPOSE_REFUSED[key], lines)
         elif key == "volumes":
             yield from _volume_findings(value, file, here, lines)
+        elif key == "build":
+            yield from _build_findings(value, file, here, lines)
         elif key == "network_mode":
             if value == "host" or str(value).startswith("container:"):
                 yield _refused(file, here, "services reach only one another", lines)
@@ -133,15 +145,45 @@ def _volume_findings(
     value: object, file: str, place: KeyPath, lines: Mapping[KeyPath, int]
 ) -> Iterator[FolderFinding]:
     for item in value if isinstance(value, list) else [value]:
-        given = object_in(item)
-        kind = text_at(given, "type")
-        source = text_at(given, "source") if given else str(item).partition(":")[0]
-        if source.startswith(_HARBOR_PATHS):
-            continue
-        is_path = source.startswith(("/", ".", "~", "$")) and (given or ":" in str(item))
-        if kind not in {"", "volume", "tmpfs"} or is_path:
+        if not _is_volume(item):
             reason = "a folder of the machine cannot be mounted; put the files into the image"
             yield _refused(file, place, reason, lines)
+
+
+def _is_volume(item: object) -> bool:
+    """Return whether a mount is a volume of the task, or the log folder that Harbor mounts."""
+    if isinstance(item, Mapping):
+        source = text_at(item, "source")
+        if _LOGS.fullmatch(source):
+            return True
+        is_known = item.get("type", "volume") in {"volume", "tmpfs"}
+        return is_known and (not source or bool(_VOLUME.fullmatch(source)))
+    text = str(item)
+    source, colon, _ = text.partition(":")
+    if not colon:
+        return text.startswith("/")
+    return bool(_VOLUME.fullmatch(source) or _LOGS_MOUNT.fullmatch(text))
+
+
+def _build_findings(
+    value: object, file: str, place: KeyPath, lines: Mapping[KeyPath, int]
+) -> Iterator[FolderFinding]:
+    build = value if isinstance(value, Mapping) else {"context": value}
+    for key in sorted(build.keys() - _BUILD_READ):
+        reason = "an image is built from the files beside this one alone"
+        yield _refused(file, (*place, key), reason, lines)
+    context = str(build.get("context") or ".")
+    folder = "." if context.rstrip("/") == _CONTEXT else context
+    dockerfile = str(build.get("dockerfile") or "Dockerfile")
+    if not _is_inside(folder) or not _is_inside(posixpath.join(folder, dockerfile)):
+        yield _refused(file, place, "must not leave the folder of this file", lines)
+
+
+def _is_inside(path: str) -> bool:
+    """Return whether a path is relative, without variables and URLs, and stays in its folder."""
+    return not any(sign in path for sign in ("$", ":", "\\", "\0")) and not (
+        path.startswith(("/", "~")) or posixpath.normpath(path).split("/")[0] == ".."
+    )
 
 
 def _refused(file: str, place: KeyPath, reason: str, lines: Mapping[KeyPath, int]) -> FolderFinding:

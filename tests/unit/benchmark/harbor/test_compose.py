@@ -64,6 +64,18 @@ def test_the_services_of_a_file():
         ("volumes", "['${PWD}/x:/x']"),
         ("volumes", "[{type: bind, source: ./x, target: /x}]"),
         ("volumes", "[{type: volume, source: /x, target: /x}]"),
+        ("volumes", "['${HOST_OTHER:-/}:/x']"),
+        ("volumes", "['${ENV_VERIFIER_LOGS_PATH:-/}:/x']"),
+        ("volumes", "['x${HOST_ARTIFACTS_PATH}:/x']"),
+        ("volumes", "[{source: '${HOST_ARTIFACTS_PATH}/..', target: /x}]"),
+        ("volumes", "['a/../..:/x']"),
+        ("build", ".."),
+        ("build", "/"),
+        ("build", "https://example.com/x.git"),
+        ("build", "${HOME}"),
+        ("build", "a/../../b"),
+        ("build", "{context: ., dockerfile: ../tests/Dockerfile}"),
+        ("build", "{dockerfile: /etc/passwd}"),
         ("security_opt", "[seccomp:unconfined]"),
         ("extends", "{service: x}"),
         ("depends_on", "[nobody]"),
@@ -87,6 +99,12 @@ def test_what_a_cluster_cannot_give(key, value):
         ("ipc", "private"),
         ("network_mode", "none"),
         ("volumes", "[/data]"),
+        ("volumes", "['${HOST_ARTIFACTS_PATH:-./artifacts}:/logs/artifacts']"),
+        ("volumes", "[{type: bind, source: '${HOST_AGENT_LOGS_PATH}', target: /x}]"),
+        ("build", "."),
+        ("build", "./main"),
+        ("build", "a/../b"),
+        ("build", "{context: '${CONTEXT_DIR}', dockerfile: Dockerfile.main, args: {A: b}}"),
         ("volumes", "[data:/data]"),
         ("volumes", "[{type: tmpfs, target: /x}]"),
         ("depends_on", "[main]"),
@@ -127,3 +145,14 @@ def test_an_unknown_key_is_a_remark(text):
     (finding,) = read_compose(text, "f").findings
     assert finding.kind is FindingKind.REMARK
     assert finding.key.endswith("unheard")
+
+
+@pytest.mark.parametrize("key", ["ssh", "secrets", "network", "additional_contexts", "privileged"])
+def test_a_build_gets_nothing_of_the_machine(key):
+    text = f"services:\n  main:\n    build:\n      context: .\n      {key}: x\n"
+    (finding,) = read_compose(text, "f").findings
+    assert (finding.kind, finding.key, finding.line) == (
+        FindingKind.REFUSED,
+        f"services.main.build.{key}",
+        5,
+    )
