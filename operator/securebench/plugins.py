@@ -1,48 +1,91 @@
-"""What other installed packages add: entry points, with one line for each that cannot be used."""
+"""What has a name: ours, and what other installed packages add by entry points.
+
+An entry point is loaded when its name is first asked for, so that one package may define a family
+and the kind of verification that it names.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, MutableMapping
+from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
 from securebench.errors import ConfigError
-from securebench.text import did_you_mean_or_known
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+T = TypeVar("T")
 
 
-def installed(group: str) -> tuple[EntryPoint, ...]:
-    """Return the entry points of a group, by name."""
-    return tuple(sorted(entry_points(group=group), key=lambda each: each.name))
+class Registry(MutableMapping[str, T], Generic[T]):
+    """Objects or classes by name, ours first.
 
-
-def loaded(name: str, known: Iterable[EntryPoint]) -> object:
-    """Load the entry point with a name.
+    Asking for the name of a package that cannot be used raises ConfigError; nothing else does.
 
     Args:
-        name: Its name.
-        known: All of one group. Of two with one name neither is used.
-
-    Raises:
-        ConfigError: There is none or more than one, or its package cannot be imported.
+        group: Group of entry points in which other packages name theirs.
+        ours: By name; a text is the place of one that is loaded when it is asked for.
     """
-    points = list(known)
-    found = {each.value: each for each in points if each.name == name}
-    if not found:
-        hint = did_you_mean_or_known(name, sorted({each.name for each in points}))
-        raise ConfigError(f"no installed package has {name!r}{hint}")
-    if len(found) > 1:
-        raise ConfigError(f"{name!r} is in several installed packages: {', '.join(sorted(found))}")
-    (point,) = found.values()
-    return _load(point)
 
+    def __init__(self, group: str, ours: Mapping[str, T | str]) -> None:
+        self._group = group
+        self._ours = ours
+        self._known = {name: each for name, each in ours.items() if not isinstance(each, str)}
 
-def _load(point: EntryPoint) -> object:
-    try:
-        return point.load()
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"entry point {point.name!r} of group {point.group} cannot be loaded from"
-            f" {point.value}: {error}"
-        ) from error
+    def __getitem__(self, name: str) -> T:
+        """Return what has the name.
+
+        Raises:
+            KeyError: Nothing has it.
+            ConfigError: Two packages have it, or its package cannot be used.
+        """
+        if name not in self._known:
+            self._known[name] = self._loaded(name)
+        return self._known[name]
+
+    def __setitem__(self, name: str, value: T) -> None:
+        self._known[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._ours, *self._points, *self._known)))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known or name in self._ours or name in self._points
+
+    @cached_property
+    def _points(self) -> Mapping[str, tuple[EntryPoint, ...]]:
+        found: dict[str, tuple[EntryPoint, ...]] = {}
+        for point in sorted(entry_points(group=self._group), key=lambda each: each.name):
+            found[point.name] = (*found.get(point.name, ()), point)
+        return found
+
+    def _loaded(self, name: str) -> T:
+        ours = self._ours.get(name)
+        points = self._points.get(name, ())
+        if isinstance(ours, str):
+            points = (EntryPoint(name, ours, self._group),)
+        if not points:
+            raise KeyError(name)
+        if len(points) > 1:
+            places = ", ".join(sorted(each.value for each in points))
+            raise ConfigError(f"{name!r} is in several installed packages: {places}")
+        (point,) = points
+        found: T = self._imported(point)
+        if getattr(found, "name", None) != name:
+            raise ConfigError(
+                f"{point.value}, which {self._group} calls {name!r}, has another name"
+            )
+        return found
+
+    def _imported(self, point: EntryPoint) -> T:
+        try:
+            found: T = point.load()
+        except (ImportError, AttributeError, SyntaxError, TypeError, ValueError) as error:
+            message = f"{point.name!r} of group {self._group} cannot be loaded from {point.value}"
+            raise ConfigError(f"{message}: {error}") from error
+        return found

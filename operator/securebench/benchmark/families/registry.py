@@ -1,4 +1,7 @@
-"""All families by name: the six active ones and those that only run (contract 7, 14)."""
+"""All families by name: the six active ones, those of other packages, and those that only run.
+
+Source: contract 7, 14.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +19,26 @@ from securebench.benchmark.families import (
 )
 from securebench.benchmark.families.base import AuditRules
 from securebench.benchmark.resources import Lane
+from securebench.plugins import Registry
 from securebench.text import did_you_mean_or_known
 
 if TYPE_CHECKING:
     from securebench.benchmark.families.base import Family, TextVerifier
 
-FAMILIES: Final[dict[str, Family]] = {
-    module.FAMILY.name: module.FAMILY
-    for module in (
-        multiple_choice,
-        short_answer,
-        free_response,
-        code_completion,
-        repo_patch,
-        terminal_task,
-    )
-}
+FAMILIES: Final[Registry[Family]] = Registry(
+    "securebench.families",
+    {
+        module.FAMILY.name: module.FAMILY
+        for module in (
+            multiple_choice,
+            short_answer,
+            free_response,
+            code_completion,
+            repo_patch,
+            terminal_task,
+        )
+    },
+)
 """The one registry of what has a schema and a verifier; everything about a family asks here."""
 
 _HIDDEN, _INPUTS = Lane.HIDDEN, Lane.EVALUATION_INPUTS
@@ -58,10 +65,10 @@ class _EvalVisibility(Mapping[str, Mapping[str, Lane]]):
         return DEFERRED_EVAL_VISIBILITY[name] if family is None else family.eval_visibility()
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**FAMILIES, **DEFERRED_EVAL_VISIBILITY})
+        return iter(dict.fromkeys((*FAMILIES, *DEFERRED_EVAL_VISIBILITY)))
 
     def __len__(self) -> int:
-        return len({**FAMILIES, **DEFERRED_EVAL_VISIBILITY})
+        return len(list(iter(self)))
 
 
 EVAL_VISIBILITY: Final[Mapping[str, Mapping[str, Lane]]] = _EvalVisibility()

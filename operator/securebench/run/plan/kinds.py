@@ -7,30 +7,30 @@ plan can be built without knowing any of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import EntryPoint
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
+from securebench.benchmark.families.base import CheckRequest, Family
 from securebench.benchmark.families.registry import FAMILIES
+from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.reading.rows import verifier_configuration_problem
-from securebench.plugins import installed, loaded
+from securebench.benchmark.scorers.dangerous_commands import CommandDecision
+from securebench.errors import ConfigError
+from securebench.plugins import Registry
+from securebench.text import did_you_mean_or_known
 
 if TYPE_CHECKING:
-    from securebench.benchmark.families.base import CheckRequest, Family
-    from securebench.benchmark.pack.task import SecureBenchTask
-    from securebench.benchmark.scorers.dangerous_commands import CommandDecision
     from securebench.run.verification.base import Verification
 
-GROUP: Final = "securebench.verifications"
-"""Group of entry points of other packages: the name of a kind, and its class."""
-
 _OURS: Final = "securebench.run.verification"
-KINDS: Final = {
-    "text": f"{_OURS}.text:TextVerification",
-    "command": f"{_OURS}.command:CommandVerification",
-    "code": f"{_OURS}.code:CodeVerification",
-    "patch": f"{_OURS}.patch:PatchVerification",
-}
+KINDS: Final[Registry[type[Verification]]] = Registry(
+    "securebench.verifications",
+    {
+        "text": f"{_OURS}.text:TextVerification",
+        "command": f"{_OURS}.command:CommandVerification",
+        "code": f"{_OURS}.code:CodeVerification",
+        "patch": f"{_OURS}.patch:PatchVerification",
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,14 @@ def check_request(task: SecureBenchTask) -> CheckRequest | None:
     return family.check(task)
 
 
-@cache
 def kind_named(name: str) -> type[Verification]:
     """Return the kind of verification with that name.
 
     Raises:
         ConfigError: No installed package has it, or it cannot be loaded.
     """
-    ours = [EntryPoint(each, place, GROUP) for each, place in KINDS.items()]
-    return cast("type[Verification]", loaded(name, [*ours, *installed(GROUP)]))
+    found = KINDS.get(name)
+    if found is None:
+        hint = did_you_mean_or_known(name, KINDS)
+        raise ConfigError(f"no installed package has the verification {name!r}{hint}")
+    return found
