@@ -66,9 +66,10 @@ class Registry(MutableMapping[str, T], Generic[T]):
 
     def _loaded(self, name: str) -> T:
         ours = self._ours.get(name)
-        points = self._points.get(name, ())
         if isinstance(ours, str):
-            points = (EntryPoint(name, ours, self._group),)
+            points: tuple[EntryPoint, ...] = (EntryPoint(name, ours, self._group),)
+        else:
+            points = self._points.get(name, ())
         if not points:
             raise KeyError(name)
         if len(points) > 1:

@@ -374,7 +374,7 @@ def _no_metadata(_task: TaskView) -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Family:
-    """One active family; exactly one of ``scorer``, ``check`` and ``code`` verifies its candidates.
+    """One active family. Our kinds of verification read one of ``scorer``, ``check`` and ``code``.
 
     Args:
         name: As rows and records name it.

@@ -34,7 +34,9 @@ def test_the_kinds_are_those_that_families_name():
 
 
 def test_an_unknown_kind_is_an_error_that_names_the_known_ones():
-    with pytest.raises(ConfigError, match=r"no installed package has the verification 'proof'.*command"):
+    with pytest.raises(
+        ConfigError, match=r"no installed package has the verification 'proof'.*command"
+    ):
         kind_named("proof")
 
 
