@@ -242,7 +242,8 @@ class RunLifecycle(ObjectLoop[RunObject]):
                 if seconds_left > 0:
                     await self._wait_for_input(error, seconds_left)
                     return False
-            await self._refuse(error)
+            reason = Reason.PACK_INVALID if is_pack_error(error) else Reason.INVALID_SPEC
+            await self._end_unplanned(reason, str(error))
             return True
         except RegistryUnavailableError as error:
             stop = self._desired.stop_reason(None, self._context.clock.now())
@@ -396,14 +397,6 @@ class RunLifecycle(ObjectLoop[RunObject]):
         for pod in filter(None, map(pod_view, pods.items)):
             await cluster.delete(ObjectKind.POD, pod.name, uid=pod.uid, grace_seconds=None)
         await cluster.delete(ObjectKind.SERVICE, gateway_name(uid), uid=None, grace_seconds=None)
-
-    async def _refuse(self, error: InvalidInputError) -> None:
-        """End a run whose input is invalid.
-
-        If it had begun, its objects are deleted and its finished records are kept.
-        """
-        reason = Reason.PACK_INVALID if is_pack_error(error) else Reason.INVALID_SPEC
-        await self._end_unplanned(reason, str(error))
 
 
 def is_pack_error(error: InvalidInputError) -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from typing import ClassVar, Generic, NoReturn, TypeVar
 
-from securebench.clock import Clock, backoff, rfc3339
+from securebench.clock import backoff, rfc3339
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.controller.context import Context, RunObject, SpecVersion, SuiteObject
 from securebench.controller.events import OUTAGES, EventRecorder, outage_reason
@@ -91,32 +91,6 @@ class LatestObject(Generic[T]):
                 await wait_until_set(changed, seconds)
 
 
-class VolumeSilence:
-    """Since when a call of one object is late, in words that stay the same meanwhile.
-
-    Args:
-        calls: Those of the object.
-        clock: The wall clock.
-        who: ``run`` or ``suite``.
-    """
-
-    def __init__(self, calls: VolumeCalls, clock: Clock, who: str) -> None:
-        self._calls = calls
-        self._clock = clock
-        self._who = who
-        self._since: float | None = None
-        self._began_at = 0.0
-
-    def finding(self) -> WaitReason | None:
-        """Return what the object waits for; None while no call is late."""
-        now = self._clock.monotonic()
-        since = self._calls.silent_since(now)
-        if since is not None and since != self._since:
-            self._began_at = self._clock.now() - (now - since)
-        self._since = since
-        return None if since is None else volume_silent(self._began_at, self._who)
-
-
 Changes = Callable[[Sequence[Condition], Sequence[Condition]], Iterable[Notice]]
 
 
@@ -149,7 +123,8 @@ class StatusWriter(ABC, Generic[T]):
         self._said = tuple(
             each for each in self._shown if not each.message.startswith(VOLUME_SILENT)
         )
-        self._silence = VolumeSilence(self.calls, context.clock, found.noun)
+        self._silent_since: float | None = None
+        self._silent_at = 0.0
         self._is_silence_reported = False
         self._is_over = False
         self._writing = asyncio.Lock()
@@ -213,7 +188,15 @@ class StatusWriter(ABC, Generic[T]):
         return self._said, {}
 
     def _finding(self) -> WaitReason | None:
-        return None if self._is_over else self._silence.finding()
+        """Return since when the volume is silent, in words that stay the same meanwhile."""
+        now = self._clock.monotonic()
+        since = self.calls.silent_since(now)
+        if since is not None and since != self._silent_since:
+            self._silent_at = self._clock.now() - (now - since)
+        self._silent_since = since
+        if since is None or self._is_over:
+            return None
+        return volume_silent(self._silent_at, self._latest.object.noun)
 
     async def _write(
         self,

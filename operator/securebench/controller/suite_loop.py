@@ -116,7 +116,8 @@ class SuiteLoop(ObjectLoop[SuiteObject]):
 
     async def announce(self, reason: Reason, message: str) -> None:
         """Publish why the suite cannot be reconciled; its cells stay as they were."""
-        await self._publisher.refuse(self._suite, SuiteReason(reason), message)
+        updates = held_up(SuiteReason(reason), message)
+        await self._publisher.write(updates, {}, self._suite.generation)
 
     def defect_message(self, error: Exception) -> str:
         """Return the error, which holds no secret: a suite reads none."""
@@ -261,15 +262,6 @@ class SuitePublisher(StatusWriter[SuiteObject]):
             suite.generation,
         )
         count_verdict(_new_verdict(before, self._shown))
-
-    async def refuse(self, suite: SuiteObject, reason: SuiteReason, message: str) -> None:
-        """Publish why the suite cannot be reconciled; its cells stay as they were.
-
-        Raises:
-            ObjectGoneError: The suite is gone.
-            ClusterError: The API server did not take it.
-        """
-        await self.write(held_up(reason, message), {}, suite.generation)
 
     def _with(self, updates: Iterable[ConditionUpdate], generation: int) -> tuple[Condition, ...]:
         """Return what the suite says with these conditions; what is not said again is gone."""

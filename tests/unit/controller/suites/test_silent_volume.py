@@ -11,7 +11,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.events import SERIES_SECONDS
-from securebench.controller.object_loop import VolumeSilence
+from securebench.controller.object_loop import StatusWriter
 from securebench.controller.volume_calls import ANSWER_SECONDS, BULK_SECONDS
 from securebench.errors import TransientClusterError
 from securebench.run.observe.waiting import WaitReason
@@ -190,14 +190,14 @@ def test_a_silence_of_which_the_answer_was_lost_is_taken_back(
 def test_a_defect_on_the_way_does_not_end_the_telling(
     hanging: SuiteWorld, volume: Volume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, failures = VolumeSilence.finding, [RuntimeError("a defect")]
+    real, failures = StatusWriter._finding, [RuntimeError("a defect")]
 
-    def finding(silence: VolumeSilence) -> WaitReason | None:
+    def finding(writer: StatusWriter[Any]) -> WaitReason | None:
         if failures:
             raise failures.pop()
-        return real(silence)
+        return real(writer)
 
-    monkeypatch.setattr(VolumeSilence, "finding", finding)
+    monkeypatch.setattr(StatusWriter, "_finding", finding)
     hanging.wait(TOLD_WITHIN)
     assert not failures
     assert hanging.said()[2].startswith(SILENT)
