@@ -103,6 +103,7 @@ class VerifierSource:
         folder: Build folder relative to the task folder, or empty.
         environment: Limits, variables and network.
         brings_tests: Whether the image has the tests, so that none are handed to it.
+        services: Those of the build folder's own compose file.
     """
 
     step: str
@@ -110,6 +111,7 @@ class VerifierSource:
     folder: str
     environment: Environment
     brings_tests: bool
+    services: tuple[Service, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,9 +424,16 @@ class _Reader:
             if own is not None and own.docker_image:
                 image = own.docker_image
                 return VerifierSource(name, image, "", environment, brings_tests=True)
-            builds = [self.folder / folder / each for each in (DOCKERFILE, COMPOSE_FILE)]
-            if any(map(Path.is_file, builds)):
-                return VerifierSource(name, "", folder, environment, brings_tests=True)
+            found = [
+                source
+                for source in (MainImage.DOCKERFILE, MainImage.COMPOSE)
+                if (self.folder / folder / source.value).is_file()
+            ]
+            if found:
+                services = self.services(f"{folder}/{COMPOSE_FILE}", found[0])
+                return VerifierSource(
+                    name, "", folder, environment, brings_tests=True, services=services
+                )
         image = config.environment.docker_image or ""
         folder = "" if image else "environment"
         return VerifierSource(name, image, folder, environment, brings_tests=False)

@@ -174,6 +174,22 @@ def test_files_beside_a_ready_image_are_for_its_working_folder(tmp_path):
     assert [[file.path for file in each.copied] for each in found] == [["x"], [], []]
 
 
+def test_the_compose_file_of_a_separate_verifier_is_checked_too(task):
+    (task / "tests/docker-compose.yaml").write_text("services: {main: {privileged: true}}\n")
+    assert read_folder(task).findings == ()
+    (task / "task.toml").write_text("[verifier]\nenvironment_mode = 'separate'\n")
+    reading = read_folder(task)
+    assert [(each.file, each.key) for each in reading.findings] == [
+        ("tests/docker-compose.yaml", "services.main.privileged"),
+        ("tests/docker-compose.yaml", "services.main"),
+    ]
+    (task / "tests/docker-compose.yaml").write_text(
+        "services: {main: {image: a}, db: {image: b}}\n"
+    )
+    (source,) = read_folder(task).task.verifiers
+    assert [each.name for each in source.services] == ["main", "db"]
+
+
 def test_what_has_no_effect_is_a_remark(task):
     (task / ".harborignore").write_text("*")
     (task / "steps/left").mkdir(parents=True)
