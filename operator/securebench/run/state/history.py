@@ -332,8 +332,9 @@ class RunHistory:
             raise InvariantViolationError(f"attempt {key} is finished and cannot change")
         self.attempts[key] = self._known(_advance(history, entry), entry)
         noise = entry_noise(entry)
-        self.noise.update(noise)
-        self.noisy_launches += bool(noise)
+        if noise:
+            self.noise.update(noise)
+            self.noisy_launches += 1
         if isinstance(entry, LaunchLost):
             self.losses[entry.lost.reason] += 1
 
