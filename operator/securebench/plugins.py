@@ -16,7 +16,7 @@ from securebench.errors import ConfigError
 T = TypeVar("T")
 
 
-class Registry(MutableMapping[str, T], Generic[T]):
+class PluginRegistry(MutableMapping[str, T], Generic[T]):
     """Objects or classes by name, ours first.
 
     Asking for the name of a package that cannot be used raises ConfigError; nothing else does.

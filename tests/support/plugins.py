@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
+from securebench.agents.registry import AGENTS
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.run.plan.kinds import KINDS
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
-REGISTRIES = (FAMILIES, KINDS)
+REGISTRIES = (AGENTS, FAMILIES, KINDS)
 
 
 @contextmanager

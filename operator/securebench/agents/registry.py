@@ -1,4 +1,4 @@
-"""Registry of agents by harness type. An unknown name is an error, never a default."""
+"""Agents by harness type, ours and those of other packages. An unknown name is an error."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from securebench.agents.harness import normal_config
 from securebench.digests import json_digest
 from securebench.errors import ConfigError, ConfigErrors
 from securebench.json_values import text_in
+from securebench.plugins import PluginRegistry
 from securebench.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -17,18 +18,21 @@ if TYPE_CHECKING:
 
     from securebench.agents.harness import Agent, AgentCli, HarnessConfig
 
-AGENTS: Final[dict[str, Agent]] = {
-    agent.name: agent
-    for agent in (
-        command.AGENT,
-        codex.AGENT,
-        claude_code.AGENT,
-        mini_swe_agent.AGENT,
-        opencode.AGENT,
-        command.NOP_AGENT,
-        command.ORACLE_AGENT,
-    )
-}
+AGENTS: Final[PluginRegistry[Agent]] = PluginRegistry(
+    "securebench.agents",
+    {
+        agent.name: agent
+        for agent in (
+            command.AGENT,
+            codex.AGENT,
+            claude_code.AGENT,
+            mini_swe_agent.AGENT,
+            opencode.AGENT,
+            command.NOP_AGENT,
+            command.ORACLE_AGENT,
+        )
+    },
+)
 """The only registry; everything that depends on the harness type looks it up here."""
 
 

@@ -19,13 +19,13 @@ from securebench.benchmark.families import (
 )
 from securebench.benchmark.families.base import AuditRules
 from securebench.benchmark.resources import Lane
-from securebench.plugins import Registry
+from securebench.plugins import PluginRegistry
 from securebench.text import did_you_mean_or_known
 
 if TYPE_CHECKING:
     from securebench.benchmark.families.base import Family, TextVerifier
 
-FAMILIES: Final[Registry[Family]] = Registry(
+FAMILIES: Final[PluginRegistry[Family]] = PluginRegistry(
     "securebench.families",
     {
         module.FAMILY.name: module.FAMILY

@@ -15,14 +15,14 @@ from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.reading.rows import verifier_configuration_problem
 from securebench.benchmark.scorers.dangerous_commands import CommandDecision
 from securebench.errors import ConfigError
-from securebench.plugins import Registry
+from securebench.plugins import PluginRegistry
 from securebench.text import did_you_mean_or_known
 
 if TYPE_CHECKING:
     from securebench.run.verification.base import Verification
 
 _OURS: Final = "securebench.run.verification"
-KINDS: Final[Registry[type[Verification]]] = Registry(
+KINDS: Final[PluginRegistry[type[Verification]]] = PluginRegistry(
     "securebench.verifications",
     {
         "text": f"{_OURS}.text:TextVerification",
