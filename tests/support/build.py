@@ -21,7 +21,7 @@ from securebench.controller.context import Context
 from securebench.controller.settings import Settings
 from securebench.controller.volume.folders import launch_folder
 from securebench.controller.volume.lead import VolumeLead
-from securebench.protocol.gateway import LaunchReport, RelayReport
+from securebench.protocol.gateway import PROVIDER_KEY, LaunchReport, RelayReport
 from securebench.protocol.grading import encode_verdicts
 from securebench.run.decide.network import NetworkState
 from securebench.run.observe.pods import PodView, pod_view
@@ -377,7 +377,10 @@ def lost_launch(launch: LaunchKey = HARNESS, at: float = NOW, reason: str = "pod
 
 DOMAINS = EgressPlan(domains=("docs.example.org",), provider=None)
 OPENAI = EgressPlan(
-    domains=(), provider=ProviderPlan("openai", "api.openai.com", "openai-key", "OPENAI_API_KEY")
+    domains=(),
+    provider=ProviderPlan(
+        "openai", "api.openai.com", PROVIDER_KEY, secret="openai-key", key="OPENAI_API_KEY"
+    ),
 )
 
 

@@ -19,7 +19,7 @@ from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.controller.volume.artifacts import SharedVolume
 from securebench.protocol.candidate import Extraction
-from securebench.protocol.gateway import GatewayLimits
+from securebench.protocol.gateway import PROVIDER_KEY, GatewayLimits
 from securebench.protocol.supervise import ProbeTarget
 from securebench.run.api.field_types import PodRetention
 from securebench.run.plan.build import PROVIDER_URL, agent_plan
@@ -293,7 +293,9 @@ GATEWAY_ADDRESS = "10.96.7.7"
 FACTS = ClusterFacts(GATEWAY_ADDRESS, PodUserNamespaces.OFF, 0)
 USER_NAMESPACES = replace(FACTS, user_namespaces=PodUserNamespaces.ON, max_processes=256)
 DOMAINS = EgressPlan(("docs.example.com", "pypi.org"), None)
-PROVIDER = EgressPlan((), ProviderPlan("openai", "api.openai.com", "keys", "OPENAI_API_KEY"))
+PROVIDER = EgressPlan(
+    (), ProviderPlan("openai", "api.openai.com", PROVIDER_KEY, secret="keys", key="OPENAI_API_KEY")
+)
 PLAIN_GATEWAY = GatewayPolicy("securebench-operator:0.1.0", "1Gi", GatewayLimits())
 GATEWAY = replace(PLAIN_GATEWAY, nameservers=("192.0.2.53",), ca_config_map="our-authority")
 

@@ -60,6 +60,10 @@ KEYS_FILE: Final = "keys.json"
 """In the same folder: the JSON Web Key Set of the API server; written anew when the keys change."""
 
 
+PROVIDER_KEY: Final = "/work/provider/key"
+"""File with the provider's key in the gateway."""
+
+
 @dataclass(frozen=True, slots=True)
 class GatewayLimits:
     """Bounds of what a launch may do through the gateway.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from securebench.benchmark import resources
 from securebench.benchmark.resources import Lane
 from securebench.protocol.candidate import ORACLE_FOLDER
+from securebench.protocol.gateway import PROVIDER_KEY
 from securebench.run.artifacts import LaunchPart, Part
 from securebench.run.plan.model import LaunchKey, Role, short_uid
 
@@ -62,8 +63,7 @@ EGRESS_TOKEN = "/work/token"  # noqa: S105 - a folder
 EGRESS_TOKEN_FILE = "token"  # noqa: S105 - a file's name
 GATEWAY_WORK = "/work/gateway"
 """Configuration and reports, in the gateway."""
-GATEWAY_PROVIDER = "/work/provider"
-GATEWAY_KEY_FILE = "key"
+GATEWAY_PROVIDER, GATEWAY_KEY_FILE = PROVIDER_KEY.rsplit("/", 1)
 GATEWAY_AUTHORITIES = "/work/authorities"
 GATEWAY_AUTHORITIES_FILE = "ca.crt"
 

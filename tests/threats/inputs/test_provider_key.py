@@ -16,6 +16,7 @@ from securebench.agents.providers.endpoint import provider_named
 from securebench.agents.providers.provider import ProviderRules, RequestKind
 from securebench.gateway import account, provider_call, provider_route
 from securebench.gateway.provider_call import upstream_headers
+from securebench.protocol.gateway import PROVIDER_KEY
 from securebench.run.plan.model import AttemptKey, EgressPlan, ProviderPlan
 from securebench.run.records.labels import IsolationLabel, producer_metadata, record_labels
 from securebench.run.state.attempts import AttemptHistory
@@ -119,7 +120,9 @@ async def test_a_144_twin_of_stores(
         assert relay.script.asked[0].head.target == path.encode()
 
 
-PROVIDER = ProviderPlan("openai", HOSTS["openai"], "keys", "OPENAI_API_KEY")
+PROVIDER = ProviderPlan(
+    "openai", HOSTS["openai"], PROVIDER_KEY, secret="keys", key="OPENAI_API_KEY"
+)
 WAYS_OUT: Mapping[str, tuple[EgressPlan | None, object]] = {
     "none": (None, None),
     "tunnels": (EgressPlan(("docs.dev",), None), False),

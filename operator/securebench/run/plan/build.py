@@ -41,7 +41,7 @@ from securebench.digests import json_digest
 from securebench.errors import ConfigErrors, InvalidInputError, SpecError
 from securebench.names import AUDIT, PURPOSE_LABEL
 from securebench.protocol.candidate import Extraction, ExtractionMode
-from securebench.protocol.gateway import NO_PROXY
+from securebench.protocol.gateway import NO_PROXY, PROVIDER_KEY
 from securebench.protocol.volume import PackAudit
 from securebench.reasons import VERIFIER_CONFIGURATION, FailurePhase
 from securebench.run.api.models import BenchmarkRunSpec, TaskSelector
@@ -484,10 +484,12 @@ def _provider_plan(
         return None
     if key and spec.provider is None:
         raise SpecError(f"spec.provider: harness type {harness.type} needs provider.secretRef")
+    secret = "" if spec.provider is None or not key else spec.provider.secret_ref.name
     vendor = ProviderPlan(
-        name=rules.name,
-        host=rules.host,
-        secret="" if spec.provider is None or not key else spec.provider.secret_ref.name,
+        rules.name,
+        rules.host,
+        PROVIDER_KEY if secret else "",
+        secret=secret,
         key=key,
         allow_external_tools=harness.allow_external_tools,
         max_requests=harness.max_requests,
@@ -519,6 +521,7 @@ def _elsewhere(
         base=endpoint.base,
         is_plain=endpoint.is_plain,
         ca=endpoint.ca,
+        is_inside=inside is not None,
         inside=inside,
         title=endpoint.host,
     )

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from securebench.protocol.candidate import RECORD_BYTES, CandidateBounds, Extraction
-from securebench.protocol.gateway import PROVIDER_PORT
+from securebench.protocol.gateway import PROVIDER_PORT, ProviderConfig
 from securebench.protocol.volume import PackAudit
 from securebench.run.api.field_types import PodRetention
 
@@ -125,43 +125,28 @@ class ClusterProvider:
     pod_port: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderPlan:
-    """The model provider of a run.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderPlan(ProviderConfig):
+    """The model provider of a run: what its gateway is told, and what only the operator knows.
 
     Attributes:
-        name: Name of its API: ``openai``, ``openai_chat`` or ``anthropic``.
-        host: The provider's host.
         secret: Name of the Secret with its API key, mounted in the gateway only; empty: no key.
         key: Key of the API key in that Secret; empty: no key.
-        allow_external_tools: Whether tools hosted by the provider may be used.
-        max_requests: Budget per launch, or None.
-        max_tokens: Budget per launch, or None.
-        port: Port of the host.
-        base: Path of its base URL; None for the vendor's own.
-        is_plain: Whether it is reached by HTTP without TLS.
-        ca: Certificates that are trusted instead of the public authorities, or empty.
         inside: Present if it is inside the cluster.
         title: What messages call it; empty: its name.
-        run_tokens: Budget of all launches together, or None.
-        model: The model that the tester names, or empty.
     """
 
-    name: str
-    host: str
-    secret: str
-    key: str
-    allow_external_tools: bool = False
-    max_requests: int | None = None
-    max_tokens: int | None = None
-    port: int = 443
-    base: str | None = None
-    is_plain: bool = False
-    ca: str = ""
+    secret: str = ""
+    key: str = ""
     inside: ClusterProvider | None = None
     title: str = ""
-    run_tokens: int | None = None
-    model: str = ""
+
+    @property
+    def config(self) -> ProviderConfig:
+        """The part that the gateway is told."""
+        return ProviderConfig(
+            **{each.name: getattr(self, each.name) for each in fields(ProviderConfig)}
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from securebench.protocol.gateway import (
     READY_FILE,
     GatewayConfig,
     GatewayLimits,
-    ProviderConfig,
     Route,
 )
 from securebench.protocol.supervise import EgressSpec, GatewayAddress
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from securebench.run.artifacts import Mount
-    from securebench.run.plan.model import EgressPlan, ProviderPlan
+    from securebench.run.plan.model import EgressPlan
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -245,29 +244,9 @@ def gateway_config(plan: RunPlan, policy: GatewayPolicy) -> GatewayConfig:
         service_account=plan.pods.service_account,
         audience=audience(identity.uid),
         domains=egress.domains,
-        provider=_provider(egress.provider),
+        provider=None if egress.provider is None else egress.provider.config,
         limits=policy.limits,
         authorities=authorities if policy.ca_config_map else "",
-    )
-
-
-def _provider(provider: ProviderPlan | None) -> ProviderConfig | None:
-    if provider is None:
-        return None
-    return ProviderConfig(
-        name=provider.name,
-        host=provider.host,
-        key_file=f"{layout.GATEWAY_PROVIDER}/{layout.GATEWAY_KEY_FILE}" if provider.secret else "",
-        allow_external_tools=provider.allow_external_tools,
-        max_requests=provider.max_requests,
-        max_tokens=provider.max_tokens,
-        port=provider.port,
-        base=provider.base,
-        is_plain=provider.is_plain,
-        is_inside=provider.inside is not None,
-        ca=provider.ca,
-        run_tokens=provider.run_tokens,
-        model=provider.model,
     )
 
 

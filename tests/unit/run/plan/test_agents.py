@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from securebench.errors import SpecError
+from securebench.protocol.gateway import PROVIDER_KEY
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.build import build_plan
 from securebench.run.plan.model import EgressPlan, ProviderPlan
@@ -95,8 +96,9 @@ def test_a_provider():
         ProviderPlan(
             "openai",
             "api.openai.com",
-            "key",
-            "OPENAI_API_KEY",
+            PROVIDER_KEY,
+            secret="key",
+            key="OPENAI_API_KEY",
             max_requests=5,
             max_tokens=900,
             model="m-1",
@@ -118,8 +120,9 @@ def test_the_other_provider_with_domains_and_external_tools():
     assert plan.egress.provider == ProviderPlan(
         "anthropic",
         "api.anthropic.com",
-        "key",
-        "ANTHROPIC_API_KEY",
+        PROVIDER_KEY,
+        secret="key",
+        key="ANTHROPIC_API_KEY",
         allow_external_tools=True,
         model="m-1",
     )
