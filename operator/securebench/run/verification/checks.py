@@ -13,9 +13,8 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
-from securebench.benchmark.families.base import PYTEST
+from securebench.benchmark.families.base import PYTEST, CheckRequest
 from securebench.benchmark.families.counted_commands import (
     PYTHON_NAME,
     SHELL,
@@ -24,6 +23,7 @@ from securebench.benchmark.families.counted_commands import (
 )
 from securebench.benchmark.pack.lane_plan import checker_reference
 from securebench.benchmark.pack.paths import EVALUATION_ROOT
+from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.json_values import first_limit
 from securebench.names import logical_name
 from securebench.protocol.grading import ROW_VARIABLE
@@ -33,16 +33,12 @@ from securebench.reasons import VERIFIER_CONFIGURATION, VERIFIER_ERROR, VERIFIER
 from securebench.run import layout
 from securebench.run.observe.stage import container_report
 from securebench.run.observe.termination import collected_streams
+from securebench.run.plan.kinds import PlanRequest
+from securebench.run.plan.model import TaskPlan
 from securebench.run.pods.containers import PYTHON
 from securebench.run.records.labels import command_fields
-
-if TYPE_CHECKING:
-    from securebench.benchmark.families.base import CheckRequest
-    from securebench.benchmark.pack.task import SecureBenchTask
-    from securebench.run.plan.kinds import PlanRequest
-    from securebench.run.plan.model import TaskPlan
-    from securebench.run.state.attempts import VerifierResult
-    from securebench.run.verification.base import Left
+from securebench.run.state.attempts import VerifierResult
+from securebench.run.verification.base import Left
 
 CHECK_SECONDS = 300.0
 """Default time limit of a check (contract 15.8)."""

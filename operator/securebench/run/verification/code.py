@@ -8,9 +8,10 @@ another user than supervise.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from securebench.benchmark.families.base import CodePlan
 from securebench.digests import PREFIX, listing_digest
 from securebench.errors import InvariantViolationError
 from securebench.protocol.candidate import TEXT_FILE
@@ -25,7 +26,11 @@ from securebench.reasons import (
     FailurePhase,
 )
 from securebench.run import layout
+from securebench.run.artifacts import Mount
+from securebench.run.observe.pods import PodView, Terminated
 from securebench.run.observe.stage import Ended, Interrupted, memory_kills, supervised_end
+from securebench.run.plan.kinds import PlanRequest
+from securebench.run.plan.model import ClusterFacts, LaunchKey, RunPlan, TaskPlan
 from securebench.run.pods import volumes
 from securebench.run.pods.containers import (
     PYTHON,
@@ -37,20 +42,10 @@ from securebench.run.pods.containers import (
 from securebench.run.pods.frame import Containers, Manifest, launch_frame, pod
 from securebench.run.pods.volumes import candidate_mount, lane_mount, tools_mount
 from securebench.run.records.labels import command_fields
-from securebench.run.verification.base import Verification
+from securebench.run.state.attempts import VerifierResult
+from securebench.run.verification.base import Left, Member, Verification
 from securebench.run.verification.checks import IN_PROCESS, inline_compiler, supervised_verdict
 from securebench.sizes import MIB
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from securebench.benchmark.families.base import CodePlan
-    from securebench.run.artifacts import Mount
-    from securebench.run.observe.pods import PodView, Terminated
-    from securebench.run.plan.kinds import PlanRequest
-    from securebench.run.plan.model import ClusterFacts, LaunchKey, RunPlan, TaskPlan
-    from securebench.run.state.attempts import VerifierResult
-    from securebench.run.verification.base import Left, Member
 
 WORKER_SECONDS = 60.0
 """Until the worker, whose container starts before that of the tests, has made its socket."""

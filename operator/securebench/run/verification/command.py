@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from securebench.benchmark.pack.lane_plan import checker_reference
+from securebench.benchmark.pack.lane_plan import LaneSet, checker_reference
 from securebench.benchmark.pack.paths import EVALUATION_ROOT
 from securebench.protocol.candidate import Problem
 from securebench.protocol.grading import Grading
@@ -13,6 +13,9 @@ from securebench.protocol.messages import FRAMEWORK_FOLDER, DigestedPath
 from securebench.protocol.supervise import CandidateSpec, Phase, RunSpec, Transfer
 from securebench.reasons import FailurePhase
 from securebench.run import layout
+from securebench.run.artifacts import Mount
+from securebench.run.plan.kinds import PlanRequest
+from securebench.run.plan.model import AttemptKey, ClusterFacts, LaunchKey, RunPlan, TaskPlan
 from securebench.run.pods import volumes
 from securebench.run.pods.containers import (
     PYTHON,
@@ -33,7 +36,8 @@ from securebench.run.pods.volumes import (
     lane_mount,
     tools_mount,
 )
-from securebench.run.verification.base import Verification, agent_end
+from securebench.run.state.attempts import Finish, SealedCandidate, VerifierResult
+from securebench.run.verification.base import Left, Member, Verification, agent_end
 from securebench.run.verification.checks import (
     PRECHECK_SECONDS,
     SOURCES,
@@ -46,16 +50,6 @@ from securebench.run.verification.checks import (
     runner_text,
     supervised_verdict,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from securebench.benchmark.pack.lane_plan import LaneSet
-    from securebench.run.artifacts import Mount
-    from securebench.run.plan.kinds import PlanRequest
-    from securebench.run.plan.model import AttemptKey, ClusterFacts, LaunchKey, RunPlan, TaskPlan
-    from securebench.run.state.attempts import Finish, SealedCandidate, VerifierResult
-    from securebench.run.verification.base import Left, Member
 
 TESTS = "tests of the pack"
 """Precheck: what it finds is the pack's fault, whatever the candidate is."""

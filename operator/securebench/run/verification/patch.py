@@ -13,11 +13,11 @@ Source: contract 14.5.1, 15.1, 21.4, 21.5, 21.14, docs/reference/checks.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING
 
+from securebench.benchmark.families.base import PatchPlan
 from securebench.benchmark.families.counted_commands import counted_calls, with_runner
 from securebench.benchmark.patch.judgement import PatchJudgement, judge_changes, listed
 from securebench.digests import content_digest
@@ -29,7 +29,10 @@ from securebench.protocol.supervise import PatchField, Phase, RepositorySpec, Ru
 from securebench.reasons import EVALUATOR_TAMPERED, VERIFIER_ERROR, VERIFIER_TIMEOUT, FailurePhase
 from securebench.run import layout
 from securebench.run.api.field_types import Outcome
+from securebench.run.observe.pods import ContainerView, PodView
 from securebench.run.plan.build import VERIFIER_STDERR
+from securebench.run.plan.kinds import PlanRequest
+from securebench.run.plan.model import AttemptKey, ClusterFacts, LaunchKey, RunPlan, TaskPlan
 from securebench.run.pods import volumes
 from securebench.run.pods.containers import (
     TaskContainer,
@@ -44,8 +47,8 @@ from securebench.run.pods.volumes import (
     tools_mount,
 )
 from securebench.run.records.labels import command_fields
-from securebench.run.state.attempts import SealedPatch
-from securebench.run.verification.base import Verification, agent_end
+from securebench.run.state.attempts import Finish, SealedCandidate, SealedPatch, VerifierResult
+from securebench.run.verification.base import Folder, Left, Member, Verification, agent_end
 from securebench.run.verification.checks import (
     IN_PROCESS,
     CheckPlan,
@@ -59,16 +62,6 @@ from securebench.run.verification.checks import (
     test_compiler,
 )
 from securebench.sizes import KIB
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from securebench.benchmark.families.base import PatchPlan
-    from securebench.run.observe.pods import ContainerView, PodView
-    from securebench.run.plan.kinds import PlanRequest
-    from securebench.run.plan.model import AttemptKey, ClusterFacts, LaunchKey, RunPlan, TaskPlan
-    from securebench.run.state.attempts import Finish, SealedCandidate, VerifierResult
-    from securebench.run.verification.base import Folder, Left, Member
 
 APPLIED = "applied.patch"
 DECLARED = "declared.json"

@@ -10,8 +10,8 @@ Source: decision 0061.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from securebench.digests import content_digest
 from securebench.errors import DigestMismatchError
@@ -28,7 +28,8 @@ from securebench.protocol.grading import (
 from securebench.protocol.messages import DigestedPath
 from securebench.reasons import VERIFIER_ERROR
 from securebench.run import layout
-from securebench.run.artifacts import Part
+from securebench.run.artifacts import Mount, Part, Taken
+from securebench.run.observe.pods import PodView, Terminated
 from securebench.run.observe.stage import (
     DEADLINE_REASON,
     Ended,
@@ -37,23 +38,21 @@ from securebench.run.observe.stage import (
     interruption,
 )
 from securebench.run.observe.termination import BadMessageError, text_verdict, verdicts_digest
-from securebench.run.plan.model import member_name
+from securebench.run.plan.kinds import PlanRequest
+from securebench.run.plan.model import ClusterFacts, LaunchKey, RunPlan, TaskPlan, member_name
 from securebench.run.pods import volumes
 from securebench.run.pods.containers import module_argv, trusted_container
 from securebench.run.pods.frame import Containers, Manifest, launch_frame, pod
 from securebench.run.pods.volumes import candidate_file, candidate_mount, lane_mount
+from securebench.run.state.attempts import VerifierResult
 from securebench.run.state.entries import OOM_REASON
-from securebench.run.verification.base import MAX_BATCH_MEMBERS, SharedPodLostError, Verification
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from securebench.run.artifacts import Mount, Taken
-    from securebench.run.observe.pods import PodView, Terminated
-    from securebench.run.plan.kinds import PlanRequest
-    from securebench.run.plan.model import ClusterFacts, LaunchKey, RunPlan, TaskPlan
-    from securebench.run.state.attempts import VerifierResult
-    from securebench.run.verification.base import Left, Member
+from securebench.run.verification.base import (
+    MAX_BATCH_MEMBERS,
+    Left,
+    Member,
+    SharedPodLostError,
+    Verification,
+)
 
 TEXT_SECONDS = 120
 """Seconds of a text verifier, which computes for milliseconds."""
