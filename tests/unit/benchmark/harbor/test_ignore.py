@@ -1,7 +1,5 @@
 """Patterns of an ignore file; which files Harbor leaves out is in the recorded cases."""
 
-import time
-
 import pytest
 
 from securebench.benchmark.harbor.ignore import IgnoreRules, PatternError
@@ -53,10 +51,9 @@ def test_the_last_pattern_that_matches_counts():
         ("**/*a/" * 60 + "b", "/".join("a" * 120)),
     ],
 )
-def test_no_pattern_takes_long(pattern, path):
-    started = time.process_time()
+def test_no_pattern_takes_time_that_grows_exponentially(pattern, path):
+    # With backtracking none of these ends within the time limit of a test.
     assert IgnoreRules([pattern]).verdict(path, is_folder=False) is None
-    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize("pattern", ["a\\", "[z-a]", "[a--z]"])
