@@ -20,13 +20,13 @@ from bench.floor import changes
 from securebench.clock import rfc3339
 from securebench.cluster.client import ApiCluster, connect
 from securebench.cluster.port import ObjectKind, Raw, metadata
-from securebench.controller.volume.folders import launch_folder
 from securebench.errors import TransientClusterError
 from securebench.json_values import object_at, text_at
 from securebench.names import RUN_UID_LABEL
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.model import Role
 from support.build import Status
+from support.places import launch_folder
 from support.pod_ends import handed_in, judged
 
 ANSWER = "B"

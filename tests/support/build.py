@@ -19,7 +19,6 @@ from securebench.cluster.port import Cluster
 from securebench.controller.capacity import CreationRate, SharedCapacity
 from securebench.controller.context import Context
 from securebench.controller.settings import Settings
-from securebench.controller.volume.folders import launch_folder
 from securebench.controller.volume.lead import VolumeLead
 from securebench.protocol.gateway import PROVIDER_KEY, LaunchReport, RelayReport
 from securebench.protocol.grading import encode_verdicts
@@ -55,6 +54,7 @@ from securebench.run.state.attempts import (
 from securebench.run.state.entries import IsolationResult
 from support.leads import take_volume
 from support.manifest_samples import RUN_UID, digest, policy_of, run_plan, terminal_task, text_task
+from support.places import launch_folder
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -15,7 +15,6 @@ from securebench.client.volume import ExecResult
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.controller.exec_io import Streams, Volume, serve
 from securebench.controller.run_status import succeeded
-from securebench.controller.volume.folders import launch_folder
 from securebench.controller.volume.journal import encode_all, first_link
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.results import publish
@@ -27,6 +26,7 @@ from securebench.run.plan.model import LaunchKey
 from securebench.run.records.summary import record_facts, run_summary
 from securebench.run.state.entries import Entry, RunBound
 from support.fake_cluster import FakeCluster
+from support.places import launch_folder
 from support.stored_packs import freeze_stored
 
 LIMITS = BundleLimits(files=100, size_bytes=1_000_000)

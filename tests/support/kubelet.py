@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from securebench.controller.volume.folders import launch_folder
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode
 from securebench.protocol.supervise import GATEWAY_TARGET, ProbeTarget
 from securebench.run.api.field_types import Outcome
@@ -22,6 +21,7 @@ from support.build import (
     supervise_message,
     text_message,
 )
+from support.places import launch_folder
 from support.pod_ends import hand_in
 
 SCRIPTS: dict[str, tuple[Outcome, bool]] = {

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from securebench.controller.capture import CandidateFolder
 from securebench.controller.volume.artifacts import VolumeArtifacts, folder_of
-from securebench.controller.volume.folders import launch_folder
 from securebench.controller.volume.store import RunStore
 from securebench.run.artifacts import Artifact, Lanes, LaunchPart, Part
+from securebench.run.layout import launch_part
 from securebench.run.plan.model import LaunchKey
 
 CANDIDATE = LaunchPart("run", 0, 1, 1, Part.CANDIDATE)
@@ -16,6 +16,11 @@ CANDIDATE = LaunchPart("run", 0, 1, 1, Part.CANDIDATE)
 
 def place(store: RunStore, artifact: Artifact) -> Path:
     return store.root / folder_of(artifact)
+
+
+def launch_folder(run_uid: str, launch: LaunchKey) -> str:
+    """Return the folder of a launch, relative to the volume's root."""
+    return folder_of(launch_part(run_uid, launch, Part.CANDIDATE)).rpartition("/")[0]
 
 
 def launch_place(store: RunStore, launch: LaunchKey) -> Path:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from securebench.controller.volume.folders import launch_folder
 from securebench.grading.verify_text import decode, judge
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.model import LaunchKey
@@ -24,6 +23,7 @@ from support.build import (
     supervise_message,
     text_message,
 )
+from support.places import launch_folder
 
 
 def hand_in(root: Path, uid: str, launch: LaunchKey, text: str) -> str:

@@ -5,11 +5,6 @@ Only this package knows them; everybody else asks it by what a thing is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from securebench.run.plan.model import LaunchKey
-
 INSTALLED_TOOLS = "tools"
 """Folder of the programs of task containers: one folder for each content that an operator had."""
 AUDITS = "audits"
@@ -38,11 +33,3 @@ def task_folder(run_uid: str, task: int) -> str:
 def attempt_folder(run_uid: str, task: int, attempt: int) -> str:
     """Return the folder of an attempt, relative to the volume's root."""
     return f"{task_folder(run_uid, task)}/attempts/{attempt}"
-
-
-def launch_folder(run_uid: str, launch: LaunchKey) -> str:
-    """Return the folder of a launch, relative to the volume's root.
-
-    Harness and verifier launches of the same number share it.
-    """
-    return f"{attempt_folder(run_uid, launch.task, launch.attempt)}/{LAUNCHES}/{launch.launch}"
