@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.protocol.candidate import CandidateBounds
+from securebench.protocol.candidate import KINDS, CandidateBounds
 from securebench.run.api.field_types import quantity
 from securebench.run.pods.volumes import COURIER_LIMITS, MEMORY
 from support.courier import started
@@ -47,6 +47,7 @@ def sealed(
         "limits": asdict(bounds),
         "seal": {
             "extraction": {"mode": mode, "path": None, "kind": kind},
+            "limit_bytes": KINDS[kind].limit(bounds),
             "exclude": ["securebench"],
         },
     }

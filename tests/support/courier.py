@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from securebench.protocol.candidate import CandidateBounds, Extraction, Problem
+from securebench.protocol.candidate import KINDS, CandidateBounds, Extraction, Problem
 from support.supervise_build import VOLUMES_HERE, Edit, built
 from support.waiting import until
 
@@ -108,7 +108,11 @@ def seal_spec(extraction: Extraction, bounds: CandidateBounds, exclude: Collecti
     spec = {
         "version": 1,
         "limits": asdict(bounds),
-        "seal": {"extraction": asdict(extraction), "exclude": list(exclude)},
+        "seal": {
+            "extraction": asdict(extraction),
+            "exclude": list(exclude),
+            "limit_bytes": KINDS[extraction.kind].limit(bounds),
+        },
     }
     return json.dumps(spec)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from securebench.agents.providers.bodies import model_problem
 from securebench.agents.providers.endpoint import (
@@ -38,10 +38,7 @@ from securebench.json_values import (
     nullable,
     object_of,
 )
-from securebench.protocol.candidate import TEXT_FILE, Extraction, ExtractionMode
-
-if TYPE_CHECKING:
-    from securebench.protocol.candidate import CandidateKind
+from securebench.protocol.candidate import KINDS, Extraction, ExtractionMode
 
 NOP: Final = "nop"
 ORACLE: Final = "oracle"
@@ -454,9 +451,6 @@ def _shape(default_model: str | None) -> Shape:
     return Shape(object_of({**_KEYS, "model": {**_KEYS["model"], "default": default_model}}))
 
 
-CODE_FILE = "candidate.py"
-
-
 def extraction_for(family: str, harness: HarnessConfig) -> Extraction:
     """Return how the candidate of a task is extracted.
 
@@ -469,30 +463,14 @@ def extraction_for(family: str, harness: HarnessConfig) -> Extraction:
     if known is None:
         return Extraction(mode=ExtractionMode.UNSUPPORTED, kind="none", path=None)
     kind = known.candidate_kind
-    if isinstance(harness, CommandHarness):
-        return _from_command(kind, harness)
-    return _from_provider(kind)
-
-
-def _from_command(kind: CandidateKind, harness: CommandHarness) -> Extraction:
+    form = KINDS[kind]
+    if not isinstance(harness, CommandHarness):
+        return Extraction(mode=form.from_agent, kind=kind, path=form.path)
     if harness.artifact_path is not None:
-        text_kind: CandidateKind = "text" if kind == "workspace" else kind
+        text_kind = "text" if form.from_command is ExtractionMode.WORKSPACE else kind
         return Extraction(mode=ExtractionMode.FILE, kind=text_kind, path=harness.artifact_path)
-    if kind == "workspace":
-        return Extraction(mode=ExtractionMode.WORKSPACE, kind=kind, path=None)
-    if kind == "patch" and harness.extraction == ExtractionMode.GIT_DIFF:
-        return Extraction(mode=ExtractionMode.GIT_DIFF, kind=kind, path=None)
-    return Extraction(mode=ExtractionMode.STDOUT, kind=kind, path=None)
-
-
-def _from_provider(kind: CandidateKind) -> Extraction:
-    if kind == "workspace":
-        return Extraction(mode=ExtractionMode.WORKSPACE, kind=kind, path=None)
-    if kind == "patch":
-        return Extraction(mode=ExtractionMode.GIT_DIFF, kind=kind, path=None)
-    return Extraction(
-        mode=ExtractionMode.FILE, kind=kind, path=CODE_FILE if kind == "code" else TEXT_FILE
-    )
+    wanted = harness.extraction == form.from_agent
+    return Extraction(mode=form.from_agent if wanted else form.from_command, kind=kind)
 
 
 _SOLVE: Final = (
@@ -504,12 +482,6 @@ _REPOSITORY: Final = (
     " anew. Edit implementation files only; leave tests, evaluation files, dependency, lock and"
     " build files as they are unless the task requires otherwise."
 )
-_HAND_IN: Final = {
-    "text": "Write your final answer, and nothing else, to the file {path} in the workspace.",
-    "code": "Write your solution as Python source code to the file {path} in the workspace.",
-    "patch": "Leave your changes in the checkout: the difference to its present state is judged.",
-    "workspace": "What is judged is the state of the workspace when you have finished.",
-}
 
 
 def task_prompt(extraction: Extraction, workspace: str, task_file: str) -> str:
@@ -521,8 +493,8 @@ def task_prompt(extraction: Extraction, workspace: str, task_file: str) -> str:
         task_file: Workspace-relative path of the task file.
     """
     parts = [_SOLVE, *([_REPOSITORY] if extraction.kind == "patch" else [])]
-    hand_in = _HAND_IN.get(extraction.kind)
-    text = "\n".join([*parts, *([hand_in] if hand_in is not None else [])])
+    hand_in = KINDS[extraction.kind].hand_in
+    text = "\n".join([*parts, *([hand_in] if hand_in else [])])
     return text.format(
         task_file=f"{workspace.rstrip('/')}/{task_file}",
         workspace=workspace,

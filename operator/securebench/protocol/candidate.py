@@ -8,16 +8,18 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 from securebench.protocol.messages import Relative
 from securebench.sizes import GIB, MIB
 
-CandidateKind = Literal["text", "code", "patch", "workspace", "none"]
+CandidateKind = str
+"""A key of ``KINDS``."""
 
 TEXT_FILE = "candidate.txt"
+CODE_FILE = "candidate.py"
 WORKSPACE_FILE = "workspace.tar"
-"""Names of sealed candidates."""
+"""Names of candidates: of text, of code in a workspace, of a sealed workspace."""
 
 CHANGED_FILE = "changed.json"
 """Of a verification: the list of really changed paths, when they are not the declared ones."""
@@ -92,6 +94,55 @@ class CandidateBounds:
     workspace_bytes: Size = GIB
     workspace_files: Size = 100_000
     stream_bytes: Size = MIB
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateForm:
+    """How agents hand in a kind of candidate.
+
+    Attributes:
+        from_agent: Source of what the CLI of a provider hands in.
+        from_command: Source of what a command hands in that names no file.
+        path: Workspace-relative file, where ``from_agent`` is one.
+        hand_in: Sentence of the prompt on it; empty for none.
+        bound: Field of ``CandidateBounds`` for a candidate that is one file of text.
+    """
+
+    from_agent: ExtractionMode = ExtractionMode.FILE
+    from_command: ExtractionMode = ExtractionMode.STDOUT
+    path: str | None = None
+    hand_in: str = ""
+    bound: str = "text_bytes"
+
+    def limit(self, bounds: CandidateBounds) -> int:
+        """Return the most bytes of a candidate that is one file of text."""
+        return int(getattr(bounds, self.bound))
+
+
+KINDS: Final[dict[CandidateKind, CandidateForm]] = {
+    "text": CandidateForm(
+        path=TEXT_FILE,
+        hand_in="Write your final answer, and nothing else, to the file {path} in the workspace.",
+    ),
+    "code": CandidateForm(
+        path=CODE_FILE,
+        hand_in="Write your solution as Python source code to the file {path} in the workspace.",
+    ),
+    "patch": CandidateForm(
+        from_agent=ExtractionMode.GIT_DIFF,
+        hand_in="Leave your changes in the checkout: the difference to its present state is"
+        " judged.",
+        bound="patch_bytes",
+    ),
+    "workspace": CandidateForm(
+        from_agent=ExtractionMode.WORKSPACE,
+        from_command=ExtractionMode.WORKSPACE,
+        hand_in="What is judged is the state of the workspace when you have finished.",
+    ),
+    "none": CandidateForm(ExtractionMode.UNSUPPORTED, ExtractionMode.UNSUPPORTED),
+}
+"""Every kind of candidate; the courier knows sources only, so a kind from a known source needs no
+other module."""
 
 
 class BoundedText(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-from securebench.protocol.candidate import CandidateBounds, Extraction
+from securebench.protocol.candidate import CandidateBounds, Extraction, Size
 from securebench.protocol.messages import Absolute, AbsoluteOrNone, DigestedPath, Relative
 
 PROBE_TRY_SECONDS = 2
@@ -274,11 +274,13 @@ class SealSpec:
 
     Attributes:
         extraction: What is taken.
+        limit_bytes: Bound of a candidate that is one file of text.
         exclude: Paths of the workspace that never belong to a candidate.
         live: Whether the streams are copied while the agent works.
     """
 
     extraction: Extraction
+    limit_bytes: Size
     exclude: tuple[Relative, ...]
     live: bool = False
 

@@ -88,6 +88,7 @@ CASES: tuple[SuperviseSpec, ...] = (
             CandidateBounds(),
             SealSpec(
                 Extraction(mode, "patch", "a" if mode is ExtractionMode.FILE else None),
+                200,
                 ("securebench",),
                 live=True,
             ),

@@ -33,7 +33,7 @@ def volumes(tmp_path: Path) -> Path:
 
 
 def seal_spec(extraction: object = FILE, **changes: object) -> str:
-    seal = {"extraction": extraction, "exclude": ["securebench"], **changes}
+    seal = {"extraction": extraction, "exclude": ["securebench"], "limit_bytes": 100, **changes}
     return json.dumps({"version": 1, "seal": seal, "limits": LIMITS})
 
 
@@ -207,7 +207,7 @@ def test_collect_keeps_the_streams_only(volumes: Path) -> None:
         pytest.param(json.dumps({"version": 1, "limits": []}), id="limits as a list"),
         pytest.param(seal_spec(extra=1), id="an unknown field"),
         pytest.param(seal_spec({**FILE, "mode": "guess"}), id="an unknown extraction"),
-        pytest.param(seal_spec({**FILE, "kind": "secret"}), id="an unknown kind"),
+        pytest.param(seal_spec({**FILE, "kind": 1}), id="a kind that is no text"),
         pytest.param(seal_spec({**FILE, "path": None}), id="a file without path"),
         pytest.param(seal_spec({**FILE, "path": "../x"}), id="a path with a step up"),
         pytest.param(seal_spec({**FILE, "path": "/x"}), id="an absolute path"),

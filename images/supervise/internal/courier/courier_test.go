@@ -25,7 +25,7 @@ const (
 )
 
 func sealSpec(extraction string) string {
-	return `{"version":1,"limits":` + testLimits + `,"seal":{"extraction":` + extraction + `,"exclude":["securebench"]}}`
+	return `{"version":1,"limits":` + testLimits + `,"seal":{"extraction":` + extraction + `,"limit_bytes":100,"exclude":["securebench"]}}`
 }
 
 // couriersVolumes makes volumes of a test's own and returns a function that names what lies there.
@@ -103,7 +103,8 @@ func TestOddSpecifications(t *testing.T) {
 		"exclusions as text":       strings.Replace(sealSpec(testTree), `["securebench"]`, `"securebench"`, 1),
 		"half a character":         strings.Replace(sealSpec(testTree), `["securebench"]`, `["\\\ud83dx"]`, 1),
 		"an unknown extraction":    sealSpec(strings.Replace(testFile, `"file"`, `"guess"`, 1)),
-		"an unknown kind":          sealSpec(strings.Replace(testFile, `"text"`, `"secret"`, 1)),
+		"no kind":                  sealSpec(strings.Replace(testFile, `,"kind":"text"`, "", 1)),
+		"no bound":                 strings.Replace(sealSpec(testFile), `"limit_bytes":100,`, "", 1),
 		"a file without path":      sealSpec(strings.Replace(testFile, `"out/answer.txt"`, "null", 1)),
 		"no path at all":           sealSpec(strings.Replace(testFile, `"path":"out/answer.txt",`, "", 1)),
 		"a step up":                sealSpec(strings.Replace(testFile, "out/", "../", 1)),

@@ -112,7 +112,7 @@ func (t job) sealText(stdout *output) (sealedCandidate, error) {
 
 // text opens what the candidate is, and says what messages call it.
 func (t job) text(stdout *output) (string, io.ReadCloser, error) {
-	limit := t.TextLimit()
+	limit := t.Seal.LimitBytes
 	switch t.Seal.Extraction.Mode {
 	case specs.FromStdout:
 		source, err := stdout.whole(limit)

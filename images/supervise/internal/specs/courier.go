@@ -23,11 +23,3 @@ func (s *Courier) validate() error {
 	}
 	return nil
 }
-
-// TextLimit is how large a candidate that is text may be.
-func (s *Courier) TextLimit() int64 {
-	if s.Seal.Extraction.Kind == "patch" {
-		return s.Limits.PatchBytes
-	}
-	return s.Limits.TextBytes
-}

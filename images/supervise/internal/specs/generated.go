@@ -202,6 +202,8 @@ type CandidateBounds struct {
 type Seal struct {
 	// Extraction: What is taken.
 	Extraction Extraction `json:"extraction"`
+	// LimitBytes: Bound of a candidate that is one file of text.
+	LimitBytes int64 `json:"limit_bytes"`
 	// Exclude: Paths of the workspace that never belong to a candidate.
 	Exclude []string `json:"exclude" is:"relative"`
 	// Live: Whether the streams are copied while the agent works.
@@ -213,7 +215,7 @@ type Extraction struct {
 	// Mode: Source of the candidate.
 	Mode string `json:"mode" is:"stdout|file|git_diff|workspace|unsupported"`
 	// Kind: What the candidate is.
-	Kind string `json:"kind" is:"text|code|patch|workspace|none"`
+	Kind string `json:"kind"`
 	// Path: Workspace-relative file; present exactly for mode file.
 	Path *string `json:"path,omitempty" is:"relative"`
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from securebench.protocol.candidate import CandidateBounds
+from securebench.protocol.candidate import KINDS, CandidateBounds
 from securebench.protocol.messages import encode_spec
 from securebench.protocol.supervise import CourierSpec, RunSpec, SealSpec, StreamsSpec
 from securebench.run import layout
@@ -78,7 +78,9 @@ def seal_spec(plan: RunPlan, task: TaskPlan, exclude: Sequence[str]) -> CourierS
         exclude: Paths of the workspace that never belong to a candidate.
     """
     is_live = not plan.harness.env
-    return CourierSpec(_bounds(plan), SealSpec(task.extraction, tuple(exclude), is_live))
+    bounds = _bounds(plan)
+    limit = KINDS[task.extraction.kind].limit(bounds)
+    return CourierSpec(bounds, SealSpec(task.extraction, limit, tuple(exclude), is_live))
 
 
 def _bounds(plan: RunPlan) -> CandidateBounds:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.protocol.candidate import ExtractionMode
+from securebench.protocol.candidate import KINDS, ExtractionMode
 from securebench.protocol.messages import DigestedPath
 from securebench.run import layout
 from securebench.run.api.field_types import quantity
@@ -129,8 +129,7 @@ def head_bytes(task: TaskPlan, limits: TaskLimits) -> int:
     """
     if task.extraction.mode != ExtractionMode.STDOUT:
         return limits.stream_bytes
-    bound = limits.patch_bytes if task.extraction.kind == "patch" else limits.text_bytes
-    return max(limits.stream_bytes, bound)
+    return max(limits.stream_bytes, KINDS[task.extraction.kind].limit(limits))
 
 
 def tail_bytes(limits: TaskLimits) -> int:

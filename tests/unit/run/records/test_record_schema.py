@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -14,7 +14,7 @@ from securebench.benchmark.families.registry import FAMILIES, text_verifier
 from securebench.benchmark.patch.judgement import PatchProblem
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers import dangerous_commands
-from securebench.protocol.candidate import CandidateKind, ExtractionMode, Problem
+from securebench.protocol.candidate import KINDS, ExtractionMode, Problem
 from securebench.protocol.grading import Grading
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.model import TaskLimits
@@ -76,7 +76,7 @@ WORDS = {
     ),
     "harnesses": (set(AGENTS), PRODUCER["harness"]),
     "modes": (set(ExtractionMode), PRODUCER["candidate_extraction"]),
-    "kinds": (set(get_args(CandidateKind)), PRODUCER["candidate_kind"]),
+    "kinds": (set(KINDS), PRODUCER["candidate_kind"]),
     "grading": ({word.value for word in Grading}, SAID["labels"]["properties"]["grading"]),
     "isolation": (
         {word.value for word in IsolationLabel},
