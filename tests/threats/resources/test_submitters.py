@@ -192,7 +192,7 @@ def test_a_341_twin_of_suspended_runs(tmp_path: Path) -> None:
         return replace(real(*given, **named), halt=Halt.NONE)
 
     with (
-        mock.patch.object(lifecycle.SlotAdmission, "enter", enter),
+        mock.patch.object(lifecycle.RunLifecycle, "_admit", enter),
         mock.patch.object(DesiredState, "controls", controls),
         operator(tmp_path) as world,
     ):
