@@ -12,6 +12,7 @@ from securebench.cluster.port import ObjectKind, QuotaExceeded
 from securebench.controller import run_loop
 from securebench.controller.exec_watching import get_active
 from securebench.controller.run_loop import WAITS_SECONDS
+from securebench.controller.volume.store import RunStore
 from securebench.errors import TransientClusterError
 from securebench.protocol.volume import SharedWait, decode_waits
 from securebench.run.observe.pods import pod_view
@@ -37,7 +38,7 @@ def told(world):
 def steps(world):
     """Return the steps of the attempts in flight as the command line has them, in pack order."""
     sink, now = io.BytesIO(), world.clock.now()
-    get_active(path(world).parent, now, sink)
+    get_active(RunStore(world.root, world.uid), now, sink)
     lines = tuple(map(json.loads, sink.getvalue().splitlines()))
     found = in_flight(ActiveAttempts(lines, now), [str(index) for index in range(9)])
     return [each.step for each in sorted(found)]
