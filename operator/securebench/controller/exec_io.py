@@ -41,7 +41,6 @@ from securebench.benchmark.files.bundle import (
     unpack_bundle,
     write_bundle,
 )
-from securebench.controller.packs import PACKS
 from securebench.controller.volume.registers import (
     IndexEntry,
     RunIndex,
@@ -67,6 +66,7 @@ from securebench.protocol.volume import (
     EGRESS,
     JOURNAL,
     MAX_AUDIT_BYTES,
+    PACKS,
     RUN,
     STARTS,
     STATEMENT,

@@ -64,6 +64,7 @@ from securebench.oci.access import (
 from securebench.oci.pack_image import pull_pack
 from securebench.oci.registry import Registry, registry_session
 from securebench.protocol.messages import decode_object
+from securebench.protocol.volume import PACKS
 from securebench.run.api.field_types import HIDDEN_NAME
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE, BenchmarkRunSpec, Pack
 from securebench.run.plan.score_fields import spec_harness
@@ -71,8 +72,6 @@ from securebench.run.plan.score_fields import spec_harness
 logger = logging.getLogger(__name__)
 
 
-PACKS = "packs"
-"""Folder of the packs, relative to the volume's root."""
 CONTENT = f"{PACKS}/.content"
 IMAGES = f"{PACKS}/.images"
 """Packs as they were pulled from registries, one folder for each image."""

@@ -48,6 +48,7 @@ from securebench.run.api.models import BenchmarkRunSpec, TaskSelector
 from securebench.run.plan.kinds import PlanRequest, check_request, kind_named
 from securebench.run.plan.model import (
     PROVIDER_URL,
+    VERIFIER_STDERR,
     AgentPlan,
     ClusterProvider,
     EarlierRun,
@@ -84,10 +85,6 @@ AGENT_FOLDER: Final = "/opt/securebench/agent"
 
 AGENT_HOME: Final = "/opt/securebench/agent-home"
 """Where the harness container has the image of a tester's own agent, and its empty home."""
-
-
-VERIFIER_STDERR = "verifier_stderr"
-"""Key of a denial's metadata that becomes a field of the record."""
 
 
 INSIDE: Final = (".svc", ".cluster.local", ".local", ".internal")

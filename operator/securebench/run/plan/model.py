@@ -22,6 +22,9 @@ if TYPE_CHECKING:  # readers of the volume start without the reader of packs and
     from securebench.run.artifacts import PodMedium
     from securebench.run.verification.base import Verification
 
+VERIFIER_STDERR: Final = "verifier_stderr"
+"""Key of a denial's metadata that becomes a field of the record."""
+
 _HARNESS_POD = re.compile(r"sb-([0-9a-f]+)-([0-9]{1,9})-([0-9]{1,9})h([0-9]{1,9})")
 
 

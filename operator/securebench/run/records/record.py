@@ -16,7 +16,7 @@ from securebench.names import logical_name
 from securebench.protocol.candidate import ExtractionMode
 from securebench.reasons import PRODUCER_TIMEOUT
 from securebench.run.api.field_types import Outcome
-from securebench.run.plan.build import VERIFIER_STDERR
+from securebench.run.plan.model import VERIFIER_STDERR
 from securebench.run.records.labels import (
     IsolationLabel,
     losses,

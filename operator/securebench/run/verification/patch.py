@@ -30,9 +30,15 @@ from securebench.reasons import EVALUATOR_TAMPERED, VERIFIER_ERROR, VERIFIER_TIM
 from securebench.run import layout
 from securebench.run.api.field_types import Outcome
 from securebench.run.observe.pods import ContainerView, PodView
-from securebench.run.plan.build import VERIFIER_STDERR
 from securebench.run.plan.kinds import PlanRequest
-from securebench.run.plan.model import AttemptKey, ClusterFacts, LaunchKey, RunPlan, TaskPlan
+from securebench.run.plan.model import (
+    VERIFIER_STDERR,
+    AttemptKey,
+    ClusterFacts,
+    LaunchKey,
+    RunPlan,
+    TaskPlan,
+)
 from securebench.run.pods import volumes
 from securebench.run.pods.containers import (
     TaskContainer,

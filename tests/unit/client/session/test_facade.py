@@ -27,7 +27,9 @@ def ours(modules):
     return {name for name in modules if name.partition(".")[0] == "securebench"}
 
 
-FOUNDATIONS = {"clock", "digests", "errors", "json_values", "names", "reasons", "sizes", "text"}
+FOUNDATIONS = {
+    *("clock", "digests", "errors", "json_values", "names", "plugins", "reasons", "sizes", "text")
+}
 """Modules below all packages."""
 
 
