@@ -111,7 +111,8 @@ func TestFoldersOfTheCourierAreWaitedFor(t *testing.T) {
 	}
 	f.waitFor("workspace/up")
 	_ = running.command.Process.Signal(syscall.SIGTERM)
-	if got := f.finish(running); got.code != outcome.CodeDone {
+	// The shell that made the file may not have ended yet.
+	if got := f.finish(running); got.code != outcome.CodeDone && got.code != outcome.CodeHalted {
 		t.Errorf("code %d, %+v", got.code, got.message)
 	}
 }
