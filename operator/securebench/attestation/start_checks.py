@@ -100,8 +100,11 @@ def start_notes(predicate: Raw, starts: StartList | None) -> Iterator[str]:
 
 def _by_requester(starts: list[Raw], behind: Collection[str]) -> tuple[list[Raw], list[Raw]]:
     """Return the runs that count as tries of some users, and those of others."""
-    own = [each for each in starts if is_counted(text_at(each, "requester"), behind)]
-    return own, [each for each in starts if each not in own]
+    own: list[Raw] = []
+    others: list[Raw] = []
+    for each in starts:
+        (own if is_counted(text_at(each, "requester"), behind) else others).append(each)
+    return own, others
 
 
 def _names(starts: list[Raw]) -> str:

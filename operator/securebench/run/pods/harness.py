@@ -256,7 +256,7 @@ def _checkout_bytes(plan: RunPlan) -> int:
 
 
 def _output_bytes(plan: RunPlan, task: TaskPlan) -> int:
-    streams = volumes.output_bytes(volumes.head_bytes(task, plan.limits), plan.limits)
+    streams = volumes.output_bytes(plan.limits, volumes.head_bytes(task, plan.limits))
     return streams + (plan.limits.patch_bytes if _works_on_checkout(task) else 0)
 
 

@@ -137,9 +137,14 @@ def tail_bytes(limits: TaskLimits) -> int:
     return limits.stream_bytes // 2
 
 
-def output_bytes(head: int, limits: TaskLimits) -> int:
-    """Return the size limit of the volume of captured streams."""
-    return 2 * (head + tail_bytes(limits)) + MARGIN_BYTES
+def output_bytes(limits: TaskLimits, head: int | None = None) -> int:
+    """Return the size limit of the volume of captured streams.
+
+    Args:
+        limits: How much of a stream is kept.
+        head: Bytes of the beginning that are kept, where that is more than of other streams.
+    """
+    return 2 * ((limits.stream_bytes if head is None else head) + tail_bytes(limits)) + MARGIN_BYTES
 
 
 def _mebibytes(size_bytes: int) -> str:

@@ -367,7 +367,7 @@ def _rerun_arguments(job: _CodeJob) -> tuple[str, ...]:
 
 def _volumes(job: _CodeJob) -> list[Manifest]:
     result = [
-        volumes.empty_dir(volumes.OUTPUT, _output_bytes(job)),
+        volumes.empty_dir(volumes.OUTPUT, volumes.output_bytes(job.plan.limits)),
     ]
     if not job.code.is_shared:
         result.append(volumes.empty_dir(SOCKET_VOLUME, SOCKET_BYTES))
@@ -384,9 +384,5 @@ def _volumes(job: _CodeJob) -> list[Manifest]:
 def _storage(job: _CodeJob) -> int:
     """Return what one of the two containers' limits adds to the Pod's."""
     own = volumes.workspace_bytes(job.plan.pods) + volumes.TEMPORARY_BYTES + volumes.HOME_BYTES
-    shared = _output_bytes(job) + volumes.MARGIN_BYTES
+    shared = volumes.output_bytes(job.plan.limits) + volumes.MARGIN_BYTES
     return own + shared
-
-
-def _output_bytes(job: _CodeJob) -> int:
-    return volumes.output_bytes(job.plan.limits.stream_bytes, job.plan.limits)

@@ -190,7 +190,7 @@ def _run_spec(plan: RunPlan, check: CheckPlan, member: Member, facts: ClusterFac
 def _volumes(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
     return [
         volumes.empty_dir(volumes.WORKSPACE, volumes.workspace_bytes(plan.pods)),
-        volumes.empty_dir(volumes.OUTPUT, _output_bytes(plan)),
+        volumes.empty_dir(volumes.OUTPUT, volumes.output_bytes(plan.limits)),
         volumes.empty_dir(volumes.TEMPORARY, volumes.TEMPORARY_BYTES),
         *beside_volume(_beside(task, lanes), plan.pods),
         volumes.empty_dir(volumes.HOME, volumes.HOME_BYTES),
@@ -201,17 +201,13 @@ def _volumes(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
 def _resources(plan: RunPlan) -> Manifest:
     storage = (
         volumes.workspace_bytes(plan.pods)
-        + _output_bytes(plan)
+        + volumes.output_bytes(plan.limits)
         + volumes.TEMPORARY_BYTES
         + volumes.HOME_BYTES
         + volumes.ROOT_BYTES
         + volumes.MARGIN_BYTES
     )
     return volumes.task_resources(plan.pods, storage)
-
-
-def _output_bytes(plan: RunPlan) -> int:
-    return volumes.output_bytes(plan.limits.stream_bytes, plan.limits)
 
 
 def checker_phases(task: TaskPlan, check: CheckPlan, lanes: LaneSet) -> list[Phase]:

@@ -506,8 +506,7 @@ def _storage(job: _Job) -> int:
 
 
 def _output_bytes(job: _Job) -> int:
-    changes = volumes.CHANGES_BYTES
-    return volumes.output_bytes(job.plan.limits.stream_bytes, job.plan.limits) + changes
+    return volumes.output_bytes(job.plan.limits) + volumes.CHANGES_BYTES
 
 
 def counted(verification: PatchVerification, known: str = CONTROL_REPORT) -> Phase:
