@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from securebench.benchmark.harbor.config import Environment, FindingKind, TaskConfig
+from securebench.benchmark.harbor.config import FindingKind, HarborEnvironment, TaskConfig
 from securebench.benchmark.harbor.folder import HarborTask, TreeFile, VerifierSource, read_folder
 
 Reading = dict[str, Any]
@@ -66,11 +66,11 @@ def _config(config: TaskConfig) -> Reading:
     return plain
 
 
-def _put_environment(values: Reading, environment: Environment | None) -> None:
+def _put_environment(values: Reading, environment: HarborEnvironment | None) -> None:
     if environment is not None:
         values["verifier"]["environment"] = _environment(environment)
 
 
-def _environment(environment: Environment) -> Reading:
+def _environment(environment: HarborEnvironment) -> Reading:
     plain = environment.model_dump(mode="json", exclude={"allow_internet"})
     return {**plain, "network_mode": environment.network.mode}

@@ -51,7 +51,7 @@ def with_secrets(plan: TaskPlan, found: dict[str, tuple[Lane, object]]) -> Secur
 
 @given(
     found=secrets,
-    base=st.sampled_from([text_task(), terminal_task(), terminal_task(materialize_from="")]),
+    base=st.sampled_from([text_task(), terminal_task(), terminal_task(starts_filled=False)]),
     lanes=st.sampled_from([LANES, LANES_WITH_ASSETS, ORACLE_LANES]),
     attempt=st.integers(1, 100),
     launch=st.integers(1, 20),
@@ -66,10 +66,7 @@ def test_harness_manifest_holds_nothing_hidden(
     task = text_task(
         index=base.index,
         task=with_secrets(base, found),
-        image=base.image,
-        workspace=base.workspace,
-        workdir=base.workdir,
-        materialize_from=base.materialize_from,
+        environment=base.environment,
         extraction=base.extraction,
         verification=base.verification,
     )

@@ -99,7 +99,7 @@ def shared_ms(tasks: int, in_flight: int, runs: int) -> dict[str, float]:
         for number in range(EVENTS):
             run.event(number)
 
-    image = run.plan.tasks[0].image
+    image = run.plan.tasks[0].environment.image
     fresh = AttemptIndex(history_of(AttemptKey(task, 1)) for task in range(tasks))
     waits = replace(run.whole, history=fresh, pods={}, changes=ChangeSet((), ()))
     headroom, cache = Headroom(first_pulls=8, pulling={image: 8}), DecisionCache()

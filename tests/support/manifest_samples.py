@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from securebench.protocol.gateway import PROVIDER_KEY, GatewayLimits
 from securebench.protocol.supervise import ProbeTarget
 from securebench.run.api.field_types import PodRetention
 from securebench.run.plan.build import PROVIDER_URL, agent_plan
+from securebench.run.plan.environment import Environment
 from securebench.run.plan.model import (
     ClusterFacts,
     EgressPlan,
@@ -105,6 +106,16 @@ def pods(**changes: Any) -> PodPolicy:
     )
 
 
+IN_ENVIRONMENT = frozenset(each.name for each in fields(Environment))
+
+
+def changed(task: TaskPlan, /, **changes: Any) -> TaskPlan:
+    """Return a task with other values of its plan and of its environment."""
+    own = {name: value for name, value in changes.items() if name in IN_ENVIRONMENT}
+    rest = {name: value for name, value in changes.items() if name not in IN_ENVIRONMENT}
+    return replace(task, **{"environment": replace(task.environment, **own), **rest})
+
+
 def text_task(**changes: Any) -> TaskPlan:
     resources = ResourceBundle(
         (
@@ -112,15 +123,16 @@ def text_task(**changes: Any) -> TaskPlan:
             Resource("accepted_answers", Lane.HIDDEN, "json", [HIDDEN_ANSWER]),
         )
     )
-    return replace(
+    return changed(
         TaskPlan(
             index=0,
             task=SecureBenchTask(TEXT_TASK_ID, PACK_ID, "short_answer", {}, resources),
-            image="python:3.11-slim",
-            workspace="/workspace",
-            workdir="/workspace",
-            timeout_seconds=60,
-            materialize_from="",
+            environment=Environment(
+                image="python:3.11-slim",
+                workspace="/workspace",
+                workdir="/workspace",
+                timeout_seconds=60,
+            ),
             extraction=Extraction(mode="stdout", kind="text", path=None),
             verification=TextVerification(),
             refusal=None,
@@ -138,15 +150,13 @@ def terminal_task(**changes: Any) -> TaskPlan:
             Resource("checker", Lane.EVALUATION_INPUTS, "json", {"command": CHECK_COMMAND}),
         )
     )
-    return replace(
+    return changed(
         TaskPlan(
             index=7,
             task=SecureBenchTask(TERMINAL_TASK_ID, PACK_ID, "terminal_task", {}, resources),
-            image="python:3.11-slim",
-            workspace="/app",
-            workdir="/app",
-            timeout_seconds=None,
-            materialize_from="/app",
+            environment=Environment(
+                image="python:3.11-slim", workspace="/app", workdir="/app", starts_filled=True
+            ),
             extraction=Extraction(mode="workspace", kind="workspace", path=None),
             verification=CommandVerification(
                 CheckPlan(("sh", "-lc", CHECK_COMMAND), "/app", 300.0, ("SYS_CHROOT",))
@@ -167,7 +177,7 @@ def code_task(**changes: Any) -> TaskPlan:
             Resource("tests", Lane.EVALUATION_INPUTS, "json", tests),
         )
     )
-    return replace(
+    return changed(
         text_task(
             index=3,
             task=SecureBenchTask("code/area", PACK_ID, "code_completion", {}, resources),
@@ -202,7 +212,7 @@ def patch_task(**changes: Any) -> TaskPlan:
     )
     patch = PatchPlan(policy, BASE_COMMIT, has_setup=False, has_test=True, has_control=True)
     command = ("sh", "-lc", CHECK_COMMAND)
-    return replace(
+    return changed(
         text_task(
             index=4,
             task=SecureBenchTask("repo/bug", PACK_ID, "repo_patch", {}, resources),
@@ -312,7 +322,11 @@ def golden() -> dict[str, dict[str, object]]:
         **agent_golden(plan),
         "checkout_harness": harness_pod(
             plan,
-            patch_task(workdir="/testbed", extraction=Extraction("git_diff", "patch")),
+            patch_task(
+                workdir="/testbed",
+                writable_root=True,
+                extraction=Extraction("git_diff", "patch"),
+            ),
             LaunchKey(4, 1, Role.HARNESS, 1),
             LANES,
             FACTS,
@@ -383,7 +397,7 @@ def agent_run(plan: RunPlan, kind: str, task: TaskPlan) -> tuple[RunPlan, TaskPl
     overlays = {kind: {"1.2.3": f"securebench/overlay-{kind}:1.2.3", "latest": "1.2.3"}}
     agent = agent_plan(harness, overlays)
     extraction = extraction_for(task.task.task_type, harness)
-    prompt = task_prompt(extraction, task.workspace, harness.task_file)
+    prompt = task_prompt(extraction, task.environment.workspace, harness.task_file)
     command = cli_named(harness.type).command(harness, prompt, PROVIDER_URL)
     planned = replace(plan.harness, type=kind, command=(), agent=agent)
     return replace(plan, harness=planned, egress=PROVIDER), replace(
@@ -393,7 +407,7 @@ def agent_run(plan: RunPlan, kind: str, task: TaskPlan) -> tuple[RunPlan, TaskPl
 
 def agent_golden(plan: RunPlan) -> dict[str, dict[str, object]]:
     """Return harness Pods of both tools: one works in a checkout, one writes an answer."""
-    codex = agent_run(plan, "codex", patch_task(workdir="/testbed"))
+    codex = agent_run(plan, "codex", patch_task(workdir="/testbed", writable_root=True))
     claude = agent_run(replace(plan, pods=PLACED_PODS), "claude_code", text_task())
     return {
         "codex_harness": harness_pod(*codex, LaunchKey(4, 1, Role.HARNESS, 1), LANES, FACTS),

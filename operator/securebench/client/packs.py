@@ -669,9 +669,9 @@ def task_visibility(
     return TaskVisibility(
         id=task.id,
         family=task.task_type,
-        image=plan.image,
-        working_folder=plan.workdir,
-        agent_seconds=plan.timeout_seconds,
+        image=plan.environment.image,
+        working_folder=plan.environment.workdir,
+        agent_seconds=plan.environment.timeout_seconds,
         network=harness.effective_domains,
         candidate={
             "kind": plan.extraction.kind,
@@ -703,7 +703,7 @@ def _side(file: LaneFile) -> Lane | None:
 
 def _visible_file(file: LaneFile, plan: TaskPlan, pack_root: Path) -> VisibleFile:
     is_public = _side(file) is Lane.PUBLIC
-    path = f"{plan.workspace.rstrip('/')}/{file.place}" if is_public else file.place
+    path = plan.environment.inside(file.place) if is_public else file.place
     if file.content is not None or file.reference is None:
         size = len(file.content or b"")
         return VisibleFile(path=path, files=1, size_bytes=size, read_only=not is_public)

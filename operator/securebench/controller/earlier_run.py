@@ -240,11 +240,12 @@ class _ShownTasks:
     def aspects(self, task: TaskPlan, pack: FrozenPack | None = None) -> dict[str, object]:
         """Return what an agent saw of a task, by what a message calls it."""
         root = (pack or self._pack).manifest.parent
+        environment = task.environment
         return {
             "family": task.task.task_type,
-            "image": task.image,
-            "workspace": (task.workspace, task.workdir, task.materialize_from),
-            "time limit": task.timeout_seconds,
+            "image": environment.image,
+            "workspace": (environment.workspace, environment.workdir, environment.starts_filled),
+            "time limit": environment.timeout_seconds,
             "form of the answer": (task.extraction, task.command),
             "public data": public_digest(task.task, root, self.harness.task_file),
         }

@@ -106,6 +106,8 @@ class CandidateForm:
         path: Workspace-relative file, where ``from_agent`` is one.
         hand_in: Sentence of the prompt on it; empty for none.
         bound: Field of ``CandidateBounds`` for a candidate that is one file of text.
+        archive: File of a candidate that is a tree; empty for one file of text.
+        record_field: Field of a record that has it, or names it.
     """
 
     from_agent: ExtractionMode = ExtractionMode.FILE
@@ -113,6 +115,8 @@ class CandidateForm:
     path: str | None = None
     hand_in: str = ""
     bound: str = "text_bytes"
+    archive: str = ""
+    record_field: str = "candidate_text"
 
     def limit(self, bounds: CandidateBounds) -> int:
         """Return the most bytes of a candidate that is one file of text."""
@@ -133,16 +137,24 @@ KINDS: Final[dict[CandidateKind, CandidateForm]] = {
         hand_in="Leave your changes in the checkout: the difference to its present state is"
         " judged.",
         bound="patch_bytes",
+        record_field="candidate_patch",
     ),
     "workspace": CandidateForm(
         from_agent=ExtractionMode.WORKSPACE,
         from_command=ExtractionMode.WORKSPACE,
         hand_in="What is judged is the state of the workspace when you have finished.",
+        archive=WORKSPACE_FILE,
+        record_field="candidate_workspace",
     ),
     "none": CandidateForm(ExtractionMode.UNSUPPORTED, ExtractionMode.UNSUPPORTED),
 }
 """Every kind of candidate; the courier knows sources only, so a kind from a known source needs no
-other module."""
+other module. What the Pod of an agent has for a source is in ``protocol.supervise.SOURCES``."""
+
+CANDIDATE_FILES: Final = frozenset(
+    {TEXT_FILE}.union(form.archive for form in KINDS.values()) - {""}
+)
+"""Names that sealed candidates have."""
 
 
 class BoundedText(NamedTuple):

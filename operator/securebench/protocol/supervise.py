@@ -7,11 +7,11 @@ missing, and which texts a field takes. Source: docs/reference/protocol.md, "sup
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, Final, Literal
 
-from securebench.protocol.candidate import CandidateBounds, Extraction, Size
+from securebench.protocol.candidate import CandidateBounds, Extraction, ExtractionMode, Size
 from securebench.protocol.messages import Absolute, AbsoluteOrNone, DigestedPath, Relative
 
 PROBE_TRY_SECONDS = 2
@@ -360,6 +360,61 @@ class ProbeSpec:
     limit_seconds: float
     targets: tuple[TargetSpec, ...]
     must_open: tuple[TargetSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateSource:
+    """What the Pod of an agent has for the source of its candidate.
+
+    Attributes:
+        is_image: Whether the agent works on the image's own files, whose root it may write then.
+        scratch: Absolute folder that is a volume for supervise's use, as large as a workspace; or
+            empty.
+        seconds: Time that supervise takes for it, before and after the commands.
+        bound: Field of ``CandidateBounds``: the size of the file that supervise writes beside the
+            streams. Empty if it writes none.
+        is_stream: Whether it is what the command prints.
+        added: The specification with what supervise does for it, from the one without, the working
+            folder and the bounds.
+    """
+
+    is_image: bool = False
+    scratch: str = ""
+    seconds: float = 0.0
+    bound: str = ""
+    is_stream: bool = False
+    added: Callable[[RunSpec, str, CandidateBounds], RunSpec] = lambda spec, *_: spec
+
+    def file_bytes(self, bounds: CandidateBounds) -> int:
+        """Return the size of what supervise writes beside the streams."""
+        return int(getattr(bounds, self.bound)) if self.bound else 0
+
+
+BASELINE: Final = "/opt/securebench/baseline"
+"""In a harness container: git objects of the checkout as it was before the command."""
+
+DIFF_SECONDS: Final = 120.0
+"""Of one git command on the checkout, before and after the agent."""
+
+
+def _with_diff(spec: RunSpec, workdir: str, bounds: CandidateBounds) -> RunSpec:
+    return replace(spec, diff=DiffSpec(workdir, BASELINE, DIFF_SECONDS, bounds.patch_bytes))
+
+
+SOURCES: Final[Mapping[ExtractionMode, CandidateSource]] = {
+    ExtractionMode.STDOUT: CandidateSource(is_stream=True),
+    ExtractionMode.FILE: CandidateSource(),
+    ExtractionMode.GIT_DIFF: CandidateSource(
+        is_image=True,
+        scratch=BASELINE,
+        seconds=2 * DIFF_SECONDS,
+        bound="patch_bytes",
+        added=_with_diff,
+    ),
+    ExtractionMode.WORKSPACE: CandidateSource(),
+    ExtractionMode.UNSUPPORTED: CandidateSource(),
+}
+"""Every source of candidates; Pods, plans and records ask nothing else of a source."""
 
 
 SuperviseSpec = CopySpec | RunSpec | CourierSpec | EgressSpec | ProbeSpec

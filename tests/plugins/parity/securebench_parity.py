@@ -55,7 +55,7 @@ class LastDigit(Verification):
         """Return a Pod with the candidate and a shell."""
         (member,) = members
         main = trusted_container(
-            replace(plan.pods, image=member.task.image),
+            replace(plan.pods, image=self.environment(plan, member.task).image),
             self.container,
             volumes.container_resources(volumes.VERIFIER_REQUESTS, volumes.VERIFIER_LIMITS),
             [volumes.candidate_mount(plan, member.launch, member.candidate, CANDIDATE)],

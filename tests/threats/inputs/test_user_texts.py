@@ -21,6 +21,7 @@ from support.manifest_samples import (
     LANES,
     PATCH,
     candidate,
+    changed,
     code_task,
     patch_task,
     pods,
@@ -63,7 +64,7 @@ def filled(task: TaskPlan, text: str) -> TaskPlan:
         check = replace(verification.check, command=("sh", "-lc", text))
         verification = replace(verification, check=check)
     identity = replace(task.task, id=text, benchmark_id=text, resources=resources)
-    return replace(task, task=identity, verification=verification, image=text)
+    return changed(task, task=identity, verification=verification, image=text)
 
 
 def _texts(resource: Resource, text: str) -> object:

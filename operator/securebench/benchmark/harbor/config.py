@@ -289,7 +289,7 @@ class Healthcheck(_Table):
     retries: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 3
 
 
-class Environment(_Table):
+class HarborEnvironment(_Table):
     """A container: that of the task, or that of a separate verifier.
 
     The old keys ``memory`` and ``storage`` are in ``memory_mb`` and ``storage_mb``.
@@ -363,7 +363,7 @@ class VerifierTable(_Phase):
     env: Variables = Field(default_factory=dict)
     user: User | None = None
     environment_mode: Literal["shared", "separate"] | None = None
-    environment: Environment | None = None
+    environment: HarborEnvironment | None = None
     collect: tuple[Collect, ...] = ()
 
     @property
@@ -410,7 +410,7 @@ class TaskConfig(_Table):
     task: Package | None = None
     metadata: dict[str, Any] = Field(default_factory=dict)
     source: str | None = None
-    environment: Environment = Field(default_factory=Environment)
+    environment: HarborEnvironment = Field(default_factory=HarborEnvironment)
     agent: AgentTable = Field(default_factory=AgentTable)
     verifier: VerifierTable = Field(default_factory=VerifierTable)
     solution: Solution = Field(default_factory=Solution)
@@ -423,7 +423,7 @@ class TaskConfig(_Table):
         own = None if step is None else step.verifier.mode
         return own or self.verifier.mode or VerifierMode.SHARED
 
-    def verifier_environment(self, step: Step | None = None) -> Environment | None:
+    def verifier_environment(self, step: Step | None = None) -> HarborEnvironment | None:
         """Return limits, variables and network of a separate verifier; None for a shared one.
 
         Tables are not merged: the first of step and task counts as a whole, else a copy of the

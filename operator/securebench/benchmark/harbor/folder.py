@@ -20,9 +20,9 @@ from securebench.benchmark.harbor.compose import COMPOSE_FILE, Service, read_com
 from securebench.benchmark.harbor.config import (
     MAIN,
     TASK_FILE,
-    Environment,
     FindingKind,
     FolderFinding,
+    HarborEnvironment,
     Step,
     TaskConfig,
     read_config,
@@ -109,7 +109,7 @@ class VerifierSource:
     step: str
     image: str
     folder: str
-    environment: Environment
+    environment: HarborEnvironment
     brings_tests: bool
     services: tuple[Service, ...] = ()
 
@@ -413,7 +413,7 @@ class _Reader:
                 yield self.verifier(config, step, environment)
 
     def verifier(
-        self, config: TaskConfig, step: Step | None, environment: Environment
+        self, config: TaskConfig, step: Step | None, environment: HarborEnvironment
     ) -> VerifierSource:
         """Return the image of a separate verifier: the first that there is."""
         name = "" if step is None else step.name

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeVar, assert_never
 
 from securebench.benchmark.patch.judgement import PatchProblem
 from securebench.clock import backoff
-from securebench.protocol.candidate import ExtractionMode, Problem
+from securebench.protocol.candidate import KINDS, Problem
 from securebench.protocol.gateway import RelayReport
 from securebench.reasons import (
     BUDGET_EXHAUSTED,
@@ -300,7 +300,7 @@ def _outage(
         return None
     task = plan.tasks[history.key.task]
     is_handed_in = (
-        task.extraction.mode != ExtractionMode.WORKSPACE
+        not KINDS[task.extraction.kind].archive
         and not production.command.timed_out
         and _judged(task, history.key, production.candidate) is None
     )
@@ -359,7 +359,8 @@ def after_production(task: TaskPlan, key: AttemptKey, production: HarnessResult)
 def _producer_timeout(task: TaskPlan, key: AttemptKey, production: HarnessResult) -> Finish | None:
     if not production.command.timed_out:
         return None
-    message = f"candidate production timed out after {task.timeout_seconds or 0.0:g} seconds"
+    seconds = task.environment.timeout_seconds or 0.0
+    message = f"candidate production timed out after {seconds:g} seconds"
     return agent_end(key, PRODUCER_TIMEOUT, FailurePhase.PRODUCER, message)
 
 

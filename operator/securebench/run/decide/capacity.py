@@ -262,8 +262,8 @@ def launch_image(plan: RunPlan, launch: LaunchKey) -> str:
     """Return the image of the main container of a launch's Pod."""
     task = plan.tasks[launch.task]
     if launch.role is Role.HARNESS or task.verification is None:
-        return task.image
-    return task.verification.image(plan, task)
+        return task.environment.image
+    return task.verification.environment(plan, task).image
 
 
 def node_group(plan: RunPlan) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeGuard
 
-from securebench.protocol.candidate import TEXT_FILE, WORKSPACE_FILE, Problem
+from securebench.protocol.candidate import CANDIDATE_FILES, Problem
 from securebench.protocol.messages import (
     CPU_PERIODS,
     CPU_THROTTLED,
@@ -29,9 +29,6 @@ from securebench.run.state.attempts import (
     StreamInfo,
 )
 from securebench.run.state.entries import ContainerEvidence, ContainerUsage, LaunchEvidence
-
-CANDIDATE_FILES = frozenset({TEXT_FILE, WORKSPACE_FILE})
-
 
 CANDIDATE_PROBLEMS = frozenset(Problem)
 

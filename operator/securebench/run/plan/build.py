@@ -40,11 +40,13 @@ from securebench.benchmark.scorers.dangerous_commands import (
 from securebench.digests import json_digest
 from securebench.errors import ConfigErrors, InvalidInputError, SpecError
 from securebench.names import AUDIT, PURPOSE_LABEL
-from securebench.protocol.candidate import Extraction, ExtractionMode
+from securebench.protocol.candidate import Extraction
 from securebench.protocol.gateway import NO_PROXY, PROVIDER_KEY
+from securebench.protocol.supervise import SOURCES
 from securebench.protocol.volume import PackAudit
 from securebench.reasons import VERIFIER_CONFIGURATION, FailurePhase
 from securebench.run.api.models import BenchmarkRunSpec, TaskSelector
+from securebench.run.plan.environment import Environment
 from securebench.run.plan.kinds import PlanRequest, check_request, kind_named
 from securebench.run.plan.model import (
     PROVIDER_URL,
@@ -354,11 +356,14 @@ def task_plan(
     return TaskPlan(
         index=index,
         task=task,
-        image=str(environment["image"]),
-        workspace=workspace,
-        workdir=_workdir(extraction, verification, task.environment, workspace),
-        timeout_seconds=agent_time_limit(environment, harness),
-        materialize_from=workspace if environment.get(MATERIALIZE) else "",
+        environment=Environment(
+            image=str(environment["image"]),
+            workspace=workspace,
+            workdir=_workdir(extraction, verification, environment, workspace),
+            timeout_seconds=agent_time_limit(environment, harness),
+            starts_filled=bool(environment.get(MATERIALIZE)),
+            writable_root=SOURCES[extraction.mode].is_image,
+        ),
         extraction=extraction,
         verification=verification,
         refusal=_refusal(task),
@@ -381,7 +386,7 @@ def _workdir(
     workspace: str,
 ) -> str:
     """Return the working folder: the checkout if the agent edits a repository (12.1)."""
-    if extraction.mode != ExtractionMode.GIT_DIFF or verification is None:
+    if not SOURCES[extraction.mode].is_image or verification is None:
         return workspace
     workdir = environment.get("workdir")
     return workdir if isinstance(workdir, str) else verification.checkout

@@ -16,6 +16,7 @@ from securebench.protocol.candidate import RECORD_BYTES, CandidateBounds, Extrac
 from securebench.protocol.gateway import PROVIDER_PORT, ProviderConfig
 from securebench.protocol.volume import PackAudit
 from securebench.run.api.field_types import PodRetention
+from securebench.run.plan.environment import Environment
 
 if TYPE_CHECKING:  # readers of the volume start without the reader of packs and its JSON Schema
     from securebench.benchmark.pack.task import SecureBenchTask
@@ -297,11 +298,7 @@ class TaskPlan:
     Attributes:
         index: Position in the pack, from 0.
         task: The compiled row with all lanes.
-        image: Task image as written.
-        workspace: Absolute path of the workspace in containers of the task image.
-        workdir: Working folder of the harness command.
-        timeout_seconds: Time limit of the harness command, or None.
-        materialize_from: Folder of the image to copy into the workspace first, or empty.
+        environment: In what the agent works.
         extraction: What the courier captures as the candidate.
         verification: How the candidate is judged; None where nothing judges it.
         refusal: Present if the task ends before any Pod is started.
@@ -312,11 +309,7 @@ class TaskPlan:
 
     index: int
     task: SecureBenchTask
-    image: str
-    workspace: str
-    workdir: str
-    timeout_seconds: float | None
-    materialize_from: str
+    environment: Environment
     extraction: Extraction
     verification: Verification | None
     refusal: Refusal | None

@@ -7,12 +7,19 @@ runs of it are at the end.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from securebench.agents.harness import ORACLE
-from securebench.protocol.candidate import ExtractionMode
 from securebench.protocol.messages import FRAMEWORK_FOLDER, DigestedPath
-from securebench.protocol.supervise import CopySpec, DiffSpec, Phase, RunSpec, Transfer
+from securebench.protocol.supervise import (
+    SOURCES,
+    CandidateSource,
+    CopySpec,
+    Phase,
+    RunSpec,
+    Transfer,
+)
 from securebench.reasons import FailurePhase
 from securebench.run import layout
 from securebench.run.artifacts import Part
@@ -45,7 +52,6 @@ from securebench.run.pods.volumes import (
     asset_places,
     beside_mounts,
     beside_volume,
-    inside,
     lane_mount,
     part_mount,
     tools_mount,
@@ -62,13 +68,6 @@ OVERLAY: Final = "overlay"
 HARNESS_PHASE: Final = "harness"
 """The agent's own command; when the preflight before it fails nothing is known of the agent
 (contract 12.3)."""
-
-
-DIFF_SECONDS: Final = 120.0
-"""Of one git command on the checkout, before and after the agent."""
-
-
-BASELINE: Final = "baseline"
 
 
 def harness_pod(
@@ -92,7 +91,7 @@ def harness_pod(
     init = [_courier(plan, task, launch, lanes)]
     if plan.egress is not None:
         init.append(egress_sidecar(plan, facts.gateway))
-    if task.materialize_from:
+    if task.environment.starts_filled:
         init.append(_materialize(plan, task, asset_places(lanes)))
     return pod(
         plan,
@@ -103,8 +102,8 @@ def harness_pod(
 
 def _frame(plan: RunPlan, task: TaskPlan, launch: LaunchKey, facts: ClusterFacts) -> Frame:
     seconds = _harness_seconds(plan, task)
-    if seconds is not None and _works_on_checkout(task):
-        seconds += 2 * DIFF_SECONDS
+    if seconds is not None:
+        seconds += _source(task).seconds
     frame = launch_frame(plan, launch, seconds, facts)
     return frame if plan.egress is None else replace(frame, host_aliases=host_aliases())
 
@@ -128,7 +127,7 @@ def _courier(plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet) -
 def _materialize(plan: RunPlan, task: TaskPlan, places: list[str]) -> Manifest:
     container = TaskContainer(
         name=layout.MATERIALIZE,
-        image=task.image,
+        image=task.environment.image,
         resources=_resources(plan, task),
         tools=tools_mount(plan.pods),
         mounts=(
@@ -137,18 +136,18 @@ def _materialize(plan: RunPlan, task: TaskPlan, places: list[str]) -> Manifest:
         ),
         shared_memory=layout.HARNESS,
     )
-    return task_container(container, CopySpec(task.materialize_from, layout.MATERIALIZED))
+    return task_container(container, CopySpec(task.environment.workspace, layout.MATERIALIZED))
 
 
 def _harness(plan: RunPlan, task: TaskPlan, lanes: LaneSet, facts: ClusterFacts) -> Manifest:
     container = TaskContainer(
         name=layout.HARNESS,
-        image=task.image,
+        image=task.environment.image,
         resources=_resources(plan, task),
         tools=tools_mount(plan.pods),
         mounts=(
-            volumes.mount(volumes.WORKSPACE, task.workspace),
-            *beside_mounts(asset_places(lanes), task.workspace),
+            volumes.mount(volumes.WORKSPACE, task.environment.workspace),
+            *beside_mounts(asset_places(lanes), task.environment.workspace),
             *asset_mounts(plan, task, lanes),
             *(lane_mount(plan, task, lane, path) for lane, path, _ in _lanes(plan, lanes)),
             volumes.mount(volumes.OUTPUT, layout.OUTPUT),
@@ -156,7 +155,7 @@ def _harness(plan: RunPlan, task: TaskPlan, lanes: LaneSet, facts: ClusterFacts)
             *_own_mounts(plan, task),
         ),
         shared_memory=layout.HARNESS,
-        read_only_root=not _works_on_checkout(task),
+        read_only_root=not task.environment.writable_root,
     )
     result = task_container(container, _run_spec(plan, task, lanes, facts))
     environment = _environment(plan)
@@ -165,34 +164,31 @@ def _harness(plan: RunPlan, task: TaskPlan, lanes: LaneSet, facts: ClusterFacts)
     return result
 
 
-def _works_on_checkout(task: TaskPlan) -> bool:
-    """Whether the agent changes the repository of the image, which lies in its root file system."""
-    return task.extraction.mode == ExtractionMode.GIT_DIFF
+def _source(task: TaskPlan) -> CandidateSource:
+    return SOURCES[task.extraction.mode]
 
 
 def _own_mounts(plan: RunPlan, task: TaskPlan) -> list[Manifest]:
     agent = plan.harness.agent
     mounts = [] if agent is None else _overlay_mounts(agent)
-    if _works_on_checkout(task):
-        mounts.append(volumes.mount(BASELINE, layout.BASELINE))
+    scratch = _source(task).scratch
+    if scratch:
+        mounts.append(volumes.mount(_scratch_volume(scratch), scratch))
     return mounts
 
 
 def _run_spec(plan: RunPlan, task: TaskPlan, lanes: LaneSet, facts: ClusterFacts) -> RunSpec:
-    return replace(
+    environment = task.environment
+    spec = replace(
         base_spec(plan, facts, volumes.head_bytes(task, plan.limits)),
         lanes=tuple(DigestedPath(path, digest) for _, path, digest in _lanes(plan, lanes)),
-        copies=(Transfer(layout.PUBLIC_FILES, task.workspace),),
-        protected=tuple(inside(task, place) for place in asset_places(lanes)),
+        copies=(Transfer(layout.PUBLIC_FILES, environment.workspace),),
+        protected=tuple(environment.inside(place) for place in asset_places(lanes)),
         phases=tuple(_harness_phases(plan, task)),
-        open_modes=(task.workspace, layout.OUTPUT),
+        open_modes=(environment.workspace, layout.OUTPUT),
         awaits=tuple(sidecar_addresses(plan)),
-        diff=_diff_spec(plan, task) if _works_on_checkout(task) else None,
     )
-
-
-def _diff_spec(plan: RunPlan, task: TaskPlan) -> DiffSpec:
-    return DiffSpec(task.workdir, layout.BASELINE, DIFF_SECONDS, plan.limits.patch_bytes)
+    return _source(task).added(spec, environment.workdir, plan.limits)
 
 
 def _lanes(plan: RunPlan, lanes: LaneSet) -> list[tuple[str, str, str]]:
@@ -217,7 +213,7 @@ def _from_secret(secret: str, name: str) -> Manifest:
 
 
 def _volumes(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
-    beside = beside_mounts(asset_places(lanes), task.workspace)
+    beside = beside_mounts(asset_places(lanes), task.environment.workspace)
     return [
         volumes.empty_dir(volumes.WORKSPACE, volumes.workspace_bytes(plan.pods)),
         volumes.empty_dir(volumes.OUTPUT, _output_bytes(plan, task)),
@@ -233,9 +229,15 @@ def _own_volumes(plan: RunPlan, task: TaskPlan) -> list[Manifest]:
     own = [] if agent is None else overlay_volumes(agent)
     if plan.egress is not None:
         own.extend(egress_volumes(plan))
-    if _works_on_checkout(task):
-        own.append(volumes.empty_dir(BASELINE, volumes.workspace_bytes(plan.pods)))
+    scratch = _source(task).scratch
+    if scratch:
+        size_bytes = volumes.workspace_bytes(plan.pods)
+        own.append(volumes.empty_dir(_scratch_volume(scratch), size_bytes))
     return own
+
+
+def _scratch_volume(path: str) -> str:
+    return PurePosixPath(path).name
 
 
 def _resources(plan: RunPlan, task: TaskPlan) -> Manifest:
@@ -245,19 +247,15 @@ def _resources(plan: RunPlan, task: TaskPlan) -> Manifest:
         + volumes.TEMPORARY_BYTES
         + volumes.MARGIN_BYTES
         + (volumes.AGENT_HOME_BYTES if plan.harness.agent is not None else 0)
-        + (_checkout_bytes(plan) if _works_on_checkout(task) else 0)
+        + (volumes.ROOT_BYTES if task.environment.writable_root else 0)
+        + (volumes.workspace_bytes(plan.pods) if _source(task).scratch else 0)
     )
     return volumes.task_resources(plan.pods, storage)
 
 
-def _checkout_bytes(plan: RunPlan) -> int:
-    """Return the size of what the agent may add to the root, and of the checkout's objects."""
-    return volumes.ROOT_BYTES + volumes.workspace_bytes(plan.pods)
-
-
 def _output_bytes(plan: RunPlan, task: TaskPlan) -> int:
     streams = volumes.output_bytes(plan.limits, volumes.head_bytes(task, plan.limits))
-    return streams + (plan.limits.patch_bytes if _works_on_checkout(task) else 0)
+    return streams + _source(task).file_bytes(plan.limits)
 
 
 def overlay_volumes(agent: AgentPlan) -> list[Manifest]:
@@ -279,17 +277,19 @@ def _overlay_mounts(agent: AgentPlan) -> list[Manifest]:
 
 def _harness_phases(plan: RunPlan, task: TaskPlan) -> list[Phase]:
     """Return what supervise runs in the harness container, in order."""
-    agent = plan.harness.agent
+    agent, environment = plan.harness.agent, task.environment
     command = task.command or plan.harness.command
     if agent is None:
         own = plan.harness.environment
-        return [Phase(HARNESS_PHASE, command, task.workdir, task.timeout_seconds, env=own)]
+        return [
+            Phase(HARNESS_PHASE, command, environment.workdir, environment.timeout_seconds, env=own)
+        ]
     return [
         Phase(
             name,
             argv,
-            task.workdir,
-            task.timeout_seconds,
+            environment.workdir,
+            environment.timeout_seconds,
             env=agent.environment,
             search=agent.search,
         )
@@ -303,6 +303,7 @@ def _harness_seconds(plan: RunPlan, task: TaskPlan) -> float | None:
 
     The preflight has the limit of the harness, counted separately (contract 15.8).
     """
-    if task.timeout_seconds is None:
+    seconds = task.environment.timeout_seconds
+    if seconds is None:
         return None
-    return task.timeout_seconds * len(_harness_phases(plan, task))
+    return seconds * len(_harness_phases(plan, task))

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.protocol.candidate import KINDS, ExtractionMode
+from securebench.protocol.candidate import KINDS
 from securebench.protocol.messages import DigestedPath
+from securebench.protocol.supervise import SOURCES
 from securebench.run import layout
 from securebench.run.api.field_types import quantity
 from securebench.run.api.models import DEFAULT_MEMORY_LIMIT, DEFAULT_REQUESTS
@@ -127,7 +128,7 @@ def head_bytes(task: TaskPlan, limits: TaskLimits) -> int:
 
     A candidate on stdout is complete up to its own bound (contract 15.7).
     """
-    if task.extraction.mode != ExtractionMode.STDOUT:
+    if not SOURCES[task.extraction.mode].is_stream:
         return limits.stream_bytes
     return max(limits.stream_bytes, KINDS[task.extraction.kind].limit(limits))
 
@@ -242,7 +243,12 @@ def lane_mount(plan: RunPlan, task: TaskPlan, lane: str, path: str) -> Taken:
 def asset_mounts(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> list[Taken]:
     """Return the read-only public assets at their places in the workspace."""
     return [
-        lane_mount(plan, task, f"{layout.LANE_PUBLIC}/{asset.lane_path}", inside(task, asset.mount))
+        lane_mount(
+            plan,
+            task,
+            f"{layout.LANE_PUBLIC}/{asset.lane_path}",
+            task.environment.inside(asset.mount),
+        )
         for asset in lanes.asset_mounts
     ]
 
@@ -277,11 +283,6 @@ def beside_mounts(places: Iterable[str], workspace: str) -> list[Manifest]:
 def beside_volume(mounts: Sequence[object], policy: PodPolicy) -> list[Manifest]:
     """Return the volume of these folders; whoever writes there takes it for the workspace."""
     return [empty_dir(BESIDE, workspace_bytes(policy))] if mounts else []
-
-
-def inside(task: TaskPlan, place: str) -> str:
-    """Return the absolute path of a place in the workspace."""
-    return f"{task.workspace.rstrip('/')}/{place}"
 
 
 def candidate_mount(

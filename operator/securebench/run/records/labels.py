@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from securebench.names import logical_name
-from securebench.protocol.candidate import STREAMS, ExtractionMode
+from securebench.protocol.candidate import KINDS, STREAMS, ExtractionMode
 from securebench.reasons import FailurePhase
 from securebench.run.plan.model import RunPlan, TaskPlan
 from securebench.run.state.attempts import Runtime, runtime_of
@@ -164,10 +164,11 @@ def producer_metadata(
         "candidate_kind": task.extraction.kind,
         "candidate_extraction": task.extraction.mode,
     }
-    if task.extraction.mode == ExtractionMode.FILE:
+    form = KINDS[task.extraction.kind]
+    if task.extraction.path is not None:
         result["candidate_path"] = task.extraction.path
-    if task.extraction.mode == ExtractionMode.WORKSPACE:
-        result["candidate_workspace"] = workspace
+    if form.archive:
+        result[form.record_field] = workspace
     if plan.harness.agent is not None:
         result |= _agent(plan, task, plan.harness.agent, platform)
     if plan.egress is not None and plan.egress.provider is not None:
@@ -231,7 +232,7 @@ def _effective_domains(egress: EgressPlan | None) -> list[str]:
 
 def _agent(plan: RunPlan, task: TaskPlan, agent: AgentPlan, platform: str) -> dict[str, object]:
     if not agent.version:
-        return {"agent_image": agent.overlay, "benchmark_environment_image": task.image}
+        return {"agent_image": agent.overlay, "benchmark_environment_image": task.environment.image}
     tool = PurePosixPath(agent.overlay_path).name
     configured = {
         f"{plan.harness.type}_{key}": plan.harness.config.get(key) for key in ("version", "model")
@@ -241,7 +242,7 @@ def _agent(plan: RunPlan, task: TaskPlan, agent: AgentPlan, platform: str) -> di
         "cli_version_resolved": agent.version,
         "overlay_platform": platform,
         "overlay_cache_path": f"{tool}/{agent.version}/{platform}",
-        "benchmark_environment_image": task.image,
+        "benchmark_environment_image": task.environment.image,
     }
 
 
@@ -276,7 +277,7 @@ def _produced(plan: RunPlan, task: TaskPlan, production: HarnessResult) -> dict[
         command = list(task.command or plan.harness.command)
         return result | {
             "timed_out": True,
-            "timeout_seconds": task.timeout_seconds,
+            "timeout_seconds": task.environment.timeout_seconds,
             "command": plan.harness.config.get("command", command),
             "phase": FailurePhase.PRODUCER,
         }
@@ -290,7 +291,7 @@ def _dropped(task: TaskPlan, history: AttemptHistory) -> dict[str, object]:
     candidate = history.production.candidate if history.production is not None else None
     if candidate is None or candidate.file is None:
         return {}
-    if task.extraction.mode != ExtractionMode.WORKSPACE:
+    if not KINDS[task.extraction.kind].archive:
         return {}
     count, named = losses(history)
     result: dict[str, object] = {"candidate_dropped_entries": count}

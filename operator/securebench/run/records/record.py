@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from securebench.benchmark.resources import REDACTED
 from securebench.clock import rfc3339
 from securebench.names import logical_name
-from securebench.protocol.candidate import ExtractionMode
+from securebench.protocol.candidate import KINDS
 from securebench.reasons import PRODUCER_TIMEOUT
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.model import VERIFIER_STDERR
@@ -251,21 +251,15 @@ def _failure(finish: Finish, message: str | None) -> dict[str, object]:
 def _candidate(
     task: TaskPlan, history: AttemptHistory, finish: Finish, texts: RecordTexts
 ) -> dict[str, object]:
-    fields: dict[str, object] = {
-        "candidate_text": None,
-        "candidate_patch": None,
-        "candidate_workspace": None,
-    }
+    fields: dict[str, object] = {form.record_field: None for form in KINDS.values()}
     production = history.production
     if production is None or production.candidate is None or finish.reason == PRODUCER_TIMEOUT:
         return fields
-    if task.extraction.mode == ExtractionMode.WORKSPACE:
-        if production.candidate.file is not None:
-            fields["candidate_workspace"] = f"workspaces/{logical_name(task.task.id)}"
-    elif task.extraction.kind == "patch":
-        fields["candidate_patch"] = texts.candidate
-    else:
-        fields["candidate_text"] = texts.candidate
+    form = KINDS[task.extraction.kind]
+    if not form.archive:
+        fields[form.record_field] = texts.candidate
+    elif production.candidate.file is not None:
+        fields[form.record_field] = f"workspaces/{logical_name(task.task.id)}"
     return fields
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from securebench.protocol.grading import Grading
     from securebench.run.observe.pods import ContainerView, PodView, Terminated
     from securebench.run.observe.stage import Ended, Interrupted
+    from securebench.run.plan.environment import Environment
     from securebench.run.plan.kinds import PlanRequest
     from securebench.run.plan.model import AttemptKey, ClusterFacts, LaunchKey, RunPlan, TaskPlan
     from securebench.run.state.attempts import SealedCandidate, VerifierResult
@@ -144,9 +145,9 @@ class Verification(ABC):
         """Absolute folder of the image in which the agent works, or empty for the workspace."""
         return ""
 
-    def image(self, plan: RunPlan, task: TaskPlan) -> str:  # noqa: ARG002 - others ask the run
-        """Return the image of the container whose end is the launch's end."""
-        return task.image
+    def environment(self, plan: RunPlan, task: TaskPlan) -> Environment:  # noqa: ARG002
+        """Return in what candidates are judged, with the image that ends the launch."""
+        return task.environment
 
     @abstractmethod
     def pod(

@@ -169,7 +169,7 @@ def check_metadata(
     """Return what the record of a check in a task's image says of it."""
     return {
         **command_fields(verification.command),
-        "image": task.image,
+        "image": task.environment.image,
         "workspace_root": f"workspaces/{logical_name(task.task.id)}",
         "workdir": check.workdir,
         "timed_out": verification.command.timed_out,

@@ -124,6 +124,10 @@ class _CodeJob:
     facts: ClusterFacts
 
     @property
+    def workspace(self) -> str:
+        return self.member.task.environment.workspace
+
+    @property
     def places(self) -> tuple[_CodePlace, ...]:
         """The containers, that of the tests first."""
         return (_SHARED,) if self.code.is_shared else (_TESTS, _WORKER)
@@ -227,7 +231,7 @@ class CodeVerification(Verification):
         }
         return {
             **command_fields(verification.command),
-            "image": task.image,
+            "image": task.environment.image,
             "isolation": self.code.isolation,
             **CODE_FILES,
             **({"candidate_form": FENCED} if FENCED in words else {}),
@@ -265,12 +269,12 @@ def _container(job: _CodeJob, place: _CodePlace) -> Manifest:
     own = _worker_mounts() if place.is_worker else _test_mounts(job)
     container = TaskContainer(
         name=place.name,
-        image=job.member.task.image,
+        image=job.member.task.environment.image,
         resources=volumes.task_resources(job.plan.pods, _storage(job)),
         tools=tools_mount(job.plan.pods),
         mounts=(
             *own,
-            volumes.mount(place.workspace, job.member.task.workspace),
+            volumes.mount(place.workspace, job.workspace),
             volumes.mount(place.home, layout.HOME),
             volumes.mount(place.temporary, layout.TEMPORARY),
         ),
@@ -311,7 +315,7 @@ def _test_spec(job: _CodeJob) -> RunSpec:
             DigestedPath(layout.CANDIDATE, _folder_digest(TEXT_FILE, job.member.candidate.digest)),
         ),
         home=layout.HOME,
-        prechecks=(inline_compiler(TEST_FILE, job.member.task.workspace, user),),
+        prechecks=(inline_compiler(TEST_FILE, job.workspace, user),),
         phases=tuple(_shared_phases(job) if is_shared else _test_phases(job)),
         holds="" if is_shared else SERVED,
         needs="" if is_shared else SOCKET,
@@ -321,7 +325,7 @@ def _test_spec(job: _CodeJob) -> RunSpec:
 
 
 def _test_phases(job: _CodeJob) -> list[Phase]:
-    workdir = job.member.task.workspace
+    workdir = job.workspace
     again = (str(job.code.repeat),) if job.code.repeat else ()
     tests = (*PROGRAM, "proven", SOCKET, *_test_arguments(job), *again)
     seconds = job.code.timeout_seconds
@@ -329,7 +333,7 @@ def _test_phases(job: _CodeJob) -> list[Phase]:
 
 
 def _shared_phases(job: _CodeJob) -> list[Phase]:
-    workdir = job.member.task.workspace
+    workdir = job.workspace
     tests = (*PROGRAM, "shared", workdir, *_test_arguments(job))
     seconds = job.code.timeout_seconds
     return [
@@ -344,13 +348,13 @@ def _test_arguments(job: _CodeJob) -> tuple[str, str, str]:
 
 
 def _worker_spec(job: _CodeJob) -> RunSpec:
-    worker = (*PROGRAM, "worker", SOCKET, job.member.task.workspace, *_rerun_arguments(job))
+    worker = (*PROGRAM, "worker", SOCKET, job.workspace, *_rerun_arguments(job))
     return replace(
         base_spec(job.plan, job.facts, 0),
         streams=StreamsSpec("", 0, 0),
         temporary="",
         home=layout.HOME,
-        phases=(Phase("candidate", worker, job.member.task.workspace, None),),
+        phases=(Phase("candidate", worker, job.workspace, None),),
         linger=True,
         once=FIRST_START,
         serves=SERVED,
@@ -361,7 +365,7 @@ def _rerun_arguments(job: _CodeJob) -> tuple[str, ...]:
     """Return how many workers follow the first, and all that candidate code can write."""
     if not job.code.repeat:
         return ()
-    folders = (job.member.task.workspace, layout.HOME, layout.TEMPORARY, layout.SHARED_MEMORY)
+    folders = (job.workspace, layout.HOME, layout.TEMPORARY, layout.SHARED_MEMORY)
     return (str(job.code.repeat), *folders, SOCKET_FOLDER, QUEUES)
 
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 from securebench.benchmark.pack.lane_plan import LaneSet, checker_reference
 from securebench.benchmark.pack.paths import EVALUATION_ROOT
-from securebench.protocol.candidate import Problem
+from securebench.protocol.candidate import KINDS, WORKSPACE_FILE, Problem
 from securebench.protocol.grading import Grading
 from securebench.protocol.messages import FRAMEWORK_FOLDER, DigestedPath
 from securebench.protocol.supervise import CandidateSpec, Phase, RunSpec, Transfer
 from securebench.reasons import FailurePhase
 from securebench.run import layout
 from securebench.run.artifacts import Mount
+from securebench.run.plan.environment import Environment
 from securebench.run.plan.kinds import PlanRequest
 from securebench.run.plan.model import AttemptKey, ClusterFacts, LaunchKey, RunPlan, TaskPlan
 from securebench.run.pods import volumes
@@ -32,7 +33,6 @@ from securebench.run.pods.volumes import (
     beside_volume,
     candidate_file,
     candidate_mount,
-    inside,
     lane_mount,
     tools_mount,
 )
@@ -87,20 +87,30 @@ class CommandVerification(Verification):
         """Time limit of the check."""
         return self.check.timeout_seconds
 
+    def environment(self, plan: RunPlan, task: TaskPlan) -> Environment:  # noqa: ARG002
+        """Return the agent's environment, with the check's working folder and time limit."""
+        return replace(
+            task.environment,
+            workdir=self.check.workdir,
+            timeout_seconds=self.check.timeout_seconds,
+            writable_root=True,
+        )
+
     def pod(
         self, plan: RunPlan, first: LaunchKey, members: Sequence[Member], facts: ClusterFacts
     ) -> Manifest:
         """Return the Pod that runs the check on a copy of the candidate."""
         (member,) = members
         task, lanes = member.task, member.lanes
+        environment = self.environment(plan, task)
         container = TaskContainer(
             name=self.container,
-            image=task.image,
+            image=environment.image,
             resources=_resources(plan),
             tools=tools_mount(plan.pods),
             mounts=_mounts(plan, member),
             shared_memory=self.container,
-            read_only_root=False,
+            read_only_root=not environment.writable_root,
             capabilities=self.check.capabilities,
         )
         containers = Containers(
@@ -108,7 +118,7 @@ class CommandVerification(Verification):
             volumes=_volumes(plan, task, lanes),
             init=[verifier_courier(plan, member.launch)],
         )
-        frame = launch_frame(plan, first, self.check.timeout_seconds, facts)
+        frame = launch_frame(plan, first, environment.timeout_seconds, facts)
         return pod(plan, frame, containers)
 
     def rejected(
@@ -116,7 +126,7 @@ class CommandVerification(Verification):
     ) -> Finish | None:
         """Return the end of an attempt that handed in no workspace, or None."""
         end = super().rejected(task, key, candidate)
-        if end is not None or task.extraction.kind == "workspace":
+        if end is not None or KINDS[task.extraction.kind].archive == WORKSPACE_FILE:
             return end
         message = "the harness hands in a file; the checker needs a workspace directory"
         phase = FailurePhase.CANDIDATE_EXTRACTION
@@ -141,16 +151,16 @@ class CommandVerification(Verification):
 
 
 def _beside(task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
-    return beside_mounts([EVALUATION_ROOT, *asset_places(lanes)], task.workspace)
+    return beside_mounts([EVALUATION_ROOT, *asset_places(lanes)], task.environment.workspace)
 
 
 def _mounts(plan: RunPlan, member: Member) -> list[Mount]:
     task, lanes = member.task, member.lanes
-    evaluation_inputs = [inside(task, EVALUATION_ROOT)]
+    evaluation_inputs = [task.environment.inside(EVALUATION_ROOT)]
     if checker_reference(task.task) is not None:
         evaluation_inputs.append(layout.EVALUATOR)
     return [
-        volumes.mount(volumes.WORKSPACE, task.workspace),
+        volumes.mount(volumes.WORKSPACE, task.environment.workspace),
         *_beside(task, lanes),
         *asset_mounts(plan, task, lanes),
         *(
@@ -167,7 +177,7 @@ def _mounts(plan: RunPlan, member: Member) -> list[Mount]:
 
 def _run_spec(plan: RunPlan, check: CheckPlan, member: Member, facts: ClusterFacts) -> RunSpec:
     task, lanes = member.task, member.lanes
-    evaluation_inputs = inside(task, EVALUATION_ROOT)
+    evaluation_inputs = task.environment.inside(EVALUATION_ROOT)
     archive = candidate_file(member.candidate, layout.CANDIDATE)
     own_files = f"{layout.PUBLIC_FILES}/{FRAMEWORK_FOLDER}"
     return replace(
@@ -177,9 +187,12 @@ def _run_spec(plan: RunPlan, check: CheckPlan, member: Member, facts: ClusterFac
             DigestedPath(layout.PUBLIC, lanes.public_digest),
             DigestedPath(evaluation_inputs, lanes.evaluation_inputs_digest),
         ),
-        candidate=CandidateSpec(archive.path, archive.digest, task.workspace),
-        copies=(Transfer(own_files, inside(task, FRAMEWORK_FOLDER)),),
-        protected=(evaluation_inputs, *(inside(task, place) for place in asset_places(lanes))),
+        candidate=CandidateSpec(archive.path, archive.digest, task.environment.workspace),
+        copies=(Transfer(own_files, task.environment.inside(FRAMEWORK_FOLDER)),),
+        protected=(
+            evaluation_inputs,
+            *(task.environment.inside(place) for place in asset_places(lanes)),
+        ),
         home=layout.HOME,
         prechecks=tuple(checker_prechecks(task, check, lanes)),
         phases=tuple(checker_phases(task, check, lanes)),
@@ -219,7 +232,7 @@ def checker_phases(task: TaskPlan, check: CheckPlan, lanes: LaneSet) -> list[Pha
         lanes: Tells whether the checker's file is a folder.
     """
     if check.source is None:
-        is_ready = not is_of_candidate(check, task.workspace)
+        is_ready = not is_of_candidate(check, task.environment.workspace)
         phase = Phase(FailurePhase.CHECKER, check.command, check.workdir, check.timeout_seconds)
         return [replace(phase, ready=is_ready, guarded=True)]
     path = f"{layout.EVALUATOR}/{check.source.path}"
@@ -241,7 +254,7 @@ def checker_phases(task: TaskPlan, check: CheckPlan, lanes: LaneSet) -> list[Pha
 def checker_prechecks(task: TaskPlan, check: CheckPlan, lanes: LaneSet) -> list[Phase]:
     """Return what examines the pack's own part before the candidate is there."""
     if check.source is None:
-        return command_prechecks(check, task.workspace)
+        return command_prechecks(check, task.environment.workspace)
     if not check.is_pytest:
         return []
     path = f"{layout.EVALUATOR}/{check.source.path}"
@@ -251,13 +264,13 @@ def checker_prechecks(task: TaskPlan, check: CheckPlan, lanes: LaneSet) -> list[
 
 
 def _pytest(task: TaskPlan, verb: str, path: str) -> tuple[str, ...]:
-    places = (task.workspace, layout.PYTEST_BUNDLE, layout.EVALUATOR, path, COLLECTED)
+    places = (task.environment.workspace, layout.PYTEST_BUNDLE, layout.EVALUATOR, path, COLLECTED)
     return (*RUNNER, verb, *places)
 
 
 def _variables(task: TaskPlan, path: str, lanes: LaneSet) -> dict[str, str]:
     return {
-        "SECUREBENCH_WORKSPACE": task.workspace,
+        "SECUREBENCH_WORKSPACE": task.environment.workspace,
         "SECUREBENCH_EVALUATOR": layout.EVALUATOR,
         "TEST_DIR": path if lanes.checker_is_folder else path.rpartition("/")[0],
     }

@@ -272,7 +272,7 @@ class PatchVerification(Verification):
         tests = task.task.resources.value("tests")
         common: dict[str, object] = {
             "verifier": task.task.task_type,
-            "image": task.image,
+            "image": task.environment.image,
             "workdir": self.check.workdir,
             "base_commit": self.patch.base_commit,
             "command": tests.get("command")
@@ -428,7 +428,7 @@ class _Job:
 def _container(job: _Job, place: _Place) -> Manifest:
     container = TaskContainer(
         name=place.name,
-        image=job.member.task.image,
+        image=job.member.task.environment.image,
         resources=volumes.task_resources(job.plan.pods, _storage(job)),
         tools=tools_mount(job.plan.pods),
         mounts=(

@@ -38,6 +38,7 @@ from securebench.run.observe.stage import (
     interruption,
 )
 from securebench.run.observe.termination import BadMessageError, text_verdict, verdicts_digest
+from securebench.run.plan.environment import Environment
 from securebench.run.plan.kinds import PlanRequest
 from securebench.run.plan.model import ClusterFacts, LaunchKey, RunPlan, TaskPlan, member_name
 from securebench.run.pods import volumes
@@ -78,9 +79,9 @@ class TextVerification(Verification):
         """Return the one verification of texts."""
         return cls()
 
-    def image(self, plan: RunPlan, task: TaskPlan) -> str:  # noqa: ARG002 - it runs in ours
+    def environment(self, plan: RunPlan, task: TaskPlan) -> Environment:
         """Return the image that has the scorers."""
-        return plan.pods.text_verifier_image
+        return replace(task.environment, image=plan.pods.text_verifier_image)
 
     def pod(
         self, plan: RunPlan, first: LaunchKey, members: Sequence[Member], facts: ClusterFacts

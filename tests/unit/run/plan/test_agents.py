@@ -176,7 +176,7 @@ def test_every_task_has_its_own_command():
     assert "/workspace/in/task.json" in prompt
     assert "candidate.txt" in prompt
     assert plan.tasks[0].extraction.path == "candidate.txt"
-    assert plan.tasks[0].timeout_seconds == 900
+    assert plan.tasks[0].environment.timeout_seconds == 900
 
 
 def patch_task(**environment):
@@ -197,8 +197,8 @@ def patch_task(**environment):
 def test_an_agent_works_in_the_checkout(environment, want):
     given = replace(agent_inputs(), tasks=(patch_task(**environment),))
     planned = build_plan(given).tasks[0]
-    assert (planned.workdir, planned.extraction.mode) == (want, "git_diff")
-    assert (planned.workspace, planned.verification.name) == ("/workspace", "patch")
+    assert (planned.environment.workdir, planned.extraction.mode) == (want, "git_diff")
+    assert (planned.environment.workspace, planned.verification.name) == ("/workspace", "patch")
     assert "do not clone" in planned.command[-1]
 
 
@@ -210,13 +210,13 @@ def test_a_command_may_work_in_the_checkout(environment, want):
     spec = BenchmarkRunSpec.parse({"pack": {"volume": {"path": "p"}}, "harness": harness})
     given = replace(inputs(), spec=spec, tasks=(patch_task(**environment),))
     planned = build_plan(given).tasks[0]
-    assert (planned.workdir, planned.extraction.mode) == (want, "git_diff")
-    assert planned.workspace == "/workspace"
+    assert (planned.environment.workdir, planned.extraction.mode) == (want, "git_diff")
+    assert planned.environment.workspace == "/workspace"
     assert planned.command == ()
 
 
 def test_a_command_prints_its_patch_and_works_in_the_workspace():
     given = replace(inputs(), tasks=(patch_task(workdir="/testbed"),))
     planned = build_plan(given).tasks[0]
-    assert (planned.workdir, planned.extraction.mode) == ("/workspace", "stdout")
+    assert (planned.environment.workdir, planned.extraction.mode) == ("/workspace", "stdout")
     assert planned.command == ()

@@ -46,17 +46,21 @@ def terminal(checker=CHECKER, needed=None, **environment):
 
 def test_a_text_task():
     plan = planned(index=3)
-    assert (plan.index, plan.image, plan.workspace) == (3, "python:3.11-slim", "/workspace")
-    assert plan.workdir == plan.workspace
+    assert (plan.index, plan.environment.image, plan.environment.workspace) == (
+        3,
+        "python:3.11-slim",
+        "/workspace",
+    )
+    assert plan.environment.workdir == plan.environment.workspace
     assert plan.extraction == Extraction("stdout", "text", None)
     assert plan.verification == TextVerification()
-    assert (plan.refusal, plan.denial, plan.materialize_from) == (None, None, "")
+    assert (plan.refusal, plan.denial, plan.environment.starts_filled) == (None, None, False)
     assert plan.row_digest.startswith("sha256:")
 
 
 def test_a_terminal_task():
     plan = planned(terminal(workdir="/app", materialize_workdir_from_image=True))
-    assert (plan.workspace, plan.materialize_from) == ("/app", "/app")
+    assert (plan.environment.workspace, plan.environment.starts_filled) == ("/app", True)
     assert plan.extraction == Extraction("workspace", "workspace", None)
     check = CheckPlan(("sh", "-lc", "sh check.sh"), "/app", 300.0)
     assert plan.verification == CommandVerification(check)
@@ -83,7 +87,7 @@ def test_time_limit_of_the_agent(name):
     harness = CommandHarness(
         command="x", timeout_seconds=tester_limit, is_default_timeout=tester_limit is None
     )
-    assert planned(row(environment=environment), harness).timeout_seconds == want
+    assert planned(row(environment=environment), harness).environment.timeout_seconds == want
 
 
 CHECK_LIMITS = {

@@ -11,8 +11,9 @@ import pytest
 from securebench.agents.harness import DUMMY_KEY
 from securebench.agents.registry import cli_agents, cli_named
 from securebench.protocol.gateway import PROXY_NAME
+from securebench.protocol.supervise import DIFF_SECONDS
 from securebench.run.plan.model import ClusterFacts, EgressPlan, LaunchKey, Role, TaskPlan
-from securebench.run.pods.harness import DIFF_SECONDS, harness_pod
+from securebench.run.pods.harness import harness_pod
 from support.manifest_samples import (
     FACTS,
     LANES,
@@ -140,7 +141,7 @@ def test_with_domains_the_tester_cannot_replace_the_proxy() -> None:
 
 
 def test_an_agent_in_a_checkout_hands_in_the_difference() -> None:
-    body = agent_pod("codex", patch_task(workdir="/testbed"))
+    body = agent_pod("codex", patch_task(workdir="/testbed", writable_root=True))
     spec = told(body, "harness")
     assert spec["diff"] == {
         "workdir": "/testbed",

@@ -187,7 +187,7 @@ class TestHarness:
             "source": "/app",
             "to": "/opt/securebench/materialize",
         }
-        assert len(harness(materialize_from="")["spec"]["initContainers"]) == 1
+        assert len(harness(starts_filled=False)["spec"]["initContainers"]) == 1
 
     def test_courier_can_write_the_workspace_only_where_mount_points_are_made(self) -> None:
         assert mounts(harness(), "courier")["/work/workspace"]["readOnly"] is True

@@ -71,7 +71,7 @@ def test_metadata(name, way):
     metadata = made["verifier_metadata"]
     known = {
         "verifier": "code_completion",
-        "image": task.image,
+        "image": task.environment.image,
         "image_id": checked.facts.image_id,
         "language": "python",
         "isolation": isolation,

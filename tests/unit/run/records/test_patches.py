@@ -49,7 +49,7 @@ def test_a_passed_patch():
     assert metadata.pop("image_id")
     assert metadata == {
         "verifier": "repo_patch",
-        "image": TASK.image,
+        "image": TASK.environment.image,
         "workdir": "/testbed",
         "base_commit": BASE_COMMIT,
         "image_commit": BASE_COMMIT,
