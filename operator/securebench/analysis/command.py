@@ -43,7 +43,7 @@ from securebench.client.tester_config import load_prices
 from securebench.client.volume import ClusterTarget
 from securebench.errors import InvalidInputError
 from securebench.protocol.volume import CANDIDATES
-from securebench.stats.intervals import Interval
+from securebench.stats.intervals import Interval, reward_text
 from securebench.stats.sequential import Course
 
 
@@ -343,6 +343,8 @@ def _score_line(run: ResultSet, score: Interval | None) -> str:
         spent += f", run {run.tries} of this agent and model on this pack"
     if run.tries_by_others:
         spent += f", {run.tries_by_others} more by others"
+    if run.mean_reward is not None:
+        spent = f", mean reward {reward_text(run.mean_reward)}{spent}"
     value, low, high = (f"{share * 100:.1f}" for share in score)
     return f"{run.name}: passed {value} % (95 % interval {low} to {high}){spent}"
 
@@ -369,6 +371,10 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
         "baseline": comparison.baseline.name,
         "candidate": comparison.candidate.name,
         "scores": [_interval(comparison.baseline_score), _interval(comparison.candidate_score)],
+        "mean_rewards": [
+            _interval(comparison.baseline.mean_reward),
+            _interval(comparison.candidate.mean_reward),
+        ],
         "costs": [_cost(comparison.baseline), _cost(comparison.candidate)],
         "have_ended": [comparison.baseline.has_ended, comparison.candidate.has_ended],
         "difference": None if found is None else found._asdict(),

@@ -137,6 +137,12 @@ def _series(results: ResultSet, figures: Overview) -> Iterator[tuple[str, str, S
             "Share of verdicts that passed, with its 95 % interval.",
             [({"bound": bound}, share) for bound, share in figures.score._asdict().items()],
         )
+    if figures.mean_reward is not None:
+        yield (
+            "mean_reward",
+            "Mean score of the verdicts, with its 95 % interval.",
+            [({"bound": bound}, end) for bound, end in figures.mean_reward._asdict().items()],
+        )
     if figures.pass_at_k:
         yield (
             "pass_at_k",

@@ -149,6 +149,7 @@ def run_metrics(results: ResultSet) -> dict[str, float]:
         "verdicts": figures.verified,
         "passed": figures.passed,
         **_bounds("pass_rate", figures.score),
+        **_bounds("mean_reward", figures.mean_reward),
     }
     for each in figures.pass_at_k:
         found |= _bounds(f"pass_at_{each.k}", each.estimate)

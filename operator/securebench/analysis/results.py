@@ -20,7 +20,7 @@ from securebench.client.session.run_cost import summary_prices
 from securebench.client.tester_config import Prices
 from securebench.errors import InvalidInputError
 from securebench.json_values import as_number, object_at, object_in, text_at
-from securebench.protocol.grading import Grading
+from securebench.protocol.grading import REWARDS, Grading
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.labels import IsolationLabel, Network
@@ -37,10 +37,12 @@ from securebench.run.records.reading import (
 from securebench.run.records.record_line import SIDES
 from securebench.stats.cost import Cost, Tokens, Use, cost
 from securebench.stats.intervals import (
+    AttemptReward,
     Interval,
     PassAtK,
     TaskVerdicts,
     VerdictCounts,
+    mean_reward,
     pass_at_each_k,
     pass_rate,
     verdict_counts,
@@ -185,6 +187,16 @@ class ResultSet:
     def by_task(self) -> dict[str, TaskVerdicts]:
         """Return the verdicts of each task, in the order of the records."""
         return verdicts_of_all_tasks(self.entries)
+
+    @property
+    def mean_reward(self) -> Interval | None:
+        """Mean score of the verdicts; None unless a record has a reward."""
+        if not REWARDS & self.provenance.labels.get("grading", Counter()).keys():
+            return None
+        scores = ((each.task_id, each.score) for each in self.entries)
+        return mean_reward(
+            AttemptReward(task, score) for task, score in scores if score is not None
+        )
 
     def verdict_counts(self) -> VerdictCounts:
         """Return the tasks counted by their verdicts."""
@@ -398,6 +410,7 @@ class Overview:
         verified: Attempts with a verdict.
         passed: Those that passed.
         score: Share of verdicts that passed; None without a verdict.
+        mean_reward: Mean score of the verdicts; None unless a record has a reward.
         pass_at_k: pass@1 to pass@n, n attempts per task; empty for one attempt.
         breakdowns: The score by family, difficulty and tag, where there are several.
         outcomes: Attempts by outcome, the most frequent first.
@@ -413,6 +426,7 @@ class Overview:
     verified: int
     passed: int
     score: Interval | None
+    mean_reward: Interval | None
     pass_at_k: tuple[PassAtK, ...]
     breakdowns: tuple[Breakdown, ...]
     outcomes: Mapping[str, int]
@@ -433,6 +447,7 @@ def overview(results: ResultSet) -> Overview:
         verified=sum(entry.passed is not None for entry in entries),
         passed=sum(entry.passed is True for entry in entries),
         score=pass_rate(counts),
+        mean_reward=results.mean_reward,
         pass_at_k=pass_at_each_k(counts),
         breakdowns=tuple(_breakdowns(entries)),
         outcomes=dict(Counter(entry.outcome or "none" for entry in entries).most_common()),
@@ -489,6 +504,10 @@ _GRADING = {
     Grading.IN_PROCESS: "tests in one interpreter with the candidate, which may have changed them",
     Grading.TESTS: "counted tests, beside which the candidate's code may have run",
     Grading.EXIT_CODE: "the exit code of a command alone",
+    Grading.REWARD_FILE: "a reward that a script wrote beside the candidate's files, which may have"
+    " written it",
+    Grading.REWARD_FILE_ROOT: "a reward that a script wrote where the candidate had changed the"
+    " file system, and may have written it",
 }
 """Without a label no code ran: a scorer compared texts, or there was nothing to judge."""
 

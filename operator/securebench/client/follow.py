@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from typing import NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
 
 from securebench.client.output import without_numbers
 from securebench.clock import backoff, seconds_since_epoch
@@ -19,6 +19,7 @@ from securebench.cluster.port import Cluster, ObjectKind, Raw, WatchExpired
 from securebench.errors import ClusterError, TransientClusterError
 from securebench.json_values import object_at, text_at
 from securebench.run.api.status import ConditionType, EndState, Reason, run_end
+from securebench.stats.intervals import Interval
 
 StepT = TypeVar("StepT")
 
@@ -263,14 +264,6 @@ def _wait_seconds(failures: int) -> float:
     return backoff(_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, failures)
 
 
-class ShownScore(NamedTuple):
-    """Share of the verdicts that are a pass, with its 95 % interval; all from 0 to 1."""
-
-    value: float
-    low: float
-    high: float
-
-
 @dataclass(frozen=True, slots=True)
 class RunView:
     """A BenchmarkRun as commands show it.
@@ -283,12 +276,13 @@ class RunView:
         active: Attempts in flight.
         passed: Attempts that passed; None while the status says nothing.
         verified: Attempts with a verdict.
-        score: None while nothing is verified.
+        score: Share of the verdicts that passed; None while nothing is verified.
         usage: Requests and tokens of the model provider; empty without one.
         pack: Id of the pack, empty while unknown.
         created: RFC 3339.
         started: RFC 3339; empty while the operator has not started it.
         completed: RFC 3339; empty while the run is active.
+        mean_reward: Mean score of the verdicts; None unless a record has a reward.
     """
 
     name: str
@@ -300,13 +294,14 @@ class RunView:
     active: int
     passed: int | None
     verified: int
-    score: ShownScore | None
+    score: Interval | None
     usage: Mapping[str, int] = field(default_factory=dict)
     pack: str = ""
     harness: str = ""
     created: str = ""
     started: str = ""
     completed: str = ""
+    mean_reward: Interval | None = None
 
     @property
     def started_at(self) -> float | None:
@@ -317,8 +312,9 @@ class RunView:
 
     def to_json(self) -> dict[str, object]:
         """Return the fields as JSON values."""
-        score = None if self.score is None else self.score._asdict()
-        return {**asdict(self), "usage": dict(self.usage), "score": score}
+        shares = {"score": self.score, "mean_reward": self.mean_reward}
+        found = {name: each and each._asdict() for name, each in shares.items()}
+        return {**asdict(self), "usage": dict(self.usage), **found}
 
 
 def run_view(run: Raw) -> RunView:
@@ -335,13 +331,14 @@ def run_view(run: Raw) -> RunView:
         active=_count(tasks, "active"),
         passed=_count(score, "passed") if score else None,
         verified=_count(score, "verified"),
-        score=_pass_rate(object_at(score, "passRate")),
+        score=_interval(object_at(score, "passRate")),
         usage=_counts(object_at(status, "usage")),
         pack=text_at(object_at(status, "resolved"), "pack"),
         harness=text_at(object_at(spec, "harness"), "type"),
         created=created_at(run),
         started=text_at(status, "startTime"),
         completed=text_at(status, "completionTime"),
+        mean_reward=_interval(object_at(score, "meanReward")),
     )
 
 
@@ -357,9 +354,9 @@ def created_at(run: Raw) -> str:
     return text_at(object_at(run, "metadata"), "creationTimestamp")
 
 
-def _pass_rate(raw: Mapping[str, object]) -> ShownScore | None:
+def _interval(raw: Mapping[str, object]) -> Interval | None:
     with suppress(KeyError, TypeError, ValueError):
-        return ShownScore(*(float(raw[name]) for name in ShownScore._fields))  # type: ignore[arg-type]
+        return Interval(*(float(raw[name]) for name in Interval._fields))  # type: ignore[arg-type]
     return None
 
 

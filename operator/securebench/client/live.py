@@ -23,7 +23,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from securebench.client.follow import RunState, RunView, ShownScore, in_background, run_view
+from securebench.client.follow import RunState, RunView, in_background, run_view
 from securebench.client.progress import Event, LineReporter, Reporter, minutes
 from securebench.client.volume import ActiveAttempts, LivePart, OperatorLink
 from securebench.errors import (
@@ -36,6 +36,7 @@ from securebench.errors import (
 from securebench.json_values import text_at
 from securebench.protocol.exec_calls import LaunchNumbers
 from securebench.run.records.reading import RecordKey
+from securebench.stats.intervals import Interval, reward_text
 from securebench.text import printable
 
 _ATTEMPTS_PAUSE_SECONDS = 3.0
@@ -367,12 +368,13 @@ def rate_text(per_second: float | None, seconds_left: float | None) -> str:
     return message if seconds_left is None else f"{message}, about {minutes(seconds_left)} left"
 
 
-def score_line(score: ShownScore, view: RunView) -> str:
-    """Return the score so far with its interval in percent."""
+def score_line(score: Interval, view: RunView) -> str:
+    """Return the score so far with its interval in percent, and the mean reward if there is one."""
     low, high = 100 * score.low, 100 * score.high
+    reward = "" if view.mean_reward is None else f", mean reward {reward_text(view.mean_reward)}"
     return (
         f"score so far {100 * score.value:.1f} % (95 % interval {low:.1f} to {high:.1f}),"
-        f" {view.passed or 0} of {view.verified} passed"
+        f" {view.passed or 0} of {view.verified} passed{reward}"
     )
 
 

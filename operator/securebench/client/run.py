@@ -198,7 +198,6 @@ def _summary(state: RunState) -> TesterRunSummary:
         total=view.total,
         verified=view.verified,
         passed=view.passed or 0,
-        score_sum=float(view.passed or 0),
         verification_status="",
         outcomes={NO_OUTCOME: unverified if isinstance(unverified, int) else 0},
     )

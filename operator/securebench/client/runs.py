@@ -17,7 +17,6 @@ from typing import NamedTuple
 from securebench.client.follow import (
     RunState,
     RunView,
-    ShownScore,
     created_at,
     run_id_of,
     run_state,
@@ -242,11 +241,13 @@ def remove(runs: Sequence[str], target: ClusterTarget, *, is_forced: bool) -> in
     return max(asyncio.run(_remove(runs, target, is_forced=is_forced)))
 
 
-def score_text(score: ShownScore | None) -> str:
-    """Return a score with its interval in percent, or an empty text."""
+def score_text(view: RunView) -> str:
+    """Return a run's score in percent and its mean reward, as far as it has them."""
+    score, reward = view.score, view.mean_reward
     if score is None:
         return ""
-    return f"{100 * score.value:.1f} % ({100 * score.low:.1f} to {100 * score.high:.1f})"
+    rewards = "" if reward is None else f", reward {reward.value:.4g}"
+    return f"{100 * score.value:.1f} % ({100 * score.low:.1f} to {100 * score.high:.1f}){rewards}"
 
 
 async def _views(target: ClusterTarget) -> list[RunView]:
@@ -324,7 +325,7 @@ def _wide(view: RunView) -> tuple[str, ...]:
     tokens = view.usage.get("inputTokens", 0) + view.usage.get("outputTokens", 0)
     return (
         str(view.active),
-        score_text(view.score),
+        score_text(view),
         view.pack,
         view.harness,
         str(tokens) if view.usage else "",

@@ -16,7 +16,7 @@ from securebench.cluster.port import Raw, metadata
 from securebench.controller.context import Context, RunObject
 from securebench.controller.object_loop import LatestObject, StatusWriter, is_stored
 from securebench.controller.run_status import (
-    PassRateCache,
+    EstimatesCache,
     RunFacts,
     run_fields,
     succeeded,
@@ -40,7 +40,6 @@ from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Lost
 from securebench.run.state.entries import IsolationResult
 from securebench.run.state.history import Tally, tally
-from securebench.stats.intervals import Estimates
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +64,7 @@ class Publisher(StatusWriter[RunObject]):
         super().__init__(context, latest, changes)
         self.written: Raw = {}
         self._schedule = WriteSchedule(context.settings.status_interval_seconds)
-        self._pass_rate = PassRateCache()
+        self._estimates = EstimatesCache()
         end = get_condition(self._shown, ConditionType.SUCCEEDED)
         # An end that is written stays; an earlier process may have written it.
         self._has_ended = self._is_over = (
@@ -145,7 +144,7 @@ class Publisher(StatusWriter[RunObject]):
     async def _fields(self, facts: RunFacts) -> Raw:
         estimates = facts.exported.estimates
         if estimates is None:
-            estimates = Estimates(await self._pass_rate.rate(facts.history.attempts.values()))
+            estimates = await self._estimates.estimates(facts.history.attempts.values())
         return run_fields(facts, estimates)
 
     def _open_run(self, facts: RunFacts, finding: ConditionUpdate) -> tuple[ConditionUpdate, ...]:

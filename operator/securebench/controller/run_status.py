@@ -26,6 +26,7 @@ from securebench.run.api.status import (
     ConditionType,
     ConditionUpdate,
     LaunchCount,
+    MeanReward,
     PassRate,
     Reason,
     ReasonCount,
@@ -40,15 +41,24 @@ from securebench.run.api.status import (
 )
 from securebench.run.plan.model import RunPlan
 from securebench.run.records.labels import usage_fields
+from securebench.run.records.summary import reward_fields
 from securebench.run.state.attempts import Finish
 from securebench.run.state.history import (
     RunHistory,
     Tally,
+    attempt_rewards,
     budget_tokens_used,
+    score_of,
     task_verdicts,
     total_usage,
 )
-from securebench.stats.intervals import Estimates, Interval, pass_rate
+from securebench.stats.intervals import (
+    Estimates,
+    Interval,
+    mean_reward,
+    pass_rate,
+    total_reward,
+)
 from securebench.version import VERSION
 
 if TYPE_CHECKING:
@@ -102,7 +112,7 @@ def run_fields(facts: RunFacts, estimates: Estimates) -> dict[str, object]:
         completion_time=rfc3339(ended.at) if ended is not None else None,
         resolved=_resolved(plan),
         tasks=_counts(counts),
-        score=_score(counts, estimates),
+        score=_score(history, estimates),
         usage=_usage(facts),
         results=Results(
             path=records_path(plan.identity.uid),
@@ -162,19 +172,26 @@ def _counts(counts: Tally) -> TaskCounts:
     return TaskCounts(total=counts.total, done=counts.done, active=counts.active, **by_outcome)
 
 
-def _score(counts: Tally, estimates: Estimates) -> Score:
-    rate = estimates.pass_rate
+def _score(history: RunHistory, estimates: Estimates) -> Score:
+    counts, rate, reward = history.attempts.tally(), estimates.pass_rate, estimates.mean_reward
+    ends = (attempt.finish for attempt in history.attempts.values())
+    scores = (score_of(end) for end in ends if end is not None)
     return Score(
         passed=counts.passed,
         verified=counts.verified,
-        score_sum=str(float(counts.passed)),
+        score_sum=str(total_reward(score for score in scores if score is not None)),
         pass_rate=None if rate is None else PassRate(**_decimals(rate)),
         pass_at_k=tuple(
             StatusPassAtK(k=each.k, tasks=each.tasks, **_decimals(each.estimate))
             for each in estimates.pass_at_k
         )
         or None,
+        mean_reward=None if reward is None else MeanReward(**_texts(reward)),
     )
+
+
+def _texts(reward: Interval) -> dict[str, str]:
+    return {name: f"{end:g}" for name, end in reward_fields(reward).items()}
 
 
 def _decimals(interval: Interval) -> dict[str, str]:
@@ -220,19 +237,19 @@ def _is_failure(finish: Finish) -> bool:
     return finish.passed is not True and finish.outcome is not Outcome.NOT_VERIFIED
 
 
-class PassRateCache:
-    """Estimates the share of verdicts of one run that passed, once for the same verdicts."""
+class EstimatesCache:
+    """Estimates of one run under way; its share of passes once for the same verdicts."""
 
     def __init__(self) -> None:
         self._verdicts: VerdictCounts = Counter()
         self._rate: Interval | None = None
 
-    async def rate(self, attempts: Collection[AttemptHistory]) -> Interval | None:
-        """Return the share of attempts with a verdict that passed; None without a verdict."""
+    async def estimates(self, attempts: Collection[AttemptHistory]) -> Estimates:
+        """Return pass rate and mean reward of the attempts with a verdict."""
         return await asyncio.to_thread(self._estimated, tuple(attempts))
 
-    def _estimated(self, attempts: Collection[AttemptHistory]) -> Interval | None:
+    def _estimated(self, attempts: Collection[AttemptHistory]) -> Estimates:
         verdicts = task_verdicts(attempts)
         if verdicts != self._verdicts:
             self._verdicts, self._rate = verdicts, pass_rate(verdicts)
-        return self._rate
+        return Estimates(self._rate, mean_reward=mean_reward(attempt_rewards(attempts)))

@@ -254,11 +254,12 @@ def write_summary(
     body |= {"tries": totals.tries} if totals.tries > 1 else {}
     body |= {"tries_by_others": totals.tries_by_others} if totals.tries_by_others else {}
     store.write_json(SUMMARY, body | {"sha256": sha256})
-    return Estimates(summary.pass_rate, summary.pass_at_k)
+    return Estimates(summary.pass_rate, summary.pass_at_k, summary.mean_reward)
 
 
 def _record_facts(finish: Finish) -> RecordFacts:
-    outcome, fields = record_outcome(finish.outcome), verdict_fields(verdict_of(finish))
+    outcome = record_outcome(finish.outcome)
+    fields = verdict_fields(verdict_of(finish), finish.score)
     labels = {"grading": finish.grading}
     return record_facts(
         {"task_id": finish.key.task, "outcome": outcome, "labels": labels, **fields}

@@ -41,6 +41,14 @@ class Grading(StrEnum):
     """Our runner counted the tests, beside which candidate code may have run."""
     EXIT_CODE = "exit-code"
     """Nothing but the exit code of a command or script."""
+    REWARD_FILE = "reward-file"
+    """A file that a script of the pack left in a container with files of the candidate."""
+    REWARD_FILE_ROOT = "reward-file-root"
+    """The same, where the candidate's files may be programs that the script uses."""
+
+
+REWARDS = frozenset({Grading.REWARD_FILE, Grading.REWARD_FILE_ROOT})
+"""Gradings of which scores are any finite numbers."""
 
 
 VERDICTS_FOLDER = "/work/verdicts"

@@ -1,4 +1,4 @@
-"""Share of attempts that passed and pass@k, with 95 % intervals.
+"""Share of attempts that passed, pass@k and mean reward, with 95 % intervals.
 
 Attempts of one task are not independent: an interval over attempts would be too narrow. Where
 tasks have several verdicts, tasks are resampled, each with all its attempts (cluster bootstrap).
@@ -7,8 +7,9 @@ The seed is constant, so that the same verdicts have the same interval.
 
 from __future__ import annotations
 
-from collections import Counter
-from math import comb, sqrt
+import sys
+from collections import Counter, defaultdict
+from math import comb, frexp, fsum, ldexp, sqrt
 from random import Random
 from statistics import median_high
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -190,18 +191,20 @@ class Estimates(NamedTuple):
     Args:
         pass_rate: Share of verdicts that passed; None without a verdict.
         pass_at_k: pass@1 to pass@n; empty with one verdict per task, or before the run's end.
+        mean_reward: Mean of all rewards; None for a run without rewards.
     """
 
     pass_rate: Interval | None = None
     pass_at_k: tuple[PassAtK, ...] = ()
+    mean_reward: Interval | None = None
 
 
-def wilson(passed: float, verified: int) -> Interval | None:
+def wilson(passed: float, verified: float) -> Interval | None:
     """Return a share of independent verdicts with its Wilson score interval; None without any.
 
     Args:
         passed: Sum of what counts, from 0 to ``verified``; shares of tasks may add up to halves.
-        verified: Number of verdicts, or of tasks.
+        verified: Number of verdicts, or of tasks; also an effective number.
 
     Source: E. B. Wilson, JASA 22 (1927) 209.
     """
@@ -263,6 +266,80 @@ def pass_at_each_k(counts: VerdictCounts) -> tuple[PassAtK, ...]:
     complete = Counter({task: count for task, count in counts.items() if task.verified >= most})
     wanted = {*range(1, min(most, MAX_CONSECUTIVE_K) + 1), *(k for k in _LATER_K if k < most), most}
     return tuple(pass_at_k(complete, k) for k in sorted(wanted))
+
+
+class AttemptReward(NamedTuple):
+    """The score of one attempt that has a verdict.
+
+    Args:
+        task: Tells tasks apart.
+        reward: Any finite number.
+    """
+
+    task: str | int
+    reward: float
+
+
+_AGREEMENT = 1e-9
+"""Difference of means, as a share of the range of rewards, that may come from rounding."""
+
+
+def mean_reward(rewards: Iterable[AttemptReward]) -> Interval | None:
+    """Return the mean of rewards; None without any. Their order does not matter.
+
+    The interval is Wilson's for the place of the mean in the range of the rewards, which holds at
+    least 0 and 1. It rests on an effective number of tasks: as many as would give the same variance
+    if each reward were one end of the range. The variance is that of a mean over tasks, each with
+    all its attempts. With fewer than ``MIN_BOOTSTRAP_TASKS`` tasks, or tasks that all agree, each
+    task counts once. Rewards of 0 and 1, one per task, have the interval of their pass rate.
+
+    Source: Kott and Carr, Journal of Official Statistics 13 (1997) 355 (effective sample size).
+    """
+    found: defaultdict[str | int, list[float]] = defaultdict(list)
+    for each in rewards:
+        found[each.task].append(each.reward)
+    if not found:
+        return None
+    unit = _unit(each for some in found.values() for each in some)
+    by_task = {task: [each / unit for each in some] for task, some in found.items()}
+    values = [each for some in by_task.values() for each in some]
+    low, high = min(0.0, *values), max(1 / unit, *values)
+    mean = min(high, max(low, fsum(values) / len(values)))
+    place = (mean - low) / (high - low)
+    errors = [fsum(some) - len(some) * mean for some in by_task.values()]
+    variance = fsum(error * error for error in errors) / (len(values) * (high - low)) ** 2
+    means = [fsum(some) / len(some) for some in by_task.values()]
+    tasks: float = len(by_task)
+    if tasks >= MIN_BOOTSTRAP_TASKS and max(means) - min(means) > _AGREEMENT * (high - low):
+        tasks = place * (1 - place) / variance
+    ends = wilson(place * tasks, tasks)
+    if ends is None:
+        return None
+    below, above = (low + end * (high - low) for end in (ends.low, ends.high))
+    return Interval(mean * unit, max(low, below) * unit, min(high, above) * unit)
+
+
+def _unit(rewards: Iterable[float]) -> float:
+    """Return the power of two that is not above the largest reward, at least 1.
+
+    In this unit sums and squares stay in the range of a float, and no digit is lost.
+    """
+    _, exponent = frexp(max(1.0, *map(abs, rewards)))
+    return ldexp(1.0, exponent - 1)
+
+
+def reward_text(reward: Interval) -> str:
+    """Return a mean reward with its interval, short whatever its size."""
+    value, low, high = (f"{end:.4g}" for end in reward)
+    return f"{value} (95 % interval {low} to {high})"
+
+
+def total_reward(rewards: Iterable[float]) -> float:
+    """Return the sum of finite rewards, at most the largest float; their order does not matter."""
+    values = list(rewards)
+    unit = _unit([0.0, *values])
+    most = sys.float_info.max
+    return min(most, max(-most, unit * fsum(value / unit for value in values)))
 
 
 def _clustered(counts: VerdictCounts, estimate: Callable[[VerdictCounts], float]) -> Interval:

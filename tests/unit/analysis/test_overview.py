@@ -24,6 +24,19 @@ def test_one_attempt_per_task(tmp_path):
     assert found.reasons == {"wrong_answer": 1, "node_lost": 1}
 
 
+def rewarded(task_id, score, grading="reward-file"):
+    made = result_line(task_id, passed=score >= 1, score=score)
+    return {**made, "labels": {**made["labels"], "grading": grading}}
+
+
+def test_rewards_have_a_mean_where_a_record_says_that_it_has_one(tmp_path):
+    failed = result_line("c", passed=False, outcome="agent", failure_reason="candidate_missing")
+    found = figures(tmp_path / "r", rewarded("a", 2.5), rewarded("b", 0.5), failed)
+    assert found.mean_reward.value == 1
+    assert found.score == wilson(1, 3)
+    assert figures(tmp_path / "e", rewarded("a", 2.5, "exit-code")).mean_reward is None
+
+
 def test_slow_are_attempts_that_were_launched(tmp_path):
     seconds = {"a": 5.0, "b": 9.0, "c": 7.0}
     found = figures(

@@ -1,3 +1,4 @@
+import sys
 from itertools import combinations
 from random import Random
 
@@ -6,11 +7,15 @@ import pytest
 from securebench.stats.intervals import (
     MAX_CONSECUTIVE_K,
     MIN_BOOTSTRAP_TASKS,
+    AttemptReward,
     Interval,
     TaskVerdicts,
+    mean_reward,
     pass_at_each_k,
     pass_at_k,
     pass_rate,
+    reward_text,
+    total_reward,
     verdict_counts,
     wilson,
 )
@@ -164,3 +169,70 @@ def test_the_bootstrap_covers_the_truth():
 
     held = sum(low <= 0.5 <= high for _, low, high in (pass_rate(run()) for _ in range(60)))
     assert 54 <= held <= 60
+
+
+def rewards(*given, attempts=1):
+    return [AttemptReward(task, each) for task, each in enumerate(given) for _ in range(attempts)]
+
+
+MOST = sys.float_info.max
+MEANS = {
+    "none": ([], None),
+    "one": ([0.5], wilson(0.5, 1)),
+    "few tasks": ([1, 0, 0.25], wilson(1.25, 3)),
+    "pass or fail": ([1] * 8 + [0] * 4, wilson(8, 12)),
+    "all agree": ([0.1] * 12, wilson(1.2, 12)),
+    "one value beside rounding": ([0.3] * 12 + [0.1 + 0.2], wilson(3.9, 13)),
+}
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_the_mean_of_rewards(name):
+    given, want = MEANS[name]
+    assert rounded(mean_reward(rewards(*given))) == rounded(want)
+
+
+def test_rewards_of_little_spread_say_more_than_passes_and_failures():
+    near = mean_reward(rewards(*[0.4, 0.6] * 10))
+    far = mean_reward(rewards(*[0, 1] * 10))
+    assert near.value == far.value == 0.5
+    assert near.high - near.low < 0.3 * (far.high - far.low)
+
+
+def test_attempts_of_one_task_are_no_tasks():
+    once, often = (mean_reward(rewards(*[0, 1] * 10, attempts=count)) for count in (1, 10))
+    assert often == pytest.approx(once)
+
+
+def test_rewards_beyond_0_and_1_stay_in_their_range():
+    found = mean_reward(rewards(*[-3, 42] * 10))
+    assert -3 <= found.low < 19.5 < found.high <= 42
+    assert found.value == pytest.approx(19.5)
+
+
+def test_the_order_of_rewards_does_not_matter():
+    given = [number * number % 41 / 7 - 2 for number in range(40)]
+    assert mean_reward(rewards(*given)) == mean_reward(reversed(rewards(*given)))
+
+
+HUGE = {
+    "largest": [MOST] * 12,
+    "both ends": [MOST, -MOST] * 12,
+    "smallest": [5e-324] * 12,
+    "one among small ones": [0.0] * 20 + [1e308],
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_no_finite_reward_is_too_large(name):
+    given = HUGE[name]
+    for end in (*mean_reward(rewards(*given)), total_reward(given)):
+        assert -MOST <= end <= MOST
+    assert len(reward_text(mean_reward(rewards(*given)))) <= 60
+
+
+def test_the_sum_of_rewards():
+    assert total_reward([]) == 0
+    assert total_reward([0.1] * 10) == 1
+    assert total_reward([1.0, 0.0, 1.0]) == 2
+    assert total_reward([-MOST, -MOST]) == -MOST

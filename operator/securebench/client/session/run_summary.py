@@ -14,7 +14,7 @@ from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.summary import NO_OUTCOME
 from securebench.stats.cost import Cost
-from securebench.stats.intervals import Interval
+from securebench.stats.intervals import Interval, reward_text
 
 _DAMAGED = f"{SUMMARY} on the results volume is damaged"
 
@@ -36,6 +36,7 @@ class TesterRunSummary:
         usage: Requests to and tokens of the model provider; empty without one.
         pass_rate: ``value``, ``low`` and ``high`` of the share that passed; empty without one.
         pass_at_k: The same with ``k`` and ``tasks`` for each k; empty with one attempt per task.
+        mean_reward: ``value``, ``low`` and ``high``; empty for a run without rewards.
         cost: ``micro_dollars`` and ``unpriced_tokens`` by model; empty without a price table.
     """
 
@@ -45,12 +46,12 @@ class TesterRunSummary:
     total: int
     verified: int
     passed: int
-    score_sum: float
     verification_status: str
     outcomes: Mapping[str, int] = field(default_factory=dict)
     usage: Mapping[str, int] = field(default_factory=dict)
     pass_rate: Mapping[str, float] = field(default_factory=dict)
     pass_at_k: Sequence[Mapping[str, float]] = ()
+    mean_reward: Mapping[str, float] = field(default_factory=dict)
     cost: Mapping[str, Any] = field(default_factory=dict)
 
     def line(self) -> str:
@@ -62,11 +63,14 @@ class TesterRunSummary:
         )
 
     def figures(self) -> Iterator[str]:
-        """Yield a line each about score, pass@k, and tokens with their cost, where there are."""
+        """Yield a line each about score, pass@k, rewards, tokens and cost, where there are."""
         if self.pass_rate:
             yield f"passed {_percent(self.pass_rate)}"
         for chance in self.pass_at_k:
             yield f"pass@{chance['k']} {_percent(chance)}, {chance['tasks']} tasks"
+        if self.mean_reward:
+            reward = Interval(*(float(self.mean_reward[name]) for name in Interval._fields))
+            yield f"mean reward {reward_text(reward)}"
         if self.usage:
             spent = {name: f"{count:,}" for name, count in self.usage.items()}
             yield (
@@ -116,12 +120,12 @@ def parse_summary(raw: Mapping[str, object]) -> TesterRunSummary:
             total=_typed(raw, "total", int),
             verified=_typed(raw, "verified", int),
             passed=_typed(raw, "passed", int),
-            score_sum=float(raw["score_sum"]),  # type: ignore[arg-type]
             verification_status=_typed(raw, "verification_status", str),
             outcomes=_typed({"outcomes": {}, **raw}, "outcomes", dict),
             usage=_typed({"usage": {}, **raw}, "usage", dict),
             pass_rate=_typed({"pass_rate": {}, **raw}, "pass_rate", dict),
             pass_at_k=_typed({"pass_at_k": [], **raw}, "pass_at_k", list),
+            mean_reward=_typed({"mean_reward": {}, **raw}, "mean_reward", dict),
             cost=_typed({"cost": {}, **raw}, "cost", dict),
         )
     except (KeyError, TypeError, ValueError):

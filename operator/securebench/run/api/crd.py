@@ -236,6 +236,13 @@ COLUMNS: Sequence[Column] = (
         "Share of verified attempts that passed",
         1,
     ),
+    Column(
+        "MeanReward",
+        "string",
+        ".status.score.meanReward.value",
+        "Mean score, where verifiers leave rewards",
+        1,
+    ),
     Column("Parallelism", "integer", ".spec.parallelism", "Concurrent attempts", 1),
     Column("Pack", "string", ".status.resolved.pack", "Id of the pack", 1),
     Column("Harness", "string", ".spec.harness.type", "What produces the candidates", 1),

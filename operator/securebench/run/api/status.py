@@ -337,6 +337,17 @@ class StatusPassAtK(PassRate):
     """Tasks in the average, the same for every k."""
 
 
+class MeanReward(ApiModel):
+    """Mean score of the verdicts, with 95 % interval; decimals as strings."""
+
+    value: ShortText
+    """Mean over all attempts with a verdict."""
+    low: ShortText
+    """Lower end of the interval."""
+    high: ShortText
+    """Upper end of the interval."""
+
+
 class Score(ApiModel):
     """The result so far."""
 
@@ -362,6 +373,8 @@ class Score(ApiModel):
         | None
     ) = None
     """pass@1 to pass@n, once the run has ended; absent with one attempt per task."""
+    mean_reward: MeanReward | None = None
+    """Absent in a run whose verifiers leave no rewards."""
 
 
 class ReasonCount(ApiModel):

@@ -438,7 +438,8 @@ def after_verification(
         )
     policies = (_check_killed, _check_limit, _check_failure, _check_timeout, _check_memory)
     end = _first(policy(key, verification) for policy in policies)
-    return end or Finish(key, Outcome.SCORED, passed=verification.passed)
+    passed, score = verification.passed, verification.score
+    return end or Finish(key, Outcome.SCORED, passed=passed, score=score)
 
 
 def _check_killed(key: AttemptKey, verification: VerifierResult) -> Finish | None:
@@ -477,7 +478,8 @@ def _check_timeout(key: AttemptKey, verification: VerifierResult) -> Finish | No
 
 
 def _check_memory(key: AttemptKey, verification: VerifierResult) -> Finish | None:
-    if verification.passed or not verification.command.memory_kills:
+    has_reward = verification.score is not None
+    if verification.passed or has_reward or not verification.command.memory_kills:
         return None
     message = "the check failed and a process in it was killed at the memory limit"
     return Finish(

@@ -140,7 +140,7 @@ def candidate_record(
     return {
         **_identity(plan, task, history, context),
         "outcome": record_outcome(finish.outcome),
-        **verdict_fields(verdict_of(finish)),
+        **verdict_fields(verdict_of(finish), finish.score),
         **_failure(finish, verified.failure_message),
         **_candidate(task, history, finish, texts),
         "producer_stdout": texts.producer_stdout,
@@ -204,14 +204,22 @@ def record_outcome(outcome: Outcome) -> str | None:
     return None if outcome is Outcome.NOT_VERIFIED else outcome.value
 
 
-def verdict_fields(passed: bool | None) -> dict[str, object]:  # noqa: FBT001 - it is the verdict
-    """Return the verdict fields of a record; None means no verdict (contract 15.3)."""
+def verdict_fields(
+    passed: bool | None,  # noqa: FBT001 - it is the verdict
+    score: float | None = None,
+) -> dict[str, object]:
+    """Return the verdict fields of a record (contract 15.3).
+
+    Args:
+        passed: None means no verdict.
+        score: Reward of a script; None where the verdict is the whole score.
+    """
     if passed is None:
         return {"verification_status": "pending"}
     return {
         "verification_status": "passed" if passed else "failed",
         "passed": passed,
-        "score": 1.0 if passed else 0.0,
+        "score": float(passed) if score is None else score,
     }
 
 

@@ -9,14 +9,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from securebench.json_values import object_at, text_at
+from securebench.json_values import as_number, object_at, text_at
+from securebench.protocol.grading import REWARDS
 from securebench.run.records.labels import usage_fields
 from securebench.stats.intervals import (
+    AttemptReward,
     AttemptVerdict,
     Interval,
     PassAtK,
+    mean_reward,
     pass_at_each_k,
     pass_rate,
+    total_reward,
     verdict_counts,
     verdicts_by_task,
 )
@@ -34,7 +38,7 @@ NO_OUTCOME = "null"
 
 
 _DIGITS = 6
-"""Decimals of shares in ``summary.json``."""
+"""Decimals of shares in ``summary.json``, and significant digits of rewards."""
 
 
 class RecordFacts(NamedTuple):
@@ -60,6 +64,7 @@ class RunSummary:
         outcomes: Number of records by outcome.
         pass_rate: Share of verdicts that passed; None without a verdict.
         pass_at_k: pass@1 to pass@n; empty with one attempt per task.
+        mean_reward: Mean score of the verdicts; None unless a record has a reward.
         usage: Model provider usage of this run's launches, including lost ones but not those of a
             resumed run; None without a provider.
         lost_launches: Number of this run's launches that the cluster or the provider lost, by
@@ -77,6 +82,7 @@ class RunSummary:
     outcomes: Mapping[str, int]
     pass_rate: Interval | None = None
     pass_at_k: tuple[PassAtK, ...] = ()
+    mean_reward: Interval | None = None
     usage: Usage | None = None
     lost_launches: Mapping[str, int] = field(default_factory=dict)
     noisy_launches: Mapping[str, int] = field(default_factory=dict)
@@ -101,6 +107,9 @@ class RunSummary:
                 if self.pass_at_k
                 else {}
             ),
+            **(
+                {} if self.mean_reward is None else {"mean_reward": reward_fields(self.mean_reward)}
+            ),
             **({} if self.usage is None else {"usage": usage_fields(self.usage)}),
             **({"lost_launches": dict(self.lost_launches)} if self.lost_launches else {}),
             **({"noisy_launches": dict(self.noisy_launches)} if self.noisy_launches else {}),
@@ -110,12 +119,11 @@ class RunSummary:
 def record_facts(record: Mapping[str, object]) -> RecordFacts:
     """Extract the fields that the summary needs from a record."""
     passed, score, outcome = record.get("passed"), record.get("score"), record.get("outcome")
-    has_score = isinstance(score, int | float) and not isinstance(score, bool)
     return RecordFacts(
         task=str(record.get("task_id")),
         verification_status=str(record.get("verification_status")),
         passed=passed if isinstance(passed, bool) else None,
-        score=float(score) if has_score else None,  # type: ignore[arg-type]
+        score=as_number(score),
         outcome=outcome if isinstance(outcome, str) else None,
         grading=text_at(object_at(record, "labels"), "grading"),
     )
@@ -147,17 +155,20 @@ def run_summary(
     verified = sum(item.verification_status in VERIFIED for item in facts)
     outcomes = Counter(item.outcome or NO_OUTCOME for item in facts)
     grading = Counter(item.grading for item in facts if item.grading)
+    scores = [(item.task, item.score) for item in facts if item.score is not None]
+    rewards = [AttemptReward(*each) for each in scores] if REWARDS & grading.keys() else []
     return RunSummary(
         run_id=run_id,
         total=len(facts),
         verified=verified,
         passed=sum(item.passed is True for item in facts),
-        score_sum=float(sum(item.score or 0.0 for item in facts)),
+        score_sum=total_reward(score for _, score in scores),
         verification_status=_status(len(facts), verified),
         outcomes=dict(sorted(outcomes.items())),
         grading=dict(sorted(grading.items())),
         pass_rate=pass_rate(verdicts),
         pass_at_k=pass_at_each_k(verdicts),
+        mean_reward=mean_reward(rewards),
         usage=usage,
         lost_launches=dict(sorted((losses or {}).items())),
         noisy_launches={kind.value: count for kind, count in sorted((noise or {}).items())},
@@ -179,6 +190,11 @@ def regrade_summary(earlier: EarlierRun, graded_again: int, kept: int) -> dict[s
 def interval_fields(interval: Interval) -> dict[str, float]:
     """Return an estimate with its interval as the summary spells it."""
     return {name: round(share, _DIGITS) for name, share in interval._asdict().items()}
+
+
+def reward_fields(reward: Interval) -> dict[str, float]:
+    """Return a mean reward of any size as the summary spells it."""
+    return {name: float(f"{end:.{_DIGITS}g}") for name, end in reward._asdict().items()}
 
 
 def _pass_at_k_fields(found: PassAtK) -> dict[str, float]:

@@ -260,6 +260,7 @@ class VerifierResult:
         message: The problem in one plain sentence.
         outcome: Outcome of a check with a problem; empty if the problem alone determines it.
         phase: failure_phase that belongs to ``outcome``.
+        score: Reward of a script, any finite number; None where the verdict is the whole score.
     """
 
     launch: int
@@ -273,6 +274,7 @@ class VerifierResult:
     message: str = ""
     outcome: str = ""
     phase: str = ""
+    score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +289,7 @@ class Finish:
         passed: The verdict, or None.
         metadata: Verifier metadata if the operator itself reached the verdict, else empty.
         grading: ``labels.grading`` of its record; empty for a record without it.
+        score: Reward of a script; None where the verdict is the whole score.
     """
 
     key: AttemptKey
@@ -297,6 +300,7 @@ class Finish:
     passed: bool | None = None
     metadata: Mapping[str, object] = field(default_factory=dict)
     grading: str = ""
+    score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import NamedTuple, assert_never
 
 from securebench.errors import InvariantViolationError
+from securebench.protocol.grading import REWARDS
 from securebench.reasons import PROVIDER_REASONS
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.model import AttemptKey, LaunchKey, RunPlan
@@ -65,6 +66,7 @@ from securebench.run.state.entries import (
     entry_noise,
 )
 from securebench.stats.intervals import (
+    AttemptReward,
     AttemptVerdict,
     VerdictCounts,
     verdict_counts,
@@ -580,6 +582,23 @@ def tally(histories: Iterable[AttemptHistory]) -> Tally:
 def verdict_of(finish: Finish) -> bool | None:
     """Return the verdict on an attempt, or None if its outcome has none (contract 15.1)."""
     return finish.passed is True if finish.outcome in VERIFIED else None
+
+
+def score_of(finish: Finish) -> float | None:
+    """Return the score of an attempt, or None without a verdict."""
+    verdict = verdict_of(finish)
+    if verdict is None:
+        return None
+    return float(verdict) if finish.score is None else finish.score
+
+
+def attempt_rewards(histories: Iterable[AttemptHistory]) -> list[AttemptReward]:
+    """Return the scores so far of a run whose verifiers leave rewards; empty for another run."""
+    ends = [end for history in histories if (end := history.finish) is not None]
+    if not any(end.grading in REWARDS for end in ends):
+        return []
+    scores = ((end.key.task, score_of(end)) for end in ends)
+    return [AttemptReward(task, score) for task, score in scores if score is not None]
 
 
 def task_verdicts(histories: Iterable[AttemptHistory]) -> VerdictCounts:

@@ -41,5 +41,9 @@ def test_the_usage_of_a_summary_is_optional() -> None:
         "score_sum": 0.0,
         "verification_status": "complete",
     }
+    mean = {"value": 0.25, "low": -1.0, "high": 1.0}
+    assert list(parse_summary(raw | {"mean_reward": mean}).figures()) == [
+        "mean reward 0.25 (95 % interval -1 to 1)"
+    ]
     assert parse_summary(raw).usage == {}
     assert parse_summary(raw | {"usage": {"requests": 3}}).usage == {"requests": 3}

@@ -18,6 +18,7 @@ from securebench.client.live import (
     can_draw,
     in_flight,
     rendered,
+    score_line,
 )
 from securebench.client.progress import Event
 from securebench.client.volume import ActiveAttempts
@@ -68,6 +69,14 @@ def drawn(screen: Screen, width: int = 100) -> list[str]:
     with console.capture() as capture:
         console.print(rendered(screen))
     return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_rewards_have_their_mean_beside_the_score():
+    score = {**RUN["status"]["score"], "meanReward": {"value": "-1e+300", "low": "0", "high": "3"}}
+    view = run_view({**RUN, "status": {**RUN["status"], "score": score}})
+    assert score_line(view.score, view).endswith(
+        "9 of 12 passed, mean reward -1e+300 (95 % interval 0 to 3)"
+    )
 
 
 def test_what_is_drawn() -> None:

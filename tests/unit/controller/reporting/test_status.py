@@ -39,9 +39,14 @@ from securebench.run.state.entries import (
     ResourceNoise,
     RunEnded,
 )
-from securebench.run.state.history import RunHistory, run_history, task_verdicts
+from securebench.run.state.history import (
+    RunHistory,
+    attempt_rewards,
+    run_history,
+    task_verdicts,
+)
 from securebench.sizes import GIB
-from securebench.stats.intervals import Estimates, pass_at_each_k, pass_rate
+from securebench.stats.intervals import Estimates, mean_reward, pass_at_each_k, pass_rate
 from support.build import (
     NOW,
     FakeClock,
@@ -69,7 +74,8 @@ def finished(plan: RunPlan, *finishes: Finish) -> RunHistory:
 
 def estimates_of(history, at_each_k=lambda _: ()):
     verdicts = task_verdicts(history.attempts.values())
-    return Estimates(pass_rate(verdicts), at_each_k(verdicts))
+    rewards = mean_reward(attempt_rewards(history.attempts.values()))
+    return Estimates(pass_rate(verdicts), at_each_k(verdicts), rewards)
 
 
 def running(plan, history, exported=None, estimates=None):
@@ -79,6 +85,28 @@ def running(plan, history, exported=None, estimates=None):
 
 def outcome_of(key, outcome, passed=None):
     return Finish(key, outcome, passed=passed)
+
+
+REWARDED = {
+    "rewards": ("reward-file", {"scoreSum": "1.5", "meanReward": "0.5"}),
+    "no rewards": ("exit-code", {"scoreSum": "1.5", "meanReward": None}),
+}
+
+
+@pytest.mark.parametrize("name", REWARDED)
+def test_a_status_has_the_mean_of_rewards(name):
+    grading, want = REWARDED[name]
+    plan = plan_of(*many_tasks(4), attempts=1)
+    keys = list(run_history(plan, ()).attempts)
+    ends = [
+        Finish(keys[0], Outcome.SCORED, passed=True, score=2.0, grading=grading),
+        Finish(keys[1], Outcome.SCORED, passed=False, score=-0.5, grading=grading),
+        Finish(keys[2], Outcome.AGENT, "empty_candidate", "verification", "m", passed=False),
+        Finish(keys[3], Outcome.VERIFIER, "reward_missing", "verification", "m", grading=grading),
+    ]
+    score = running(plan, finished(plan, *ends))["score"]
+    mean = score.get("meanReward")
+    assert {"scoreSum": score["scoreSum"], "meanReward": mean and mean["value"]} == want
 
 
 def test_a_status_counts_and_rates():

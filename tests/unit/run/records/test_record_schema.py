@@ -194,6 +194,30 @@ def test_the_schema_refuses_scored_records_that_cannot_be(name: str) -> None:
     assert not VALIDATOR.is_valid(change(made, *SCORED_WRONG[name]))
 
 
+REWARDED: dict[str, tuple[dict[str, Any], bool]] = {
+    "any finite number": ({"score": -2.5}, True),
+    "a pass": ({"score": 42, "passed": True, "verification_status": "passed"}, True),
+    "no number": ({"score": "1"}, False),
+    "of an agent that left nothing": (
+        {"score": 0.5, "outcome": "agent", "failure_reason": "candidate_missing"},
+        False,
+    ),
+    "without a reward": ({"score": 0.5, "labels": {"grading": "exit-code"}}, False),
+}
+
+
+@pytest.mark.parametrize("name", REWARDED)
+def test_a_reward_is_any_finite_number(name: str) -> None:
+    changes, want = REWARDED[name]
+    made = line(record(checked(), terminal_task()))
+    for key in ("failure_reason", "failure_phase", "failure_message"):
+        made.pop(key, None)
+    labels = {**made["labels"], "grading": "reward-file", **changes.get("labels", {})}
+    told = {"failure_phase": "producer", "failure_message": "m"}
+    reason = told if "failure_reason" in changes else {}
+    assert VALIDATOR.is_valid({**made, **changes, **reason, "labels": labels}) is want
+
+
 @pytest.mark.parametrize("name", FAILED_WRONG)
 def test_the_schema_refuses_failures_that_cannot_be(name: str) -> None:
     finish = failed(Outcome.AGENT, "candidate_missing", "candidate_extraction")

@@ -60,6 +60,29 @@ class TestSummary:
 
         assert run_summary("r", graded).to_json("", "")["grading"] == {"tests": 1, "values": 2}
 
+    def test_a_run_with_rewards_has_their_mean(self) -> None:
+        facts = [
+            self.PASSED._replace(score=2.5, grading="reward-file-root"),
+            self.FAILED._replace(score=-0.25, grading="reward-file-root", outcome="scored"),
+            self.FAILED._replace(task="t4"),
+            self.PENDING._replace(grading="reward-file-root"),
+        ]
+        found = run_summary("r", facts).to_json("", "")
+
+        assert found["score_sum"] == 2.25
+        assert found["mean_reward"]["value"] == 0.75
+        assert -0.25 <= found["mean_reward"]["low"] < 0.75 < found["mean_reward"]["high"] <= 2.5
+        assert "mean_reward" not in run_summary("r", [self.PASSED]).to_json("", "")
+
+    def test_rewards_have_few_digits_whatever_their_size(self) -> None:
+        facts = [
+            self.PASSED._replace(task=str(n), score=1e300 / 3, grading="reward-file")
+            for n in range(3)
+        ]
+        found = run_summary("r", facts).to_json("", "")
+
+        assert found["mean_reward"]["value"] == 3.33333e299
+
     def test_several_attempts(self) -> None:
         again = [self.PASSED, self.PASSED, self.FAILED, self.FAILED._replace(passed=True)]
         found = run_summary("r", again).to_json("/out", "/out/candidates.jsonl")
