@@ -82,10 +82,14 @@ NON_NEGATIVE: Final[Schema] = {
     "description": "a non-negative number",
 }
 
-POSITIVE: Final[Schema] = {
+MAX_SECONDS: Final = 31_536_000
+"""A year. Twice it and more still fits the deadline of a Pod, which has 32 bits."""
+
+SECONDS: Final[Schema] = {
     "type": "number",
     "exclusiveMinimum": 0,
-    "description": "a positive number",
+    "maximum": MAX_SECONDS,
+    "description": f"a positive number of seconds, at most {MAX_SECONDS}",
 }
 
 COMMAND: Final[Schema] = {
@@ -154,6 +158,11 @@ def is_number(value: object) -> bool:
 def is_positive(value: object) -> bool:
     """Return whether the value is a number above 0."""
     return is_number(value) and isinstance(value, int | float) and value > 0
+
+
+def is_time_limit(value: object) -> bool:
+    """Return whether the value is what ``SECONDS`` accepts."""
+    return is_positive(value) and isinstance(value, int | float) and value <= MAX_SECONDS
 
 
 def first_limit(limits: Iterable[object], default: float) -> float:

@@ -24,17 +24,17 @@ from securebench.agents.providers.provider import ProviderRules
 from securebench.benchmark.families.counted_commands import SHELL
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.pack.lane_plan import TASK_FILE
-from securebench.benchmark.pack.paths import TIMEOUT_PROBLEM, PathError, author_path
+from securebench.benchmark.pack.paths import PathError, author_path, timeout_problem
 from securebench.benchmark.reading.shape import Shape
 from securebench.benchmark.resources import Component
 from securebench.errors import ConfigError, ConfigErrors
 from securebench.json_values import (
     ANYTHING,
     BOOLEAN,
-    POSITIVE,
+    SECONDS,
     STRING,
     Schema,
-    is_positive,
+    first_limit,
     nullable,
     object_of,
 )
@@ -48,7 +48,7 @@ EXTRACTIONS: Final = (ExtractionMode.STDOUT, ExtractionMode.GIT_DIFF)
 """Extraction modes of a command on a repo_patch task; the first is the default (decision 0027)."""
 AUDIT_KEYS: Final[Mapping[str, Schema]] = {
     "task_file": ANYTHING,
-    "timeout_seconds": nullable(POSITIVE),
+    "timeout_seconds": nullable(SECONDS),
 }
 COMMON_KEYS: Final[Mapping[str, Schema]] = {
     **AUDIT_KEYS,
@@ -508,12 +508,14 @@ def agent_time_limit(environment: Mapping[str, object], harness: HarnessConfig) 
     It is the smaller of the task's and the tester's limit, or else the harness's default.
 
     Raises:
-        ConfigError: ``environment.timeout_seconds`` is not a positive number.
+        ConfigError: ``environment.timeout_seconds`` is no time limit.
     """
     task_limit = environment.get("timeout_seconds")
     tester_limit = None if harness.is_default_timeout else harness.timeout_seconds
     if task_limit is None:
         return harness.timeout_seconds
-    if not isinstance(task_limit, int | float) or not is_positive(task_limit):
-        raise ConfigError(TIMEOUT_PROBLEM)
-    return float(task_limit) if tester_limit is None else min(float(task_limit), tester_limit)
+    problem = timeout_problem(task_limit)
+    if problem is not None:
+        raise ConfigError(problem)
+    seconds = first_limit([task_limit], 0)
+    return seconds if tester_limit is None else min(seconds, tester_limit)

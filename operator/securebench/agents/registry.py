@@ -39,7 +39,8 @@ AGENTS: Final[PluginRegistry[Agent]] = PluginRegistry(
 def unknown_type_message(name: object) -> str:
     """Return the error message for an unknown harness type."""
     hint = did_you_mean([name], AGENTS) if isinstance(name, str) else ""
-    return f"harness.type must be one of {', '.join(sorted(AGENTS))}{hint}"
+    own = "; for another agent write command, with harness.config.command and provider"
+    return f"harness.type must be one of {', '.join(sorted(AGENTS))}{hint or own}"
 
 
 def agent_named(name: str) -> Agent:

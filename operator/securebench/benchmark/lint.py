@@ -53,18 +53,6 @@ if TYPE_CHECKING:
     from securebench.benchmark.reading.rows import BenchmarkManifest, BenchmarkRow
 
 
-class GraderProblem(NamedTuple):
-    """One defect of what grades a task.
-
-    Attributes:
-        message: One sentence with file and line of the defect; no hidden value.
-        is_certain: False where the task's image may know better.
-    """
-
-    message: str
-    is_certain: bool = True
-
-
 _CLOSED = ("checker", "tests", "candidate_policy")
 """Eval keys whose own keys the row schema checks."""
 
@@ -254,9 +242,6 @@ def _task_messages(item: CompiledTask) -> Iterator[tuple[LintRule, str]]:
         for key in sorted(asset.keys() & ASSET_KEYS_WITHOUT_EFFECT):
             yield LintRule.ASSET_KEY, f"assets[{index}].{key} has no effect"
     yield from _eval_messages(row)
-    problem = verifier_configuration_problem(task)
-    if problem is not None:
-        yield LintRule.VERIFIER_CONFIGURATION, f"this task can never score: {problem}"
     family = FAMILIES.get(task.task_type)
     for advice in () if family is None else family.advice(row.eval):
         yield LintRule(advice.rule), advice.message
@@ -299,6 +284,20 @@ def _warning(rule: LintRule, path: str | None, line: int | None, message: str) -
     return LintFinding(Severity.WARNING, path, line, message, rule)
 
 
+class GraderProblem(NamedTuple):
+    """One defect of what grades a task.
+
+    Attributes:
+        message: One sentence with file and line of the defect; no hidden value.
+        is_certain: False where the task's image may know better.
+        rule: What it breaks.
+    """
+
+    message: str
+    is_certain: bool = True
+    rule: LintRule = LintRule.GRADER
+
+
 NO_TEST: Final = "holds no test that pytest could find: no function test_…, no class Test…"
 
 
@@ -313,7 +312,7 @@ _PLACE: Final = re.compile(rf"(?<![\w.-]){re.escape(EVALUATION_ROOT)}/([\w./-]*\
 
 
 def lint_graders(checked: CheckedPack) -> tuple[LintFinding, ...]:
-    """Return what is wrong with answers, tests, checkers and patches, in file order.
+    """Return what is wrong with what judges: answers, tests, checkers, patches; in file order.
 
     Args:
         checked: What ``check_pack`` found; rows that do not hold are left out.
@@ -331,7 +330,7 @@ def lint_graders(checked: CheckedPack) -> tuple[LintFinding, ...]:
             path,
             item.row.line,
             f"task {item.task.id!r} ({item.task.task_type}): {problem.message}",
-            LintRule.GRADER,
+            problem.rule,
         )
         for item in checked.tasks
         for problem in _problems(item.task, root)
@@ -342,7 +341,12 @@ def _problems(task: SecureBenchTask, root: Path) -> Iterator[GraderProblem]:
     family = FAMILIES.get(task.task_type)
     if family is None:
         return
-    yield from map(GraderProblem, family.answer_problems(task))
+    answers = [*map(GraderProblem, family.answer_problems(task))]
+    yield from answers
+    problem = None if answers else verifier_configuration_problem(task)
+    if problem is not None:
+        said = f"this task can never score: {problem}"
+        yield GraderProblem(said, rule=LintRule.VERIFIER_CONFIGURATION)
     for name, source in family.test_sources(task):
         found = source_problem(source, name)
         if found is not None:

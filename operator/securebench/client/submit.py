@@ -25,7 +25,7 @@ from securebench.agents.registry import (
     provider_key,
 )
 from securebench.benchmark.files.load import check_upload, pack_digest, read_answers, root_files
-from securebench.benchmark.lint import LintFinding, LintRule, lint_graders, lint_pack
+from securebench.benchmark.lint import LintFinding, LintRule, Severity, lint_graders, lint_pack
 from securebench.benchmark.pack.lane_plan import TASK_FILE
 from securebench.benchmark.pack.oracle import ANSWERS_FILE, reference_answers
 from securebench.benchmark.pack.task import SecureBenchTask
@@ -33,7 +33,7 @@ from securebench.benchmark.reading.rows import BenchmarkManifest
 from securebench.client.tester_config import HarnessSection, TesterConfig
 from securebench.cluster.port import Raw
 from securebench.digests import PREFIX
-from securebench.errors import ConfigError, ConfigErrors, InvalidInputError, SpecError
+from securebench.errors import ConfigError, ConfigErrors, InvalidInputError, PackError, SpecError
 from securebench.json_values import object_at
 from securebench.names import (
     APP_NAME,
@@ -266,6 +266,12 @@ def prepare(config: TesterConfig) -> PreparedSubmission:
     checked = check_upload(manifest, tasks, limit=config.run.limit, task_file=task_file)
     if checked.pack is None or harness is None or errors or checked.errors:
         raise ConfigErrors([*errors, *checked.errors])
+    findings = lint_graders(checked)
+    hopeless = [each for each in findings if each.severity is Severity.ERROR]
+    if hopeless:
+        raise ConfigErrors(
+            [PackError(_told(each), path=each.path, line=each.line) for each in hopeless]
+        )
     pack = local_pack(manifest, tasks, checked.pack.manifest)
     if harness.type == ORACLE:
         pack = _with_answers(pack, config, [item.task for item in checked.tasks])
@@ -278,9 +284,13 @@ def prepare(config: TesterConfig) -> PreparedSubmission:
         ),
         warnings=(
             *(item for item in lint_pack(checked) if item.rule is LintRule.UNKNOWN_KEY),
-            *lint_graders(checked),
+            *findings,
         ),
     )
+
+
+def _told(finding: LintFinding) -> str:
+    return f"{finding.message}; {finding.hint}" if finding.hint else finding.message
 
 
 def absent_files(config: TesterConfig) -> tuple[InvalidInputError, ...]:

@@ -126,6 +126,13 @@ _COMMAND: Final[Schema] = {
 }
 
 
+_ENV: Final[Schema] = {
+    "type": "array",
+    "items": _VARIABLE,
+    "description": "a list of names of environment variables",
+}
+
+
 def _list_of(items: Schema) -> Schema:
     return {"type": "array", "items": items, "description": "a list"}
 
@@ -146,7 +153,7 @@ TESTER: Final = Shape(
             ),
             "benchmark": object_of({"manifest": TEXT, "tasks": TEXT}, "manifest", "tasks"),
             "harness": object_of(
-                {"type": {"enum": list(AGENTS)}, "env": _list_of(_VARIABLE), "config": OBJECT},
+                {"type": {"enum": list(AGENTS)}, "env": _ENV, "config": OBJECT},
                 "type",
             ),
             "verification": object_of(
@@ -254,6 +261,7 @@ def load_tester_config(path: str | Path) -> TesterConfig:
         _refuse_harbor_folders(source)
         source /= TESTER_FILE
     document = _read(source)
+    _refuse_manifest(document.value, source)
     try:
         config = parse_tester_config(document.value, base_dir=source.parent)
     except ConfigErrors as errors:
@@ -274,6 +282,17 @@ def _refuse_harbor_folders(folder: Path) -> None:
     if holds_tasks(folder / "tasks"):
         reason = f"there is no {TESTER_FILE}; the Harbor task folders are in {folder / 'tasks'}"
         raise ConfigErrors([ConfigError(reason, path=str(folder))])
+
+
+def _refuse_manifest(value: object, source: Path) -> None:
+    """Say what a file is that was given for the tester YAML.
+
+    Raises:
+        ConfigErrors: It is the manifest of a pack.
+    """
+    if isinstance(value, Mapping) and "defaults" in value and "schema_version" not in value:
+        reason = "this is a pack's manifest; give the tester YAML that names it"
+        raise ConfigErrors([ConfigError(reason, path=str(source))])
 
 
 def parse_tester_config(data: object, *, base_dir: str | Path | None = None) -> TesterConfig:
@@ -341,7 +360,9 @@ def with_tester_overrides(
 
 def _defect_message(defect: SchemaDefect, data: Mapping[str, object]) -> str:
     if defect.keyword == UNKNOWN:
-        return f"{'.'.join(defect.key[:-1]) or 'root'} contains unsupported {defect.words}"
+        place = ".".join(defect.key[:-1])
+        said = f"{place or 'root'} contains unsupported {defect.words}"
+        return said + (_misplaced(data) if place == "harness" else "")
     name = ".".join(defect.key)
     if name in _SECTIONS:
         return f"root.{name} must be an object"
@@ -356,6 +377,16 @@ def _defect_message(defect: SchemaDefect, data: Mapping[str, object]) -> str:
             )
         return f'schema_version must be a string: write "{SCHEMA_VERSION}" in quotes'
     return defect.said_of("").removeprefix(".")
+
+
+def _misplaced(data: Mapping[str, object]) -> str:
+    """Return where keys belong that stand under ``harness`` instead of ``harness.config``."""
+    harness = object_at(data, "harness")
+    known = {
+        key for agent in AGENTS.values() for key in object_at(agent.config.schema, "properties")
+    }
+    names = ", ".join(sorted(known & set(harness)))
+    return f"; write {names} one level deeper, under harness.config" if names else ""
 
 
 def _config(data: Mapping[str, Any], base: Path) -> TesterConfig:
@@ -404,6 +435,9 @@ def _key_of(error: InvalidInputError) -> KeyPath:
 
 
 def _read(path: Path) -> YamlDocument:
+    if path.suffix == ".jsonl":
+        reason = "this is a pack's task file; give the tester YAML that names it"
+        raise ConfigErrors([ConfigError(reason, path=str(path))])
     try:
         return parse_yaml(decoded(path.read_bytes()))
     except OSError as error:

@@ -154,7 +154,7 @@ def test_the_oracle_hands_in_the_file(name, tmp_path):
         (
             "command",
             {"command": "x", "timeout_seconds": float("inf")},
-            "harness.config.timeout_seconds must be a positive number",
+            "harness.config.timeout_seconds must be a positive number of seconds, at most 31536000",
         ),
         ("command", {"command": "x", "task_file": "/t"}, "harness.config.task_file must be rel"),
         ("command", {"command": "x", "task_file": ""}, "harness.config.task_file must be a non"),

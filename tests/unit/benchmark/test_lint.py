@@ -59,9 +59,6 @@ ROWS = {
         {**QUIET, "environment": {"packages": []}}, LintRule.NO_EFFECT,
         "environment.packages has no effect"),
     "image": ({**QUIET, "environment": {"image": "python:3"}}, LintRule.IMAGE_DIGEST, "no digest"),
-    "configuration": (
-        {**QUIET, "family": "free_response", "input": {"prompt": "p"}, "eval": {"rubric": "x"}},
-        LintRule.VERIFIER_CONFIGURATION, "structured rubric"),
     "deferred eval key": (
         {"id": "x", "family": "tool_call", "input": {}, "eval": {"expected_cals": []}},
         LintRule.UNKNOWN_KEY,
@@ -108,7 +105,7 @@ def test_row_warnings(tmp_path, case):
             {
                 "family": "code_completion",
                 "input": {"prompt": "p", "language": "rust"},
-                "eval": {"tests": {"source": "inline", "code": "x"}},
+                "eval": {"tests": {"source": "inline", "code": "assert f() == 1"}},
             },
             "correct input.language",
         ),
@@ -127,7 +124,8 @@ def test_row_warnings(tmp_path, case):
     ],
 )
 def test_the_hint_names_what_to_correct(tmp_path, row, want):
-    (finding,) = findings(tmp_path, {"id": "x", **row})
+    (finding,) = graders_findings(tmp_path, {"id": "x", **row}, {})
+    assert finding.severity is Severity.ERROR
     assert (finding.rule, finding.hint) == (LintRule.VERIFIER_CONFIGURATION, want)
 
 
@@ -318,7 +316,6 @@ def graders_findings(tmp_path, row, files):
 
 GOOD = {
     "inline tests": (code("assert f() == 1"), {}),
-    "tests that are no text": (code(3), {}),
     "a check with its entry point": (code(CHECK, entry_point="double"), {}),
     "patches": (repo(test_patch=PATCH, setup_patch={"source": "inline", "patch": PATCH}), {}),
     "a pytest file": (pytest_row("t.py"), {"t.py": "def test_x(): pass"}),
@@ -430,8 +427,9 @@ def test_an_answer_that_is_not_the_only_choice(tmp_path):
     assert "is no letter A, text" in found.message
 
 
-def test_answers_without_letters_are_left_to_the_verifier(tmp_path):
-    assert graders_findings(tmp_path, choice("Z", *map(str, range(27))), {}) == ()
+def test_more_choices_than_letters_are_one_error(tmp_path):
+    (finding,) = graders_findings(tmp_path, choice("Z", *map(str, range(27))), {})
+    assert finding.message.endswith("has 27 input.choices; at most 26 have a letter")
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,136 @@ def without(row: dict[str, object], *keys: str) -> dict[str, object]:
     return {key: value for key, value in row.items() if key not in keys}
 
 
+CONFIG = 'config: {command: "python3 answer.py"}'
+IMAGE = '  environment: {image: "python:3.11-slim"}'
+SECONDS = "a positive number of seconds, at most 31536000"
+
 MISTAKES: dict[str, tuple[Mistake, list[str]]] = {
+    "a time limit in quotes": (
+        edit(MANIFEST, "-slim", '-slim", timeout_seconds: "60'),
+        [
+            (
+                f"{MANIFEST}:5: environment.timeout_seconds must be {SECONDS}: write the number"
+                " without quotes (defaults.environment.timeout_seconds; rows: 3)"
+            )
+        ],
+    ),
+    "a time limit beyond a Pod's": (
+        edit(MANIFEST, '-slim"', '-slim", timeout_seconds: 1.0e+15'),
+        [
+            (
+                f"{MANIFEST}:5: environment.timeout_seconds must be {SECONDS}"
+                " (defaults.environment.timeout_seconds; rows: 3)"
+            )
+        ],
+    ),
+    "an image one level too high": (
+        edit(MANIFEST, IMAGE, "  image: python:3.11-slim"),
+        [
+            (
+                f"{MANIFEST}:3: benchmark environment.image is required: a non-empty string"
+                " (defaults.environment.image; rows: 3); image stands under defaults: write it one"
+                " level deeper, under environment"
+            )
+        ],
+    ),
+    "an answer that the agent would see": (
+        rows({**ROW, "input": {"question": "a?", "answer": "x"}}),
+        [
+            (
+                f"{TASKS}:1: task 'a' (short_answer): input.answer belongs to eval: the agent sees"
+                " all of input"
+            )
+        ],
+    ),
+    "an id that is a number": (
+        rows({**ROW, "id": 1}),
+        [f"{TASKS}:1: benchmark row line 1.id must be a non-empty string: put it in quotes"],
+    ),
+    "a run's id that is a number": (
+        edit(YAML, '"My run"', "7"),
+        [f"{YAML}:2: run.id must be a non-empty string: put it in quotes"],
+    ),
+    "attempts in quotes": (
+        edit(YAML, "run: {", 'run: {attempts: "3", '),
+        [
+            (
+                f"{YAML}:2: run.attempts must be an integer from 1 to 100: write the number"
+                " without quotes"
+            )
+        ],
+    ),
+    "an agent that is not here": (
+        edit(YAML, "type: command", "type: openai"),
+        [
+            (
+                f"{YAML}:5: harness.type must be one of {', '.join(sorted(AGENTS))}; for another"
+                " agent write command, with harness.config.command and provider"
+            )
+        ],
+    ),
+    "yes as a command": (
+        edit(YAML, CONFIG, "config: {command: yes}"),
+        [
+            (
+                f"{YAML}:6: harness.config.command must be a non-empty string or a non-empty array"
+                f" of non-empty strings: it is a boolean; put it in quotes"
+            )
+        ],
+    ),
+    "a command one level too high": (
+        edit(YAML, CONFIG, "command: python3 answer.py"),
+        [
+            (
+                f"{YAML}:6: harness contains unsupported field(s): command; write command one level"
+                " deeper, under harness.config"
+            )
+        ],
+    ),
+    "variables as a mapping": (
+        edit(YAML, "type: command", "type: command\n  env: {A: b}"),
+        [
+            (
+                f"{YAML}:6: harness.env must be a list of names of environment variables: write"
+                " one item per line, each after '- '"
+            )
+        ],
+    ),
+    "rows of another data set": (
+        rows({"question": "q", "choices": ["a", "b"], "answer": 0}),
+        [
+            (
+                f"{TASKS}:1: benchmark row line 1: a row has the keys id, input and eval; this one"
+                " has 'question', 'choices', 'answer'"
+            )
+        ],
+    ),
+    "CSV": (
+        write(TASKS, "id,question,answer\n1,a,b\n2,c,d\n"),
+        [f"{TASKS}:1: this looks like CSV; write one JSON object per line"],
+    ),
+    "an answer that is no choice": (
+        rows({**CHOICE, "eval": {"answer": "Paris"}}),
+        [
+            (
+                f"{TASKS}:1: task 'a' (multiple_choice): eval.answer is no letter A to B, text or"
+                " position (a number from 0) of a choice; correct it"
+            )
+        ],
+    ),
+    "a rubric that is a text": (
+        rows({**ROW, "family": "free_response", "input": {"prompt": "p"}, "eval": {"rubric": "x"}}),
+        [
+            (
+                f"{TASKS}:1: task 'a' (free_response): this task can never score: free_response"
+                " requires a structured rubric (an object); correct eval of the row"
+            )
+        ],
+    ),
+    "a manifest for the tester YAML": (
+        lambda folder: write(YAML, (folder / MANIFEST).read_bytes())(folder),
+        [f"{YAML}: this is a pack's manifest; give the tester YAML that names it"],
+    ),
     "duplicate id": (
         rows(ROW, {**ROW, "id": "b"}, ROW),
         [f"{TASKS}:3: duplicate task id 'a' on lines 1 and 3"],

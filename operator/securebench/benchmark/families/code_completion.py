@@ -35,12 +35,13 @@ from securebench.benchmark.families.reached_code import (
 from securebench.benchmark.resources import Lane
 from securebench.grading.code.own_process import uses_of_own_process
 from securebench.json_values import (
+    SECONDS,
     STRING,
     TEXT,
     described,
     first_limit,
-    is_positive,
     is_text,
+    is_time_limit,
     object_of,
 )
 
@@ -75,7 +76,7 @@ _TESTS = object_of(
             "assert clamp(5, 1, 3) == 3",
         ),
         "timeout_seconds": described(
-            {"description": "a positive number"},
+            {"description": SECONDS["description"]},
             "Time limit of import and tests together; without it `environment.timeout_seconds`,"
             " else 30.",
             10,
@@ -122,8 +123,8 @@ def configuration_problem(task: TaskView) -> str | None:
         or not is_text(tests.get("code"))
     ):
         return "code_completion requires structured inline tests"
-    if "timeout_seconds" in tests and not is_positive(tests["timeout_seconds"]):
-        return "code_completion tests.timeout_seconds must be a positive number"
+    if "timeout_seconds" in tests and not is_time_limit(tests["timeout_seconds"]):
+        return f"code_completion tests.timeout_seconds must be {SECONDS['description']}"
     if tests.get("isolation", SEPARATE) not in ISOLATIONS:
         return f"code_completion tests.isolation must be one of {', '.join(ISOLATIONS)}"
     entry = task.resources.value("entry_point")

@@ -25,7 +25,7 @@ from securebench.json_values import (
     COMMAND,
     OBJECT,
     PATTERNS,
-    POSITIVE,
+    SECONDS,
     TEXT,
     TEXT_OR_OBJECT,
     Schema,
@@ -34,7 +34,7 @@ from securebench.json_values import (
 )
 
 _SECONDS = described(
-    POSITIVE, "Time limit of the check; without it `environment.timeout_seconds`, else 300.", 60
+    SECONDS, "Time limit of the check; without it `environment.timeout_seconds`, else 300.", 60
 )
 _COMMAND_FORM = object_of(
     {

@@ -269,7 +269,8 @@ def _environment_errors(
     return _EnvironmentErrors(
         tuple(
             PackError(
-                f"{problem.reason} (defaults.environment.{problem.key}; rows: {count})",
+                f"{problem.reason} (defaults.environment.{problem.key}; rows: {count})"
+                f"{_one_level_up(manifest, problem.key)}",
                 path=manifest.path,
                 line=manifest.line_of("defaults", "environment", problem.key),
             )
@@ -277,6 +278,13 @@ def _environment_errors(
         ),
         tuple(rows),
     )
+
+
+def _one_level_up(manifest: BenchmarkManifest, key: str) -> str:
+    """Return the end of a message about a key of the environment that stands above it."""
+    if f"defaults.{key}" not in dict(manifest.unknown_keys):
+        return ""
+    return f"; {key} stands under defaults: write it one level deeper, under environment"
 
 
 def _without_rows(pack: BenchmarkPack, limit: int | None) -> PackError | None:

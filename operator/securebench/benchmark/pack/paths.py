@@ -11,9 +11,10 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from securebench.benchmark.families.registry import FAMILIES
+from securebench.benchmark.reading.shape import Shape
 from securebench.benchmark.resources import Component, ResourceError
 from securebench.errors import PackError
-from securebench.json_values import described, is_positive, is_text
+from securebench.json_values import SECONDS, described, is_text
 from securebench.names import REPOSITORY_PATTERN, TAG_PATTERN
 from securebench.protocol.messages import FRAMEWORK_FOLDER
 from securebench.text import did_you_mean_or_known
@@ -174,7 +175,7 @@ def is_unicode(text: str) -> bool:
 
 IMAGE = "image"
 IMAGE_PROBLEM = "benchmark environment.image is required: a non-empty string"
-TIMEOUT_PROBLEM = "environment.timeout_seconds must be a positive number"
+_TIMEOUT: Final = Shape(SECONDS)
 MATERIALIZE = "materialize_workdir_from_image"
 DEFAULT_TARGET = "/workspace"
 MOUNT_TARGETS = (DEFAULT_TARGET, "/app", "/securebench-workspace", "/testbed")
@@ -196,7 +197,7 @@ _MEANINGS: Final = {
         "/testbed",
     ),
     "timeout_seconds": described(
-        {"description": "a positive number"},
+        {"description": SECONDS["description"]},
         "Time limit of the agent, in seconds; a smaller one of the tester YAML wins. Also of the"
         " check of a code_completion and a terminal_task that has none of its own.",
         600,
@@ -259,8 +260,9 @@ def environment_problems(task: SecureBenchTask) -> Iterator[EnvironmentProblem]:
     elif (problem := image_problem(image)) is not None:
         yield EnvironmentProblem(IMAGE, f"environment.{IMAGE} {problem}")
     timeout = environment.get("timeout_seconds")
-    if timeout is not None and not is_positive(timeout):
-        yield EnvironmentProblem("timeout_seconds", TIMEOUT_PROBLEM)
+    problem = None if timeout is None else timeout_problem(timeout)
+    if problem is not None:
+        yield EnvironmentProblem("timeout_seconds", problem)
     copy = environment.get(MATERIALIZE)
     if copy is not None and not isinstance(copy, bool):
         yield EnvironmentProblem(MATERIALIZE, f"environment.{MATERIALIZE} must be a boolean")
@@ -273,6 +275,11 @@ def environment_problems(task: SecureBenchTask) -> Iterator[EnvironmentProblem]:
         workspace_target(task)
     except PathError as error:
         yield EnvironmentProblem("workdir", error.reason)
+
+
+def timeout_problem(timeout: object) -> str | None:
+    """Return why a value cannot be a task's time limit, or None."""
+    return next(_TIMEOUT.problems("environment.timeout_seconds", timeout), None)
 
 
 def image_problem(image: str) -> str | None:

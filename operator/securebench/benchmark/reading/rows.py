@@ -44,6 +44,7 @@ from securebench.json_values import (
     nullable,
     object_of,
 )
+from securebench.text import listed
 
 if TYPE_CHECKING:
     from securebench.benchmark.families.base import Family, TaskView
@@ -441,6 +442,8 @@ def lines_problem(lines: Sequence[RawLine]) -> str | None:
         lines: At least one, not blank, in file order.
     """
     first = lines[0].content
+    if b"," in first and not first.startswith((b"[", b"{")):
+        return "this looks like CSV; write one JSON object per line"
     is_array = first.startswith(b"[")
     if not first.startswith((b"[", b"{")) or (_is_json(first) and (len(lines) > 1 or not is_array)):
         return None
@@ -468,6 +471,9 @@ def row_from_object(
 ) -> tuple[BenchmarkRow | None, list[str]]:
     """Return the row of a JSON object, or None, and what is wrong with it."""
     context = _context(line)
+    if value and not ROW_KEYS & {*value}:
+        keys = listed([repr(key) for key in value])
+        return None, [f"{context}: a row has the keys id, input and eval; this one has {keys}"]
     defects = ROW.defects(value)
     problems = [defect.said_of(context) for defect in defects]
     task_id, family = value.get("id"), _family(value, manifest)
@@ -546,9 +552,20 @@ def row_problems(
     family = FAMILIES.get(name)
     if family is not None:
         shapes = _shapes_of(family)
-        yield from shapes.input.problems(family.input.name, row_input)
+        hidden = sorted({*row_input} & _eval_keys() - {field.name for field in family.input.fields})
+        if hidden:
+            names = ", ".join(hidden)
+            yield f"input.{names} belongs to eval: the agent sees all of input"
+        public = {key: value for key, value in row_input.items() if key not in hidden}
+        yield from shapes.input.problems(family.input.name, public)
         yield from shapes.eval.problems(family.eval.name, row_eval)
         yield from family.cross_problems(row_input, row_eval)
+
+
+@cache
+def _eval_keys() -> frozenset[str]:
+    """Return what some family has in ``eval``."""
+    return frozenset(field.name for family in FAMILIES.values() for field in family.eval.fields)
 
 
 def verifier_configuration_problem(task: TaskView) -> str | None:

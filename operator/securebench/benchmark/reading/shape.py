@@ -6,7 +6,8 @@ message shows a value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, cast
 
@@ -23,6 +24,8 @@ MAX_DEFECTS = 100
 
 UNKNOWN: Final = "additionalProperties"
 REQUIRED: Final = "required"
+
+_NUMBER: Final = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?", re.ASCII)
 
 _TYPES: Final[Mapping[str, str]] = {
     "array": "an array",
@@ -117,9 +120,26 @@ def _words(schema: Schema, value: object) -> str:
         and not value.strip()
     ):
         return f"must be a non-empty string, {wanted}"
-    if schema.get("type") == "string" and isinstance(value, int | float):
-        return f"must be {wanted}: put it in quotes"
-    return f"must be {wanted}"
+    return f"must be {wanted}{_remedy(_kinds(schema), value)}"
+
+
+def _remedy(kinds: Collection[str], value: object) -> str:
+    """Return what to write where a value has the right content in the wrong form."""
+    if isinstance(value, bool) and "string" in kinds:
+        return ": it is a boolean; put it in quotes"
+    if is_number(value) and "string" in kinds and "number" not in kinds:
+        return ": put it in quotes"
+    is_numeric = bool({"integer", "number"} & {*kinds}) and "string" not in kinds
+    if is_numeric and isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        return ": write the number without quotes"
+    if isinstance(value, Mapping) and "array" in kinds:
+        return ": write one item per line, each after '- '"
+    return ""
+
+
+def _kinds(schema: Schema) -> list[str]:
+    kind = schema.get("type", [])
+    return [str(each) for each in kind] if isinstance(kind, list) else [str(kind)]
 
 
 def _wanted(schema: Schema) -> str:

@@ -108,20 +108,22 @@ BAD = {
                        " strings")]),
     "bool answer": (
         "multiple_choice", {}, {"answer": True},
-        ["eval.answer must be a non-empty string, a number or a non-empty array of those"]),
+        [("eval.answer must be a non-empty string, a number or a non-empty array of those: it is a"
+          " boolean; put it in quotes")]),
     "empty answers": (
         "multiple_choice", {}, {"answer": []},
         ["eval.answer must be a non-empty string, a number or a non-empty array of those"]),
     "accepted empty": ("short_answer", {}, {"accepted_answers": []},
                        ["eval.accepted_answers must be a non-empty array"]),
     "accepted bool": ("short_answer", {}, {"accepted_answers": [True]},
-                      ["eval.accepted_answers[0] must be a non-empty string or a number"]),
+                      [("eval.accepted_answers[0] must be a non-empty string or a number: it is a"
+                        " boolean; put it in quotes")]),
     "tolerance negative": ("short_answer", {}, {"tolerance": -1},
                            ["eval.tolerance must be a non-negative number"]),
     "tolerance bool": ("short_answer", {}, {"tolerance": True},
                        ["eval.tolerance must be a non-negative number"]),
     "context": ("short_answer", {"context": 3}, {},
-                ["input.context must be a non-empty string or an object"]),
+                ["input.context must be a non-empty string or an object: put it in quotes"]),
     "rubric missing": ("free_response", {}, {"rubric": ...}, ["eval.rubric is required"]),
     "rubric list": ("free_response", {}, {"rubric": ["x"]},
                     ["eval.rubric must be a non-empty string or an object"]),
@@ -165,7 +167,7 @@ BAD = {
                           ["eval.checker has unknown field(s): env"]),
     "checker timeout": (
         "terminal_task", {}, {"checker": {"command": "x", "timeout_seconds": 0}},
-        ["eval.checker.timeout_seconds must be a positive number"]),
+        ["eval.checker.timeout_seconds must be a positive number of seconds, at most 31536000"]),
     "checker source": ("terminal_task", {}, {"checker": {"source": "make", "path": "p"}},
                        ["eval.checker.source must be one of pytest, script"]),
     "checker path": ("terminal_task", {}, {"checker": {"source": "script"}},

@@ -115,7 +115,7 @@ EQUAL = {
     "environment of the rows": (
         rows(2, environment={"timeout_seconds": 0}),
         ("tasks.jsonl:1: task 't1' (short_answer): environment.timeout_seconds must be a positive"
-        " number (the same in 1 more row: line 2)")),
+        " number of seconds, at most 31536000 (the same in 1 more row: line 2)")),
     "asset": (
         rows(2, assets=[{"path": "x", "mnt": "y"}]),
         ("tasks.jsonl:1: benchmark row line 1.assets[0] has unknown field(s): mnt, did you mean"
@@ -144,8 +144,8 @@ AT_THE_MANIFEST = {
         "manifest.yaml:4: unknown key 'imgae' in environment, did you mean 'image'?"),
     "time limit": (
         MANIFEST.replace("}", ", timeout_seconds: 0}"), rows(2),
-        ("manifest.yaml:4: environment.timeout_seconds must be a positive number"
-        " (defaults.environment.timeout_seconds; rows: 2)")),
+        ("manifest.yaml:4: environment.timeout_seconds must be a positive number of seconds, at"
+        " most 31536000 (defaults.environment.timeout_seconds; rows: 2)")),
     "family": (
         MANIFEST + "  family: short-answer\n", rows(2),
         "manifest.yaml:5: unknown family 'short-answer', did you mean 'short_answer'?"),

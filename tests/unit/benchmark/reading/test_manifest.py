@@ -93,7 +93,10 @@ BAD = {
     "id": ("id: 3\nversion: 1", ["m:1: manifest id must be a non-empty string: put it in quotes"]),
     "null id": ("id: null\nversion: 1", ["m:1: manifest id must be a non-empty string"]),
     "blank id": ("id: ' '\nversion: 1", ["m:1: manifest id must be a non-empty string"]),
-    "text version": ("id: a\nversion: '1'", ["m:2: manifest version must be an integer"]),
+    "text version": (
+        "id: a\nversion: '1'",
+        ["m:2: manifest version must be an integer: write the number without quotes"],
+    ),
     "bool version": ("id: a\nversion: true", ["m:2: manifest version must be an integer"]),
     "sections": (
         "id: a\nversion: 1\ndefaults: 1\nasset_roots: []\nasset_defaults: x",
@@ -124,7 +127,7 @@ BAD = {
     "root types": (
         "id: a\nversion: 1\nasset_roots:\n  public: 3\n  eval: /x",
         [
-            "m:4: manifest asset_roots.public must be a non-empty relative path",
+            "m:4: manifest asset_roots.public must be a non-empty relative path: put it in quotes",
             "m:5: manifest asset_roots.eval must be relative",
         ],
     ),

@@ -137,7 +137,7 @@ def test_base_dir_is_joined_and_absolute_paths_stay():
         (good(harness__type=None), "harness.type must be one of"),
         (good(harness__type=["command"]), "harness.type must be one of"),
         (good(harness={}), "harness.type must be one of"),
-        (good(harness__env="TOKEN"), "harness.env must be a list"),
+        (good(harness__env="TOKEN"), "harness.env must be a list of names"),
         (good(harness__env=["A=B"]), "harness.env[0] must be a non-empty string without '='"),
         (good(harness__env=["A", ""]), "harness.env[1] must be a non-empty string without '='"),
         (good(harness__config="x"), "harness.config must be an object"),
@@ -194,7 +194,10 @@ limit: 3
     with pytest.raises(ConfigErrors) as caught:
         load_tester_config(path)
     assert [str(error) for error in caught.value.errors] == [
-        f"{path}:3: harness.type must be one of {', '.join(sorted(AGENTS))}",
+        (
+            f"{path}:3: harness.type must be one of {', '.join(sorted(AGENTS))}; for another agent"
+            " write command, with harness.config.command and provider"
+        ),
         f"{path}:4: harness.env[1] must be a non-empty string without '='",
         f"{path}:7: run.output_dir is required",
         f"{path}:8: run.id must be a non-empty string",
