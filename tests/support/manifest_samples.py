@@ -22,7 +22,7 @@ from securebench.protocol.candidate import Extraction
 from securebench.protocol.gateway import PROVIDER_KEY, GatewayLimits
 from securebench.protocol.supervise import ProbeTarget
 from securebench.run.api.field_types import PodRetention
-from securebench.run.plan.build import PROVIDER_URL, agent_plan
+from securebench.run.plan.build import PROVIDER_URL, agent_image, agent_plan
 from securebench.run.plan.environment import Environment
 from securebench.run.plan.model import (
     ClusterFacts,
@@ -395,7 +395,7 @@ def agent_run(plan: RunPlan, kind: str, task: TaskPlan) -> tuple[RunPlan, TaskPl
     harness = harness_config(kind, {"model": "m-1"})
     assert isinstance(harness, ProviderHarness)
     overlays = {kind: {"1.2.3": f"securebench/overlay-{kind}:1.2.3", "latest": "1.2.3"}}
-    agent = agent_plan(harness, overlays)
+    agent = agent_plan(harness, *agent_image(harness, overlays))
     extraction = extraction_for(task.task.task_type, harness)
     prompt = task_prompt(extraction, task.environment.workspace, harness.task_file)
     command = cli_named(harness.type).command(harness, prompt, PROVIDER_URL)

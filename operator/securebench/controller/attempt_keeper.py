@@ -20,10 +20,11 @@ from securebench.benchmark.pack.lane_plan import LaneSet
 from securebench.benchmark.pack.oracle import ReferenceAnswer
 from securebench.cluster.port import Raw
 from securebench.controller.capture import Captured, ExposedValues, OutputProcessor, capture
-from securebench.controller.context import Context, PreparedRun
+from securebench.controller.context import Context
 from securebench.controller.informers import PodInformer
 from securebench.controller.network_keeper import NetworkKeeper
 from securebench.controller.object_writers import ObjectWriters
+from securebench.controller.packs import content_folder
 from securebench.controller.run_ledger import RunLedger
 from securebench.controller.volume.gateway_reports import with_usage
 from securebench.controller.volume.store import RunStore
@@ -109,8 +110,7 @@ class AttemptKeeper:
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
-        prepared: The run.
-        ledger: Its journal and records.
+        ledger: The run, with its journal and records.
         writers: Create and delete Pods in the background.
         informer: The run's Pods.
         network: Completes the plan with what only the cluster knows, as the gateway's address.
@@ -119,7 +119,6 @@ class AttemptKeeper:
     def __init__(
         self,
         context: Context,
-        prepared: PreparedRun,
         ledger: RunLedger,
         writers: ObjectWriters,
         informer: PodInformer,
@@ -127,20 +126,20 @@ class AttemptKeeper:
     ) -> None:
         self._cluster = context.cluster
         self._clock = context.clock
-        self._store = prepared.store
-        self._plan: RunPlan = prepared.plan
+        self._store = ledger.store
+        self._plan: RunPlan = ledger.plan
         self._ledger = ledger
         self._writers = writers
         self._informer = informer
         self._network = network
         self._lanes = LaneKeeper(
-            prepared.store,
-            prepared.pack.manifest.parent,
-            prepared.plan.harness.task_file,
-            prepared.answers,
+            ledger.store,
+            content_folder(context.settings.data_root, self._plan.pack_digest),
+            self._plan.harness.task_file,
+            self._plan.answers,
         )
-        self._reader = OutputProcessor(context.reading, prepared.plan, ledger, context.clock)
-        self._exposed = ExposedValues(self._cluster, prepared.plan.harness)
+        self._reader = OutputProcessor(context.reading, self._plan, ledger, context.clock)
+        self._exposed = ExposedValues(self._cluster, self._plan.harness)
 
     async def resume(self) -> None:
         """Restore what a new process needs: creates that may have been sent, secret values."""

@@ -1,8 +1,7 @@
-"""What the parts of the controller are given: shared dependencies, an object, a bound run.
+"""What the parts of the controller are given: shared dependencies, an object, a frozen pack.
 
 ``Context`` is made once, when the process begins to lead. ``RunObject`` and ``SuiteObject`` are
-the parts of a BenchmarkRun and a BenchmarkSuite that the controller works with; ``PreparedRun`` is
-a run with its plan, its folder and its frozen pack.
+the parts of a BenchmarkRun and a BenchmarkSuite that the controller works with.
 """
 
 from __future__ import annotations
@@ -16,14 +15,11 @@ from typing import NamedTuple
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
-from securebench.benchmark.pack.oracle import ReferenceAnswer
 from securebench.clock import Clock
 from securebench.cluster.port import Cluster
 from securebench.controller.capacity import CreationRate, ReadingBudget, SharedCapacity
 from securebench.controller.settings import Settings
 from securebench.controller.volume.lead import VolumeLead
-from securebench.controller.volume.registers import IndexEntry
-from securebench.controller.volume.store import RunStore
 from securebench.json_values import object_at, text_at
 from securebench.names import (
     AUDIT,
@@ -36,8 +32,6 @@ from securebench.protocol.supervise import ProbeTarget
 from securebench.run.api.field_types import KIND as RUN_KIND
 from securebench.run.api.status import Condition, read_conditions
 from securebench.run.decide.controls import DesiredState, desired_state
-from securebench.run.plan.model import RunPlan
-from securebench.run.state.entries import CandidateKept, Kept
 from securebench.suite.api import KIND as SUITE_KIND
 from securebench.suite.planning import SuiteIdentity
 
@@ -190,30 +184,6 @@ class FrozenPack:
     manifest: Path
     tasks: Path
     digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedRun:
-    """A run that is bound to its plan, folder and pack.
-
-    Attributes:
-        plan: What it does.
-        store: Its folder.
-        pack: Its frozen pack.
-        index: Its line of the index.
-        kept: Records, and in a regrade sealed candidates, taken over from an earlier run.
-        answers: Reference answers by task id; empty for every harness but an oracle.
-        plan_mismatch: Why this version may only end the run, in one sentence; empty where it
-            is active. The plan then is this version's reading of the pack, bound as the run began.
-    """
-
-    plan: RunPlan
-    store: RunStore
-    pack: FrozenPack
-    index: IndexEntry
-    kept: tuple[Kept | CandidateKept, ...]
-    answers: Mapping[str, ReferenceAnswer]
-    plan_mismatch: str = ""
 
 
 @dataclass(frozen=True, slots=True)

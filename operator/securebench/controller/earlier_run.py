@@ -18,8 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import TypeAdapter
-
 from securebench.agents.harness import HarnessConfig
 from securebench.benchmark.files.load import load_tasks
 from securebench.benchmark.files.materialize import public_digest
@@ -33,11 +31,7 @@ from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.controller.volume_calls import on_volume
 from securebench.errors import ConfigErrors, DigestMismatchError, InvariantViolationError, SpecError
-from securebench.files import (
-    make_folder,
-    pieces,
-    replace_file,
-)
+from securebench.files import pieces
 from securebench.json_values import object_at, object_in, text_at
 from securebench.protocol.candidate import STREAMS, TEXT_FILE
 from securebench.run.api.field_types import Outcome
@@ -350,12 +344,6 @@ def _earlier_attempt(
     return EarlierAttempt(uid, attempt, network)
 
 
-TAKEN_OVER = "regrade.json"
-"""In the folder of a regrade: what it took over, as the first entries of its journal have it."""
-
-_ADAPTER = TypeAdapter(tuple[CandidateKept | Kept, ...])
-
-
 def kept_entries(root: Path, uid: str) -> tuple[Kept, ...]:
     """Return what a resumed run takes over: attempts with a result, in pack order.
 
@@ -412,16 +400,7 @@ def take_over(
         OSError: The volume did not do what was asked.
     """
     check_regrade(store.root, earlier, RunStore(store.root, earlier.uid).binding(), plan, pack)
-    make_folder(store.folder)
-    attempts = earlier_attempts(store.root, earlier.uid)
-    taken = tuple(_Source(store, plan).entries(attempts))
-    replace_file(store.folder / TAKEN_OVER, _ADAPTER.dump_json(taken), store.staging)
-    return taken
-
-
-def taken_over(store: RunStore) -> tuple[CandidateKept | Kept, ...]:
-    """Return what a regrade took over when it was bound."""
-    return _ADAPTER.validate_json((store.folder / TAKEN_OVER).read_bytes())
+    return tuple(_Source(store, plan).entries(earlier_attempts(store.root, earlier.uid)))
 
 
 class _Source:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from securebench.clock import Clock, backoff, seconds_since_epoch
 from securebench.cluster.port import ObjectKind
 from securebench.controller.binding import prepare
-from securebench.controller.context import Context, PreparedRun, RunObject, run_object
+from securebench.controller.context import Context, RunObject, run_object
 from securebench.controller.loop_tasks import log_as_run, wait_until_set
 from securebench.controller.metrics import RUN_RETRIES
 from securebench.controller.object_loop import (
@@ -28,9 +28,8 @@ from securebench.controller.object_loop import (
 from securebench.controller.publish import Publisher, sealed
 from securebench.controller.run_ledger import RunLedger
 from securebench.controller.run_loop import RunLoop
-from securebench.controller.sealing import EndedRun, Exported, ended_run, seal_run
+from securebench.controller.sealing import Exported, ended_run, seal_run
 from securebench.controller.volume.journal import Journal
-from securebench.controller.volume.registers import index_entry
 from securebench.controller.volume.store import RunStore
 from securebench.controller.volume_calls import on_volume, open_on_volume, surely_on_volume
 from securebench.errors import (
@@ -43,16 +42,16 @@ from securebench.errors import (
     PlanChangedError,
     RegistryUnavailableError,
 )
-from securebench.json_values import number_at, object_at
+from securebench.json_values import object_at, text_at
 from securebench.names import RUN_UID_LABEL
-from securebench.protocol.candidate import RECORD_BYTES
 from securebench.run.api.status import Reason
 from securebench.run.decide.controls import DesiredState
 from securebench.run.decide.waits import SUSPENDED_MESSAGE
 from securebench.run.layout import gateway_name
 from securebench.run.observe.pods import pod_view
+from securebench.run.plan.model import RunPlan
 from securebench.run.state.entries import RunEnded
-from securebench.run.state.history import RunHistory, whole_history
+from securebench.run.state.history import whole_history
 
 logger = logging.getLogger(__name__)
 
@@ -143,17 +142,6 @@ class RunSlots:
             wake()
 
 
-def _ended_run(binding: Mapping[str, object], history: RunHistory) -> EndedRun:
-    """Return what binding and journal tell of a run without its plan."""
-    record_bytes = number_at(object_at(binding, "limits"), "record_bytes")
-    return ended_run(
-        index_entry(binding["index"]),
-        history,
-        is_audit=binding.get("audit") is True,
-        record_bytes=int(record_bytes or RECORD_BYTES),
-    )
-
-
 INPUT_POLL_SECONDS = 2.0
 """Polling interval for a ConfigMap, a Secret or a folder that a new run names. For an image that
 its registry does not have yet: the first pause, doubled up to ``RETRY_LIMIT_SECONDS``."""
@@ -235,7 +223,7 @@ class RunLifecycle(ObjectLoop[RunObject]):
         if parked is not None:
             await on_volume(self._store.unpark)
         try:
-            prepared = await prepare(self._context, self.latest.object)
+            plan = await prepare(self._context, self.latest.object)
         except InvalidInputError as error:
             if isinstance(error, MissingInputError):
                 seconds_left = self._input_seconds_left()
@@ -251,9 +239,9 @@ class RunLifecycle(ObjectLoop[RunObject]):
                 raise
             await self._end_unplanned(stop[0], f"{stop[1]}; {error.reason}")
             return True
-        if prepared.plan_mismatch:
-            return await self._end_unreadable(prepared)
-        return await self._run_loop(prepared)
+        if plan.mismatch:
+            return await self._end_unreadable(plan)
+        return await self._run_loop(plan)
 
     async def _admit(self, *, is_active: bool) -> None:
         """Return when the run has a slot; publish what it waits for meanwhile.
@@ -316,21 +304,21 @@ class RunLifecycle(ObjectLoop[RunObject]):
         self.give_way()
         await self.pause(min(pause, seconds_left), seen)
 
-    async def _run_loop(self, prepared: PreparedRun) -> bool:
-        ledger = await RunLedger.open(prepared, self._context.clock, self._context.process)
+    async def _run_loop(self, plan: RunPlan) -> bool:
+        context = self._context
+        ledger = await RunLedger.open(plan, self._store, context.clock, context.process)
         try:
             self._started_at = ledger.history.started_at
             self._is_parked = False
             loop = RunLoop(
-                self._context,
-                prepared,
+                context,
                 ledger,
                 self.latest,
                 self._publisher,
                 partial(self._slots.is_turn_over, self._run.uid),
             )
             if ledger.history.epoch == 1:
-                await self._publisher.started(prepared.plan)
+                await self._publisher.started(plan)
             if not await loop.run():
                 self._is_parked = True
                 await on_volume(self._store.park, self._started_at)
@@ -341,25 +329,26 @@ class RunLifecycle(ObjectLoop[RunObject]):
             await ledger.close()
         return True
 
-    async def _end_unreadable(self, prepared: PreparedRun) -> bool:
+    async def _end_unreadable(self, plan: RunPlan) -> bool:
         """End a run of another version if its user or deadline demands it.
 
         Raises:
             PlanChangedError: It is to continue.
         """
-        started_at = seconds_since_epoch(prepared.index.started_at)
+        binding = await on_volume(self._store.binding)
+        started_at = seconds_since_epoch(text_at(object_at(binding, "index"), "started_at"))
         stop = self._desired.stop_reason(started_at, self._context.clock.now())
         if stop is None:
             raise PlanChangedError(
-                f"{prepared.plan_mismatch}: install that version again, or set spec.cancel and "
+                f"{plan.mismatch}: install that version again, or set spec.cancel and "
                 "start another run"
             )
         try:
-            return await self._run_loop(prepared)
+            return await self._run_loop(plan)
         except InvariantViolationError as error:
             # The journal names attempts that this version does not find in the pack.
             logger.warning("run %s ends without a plan: %s", self._run.name, error.reason)
-        await self._end_unplanned(stop[0], f"{stop[1]}; {prepared.plan_mismatch}")
+        await self._end_unplanned(stop[0], f"{stop[1]}; {plan.mismatch}")
         return True
 
     async def _end_unplanned(self, reason: Reason, message: str) -> None:
@@ -386,7 +375,7 @@ class RunLifecycle(ObjectLoop[RunObject]):
             history = whole_history(journal.take_entries())
             end = [last] if history.ended is None else []
             journal_end = partial(on_volume, journal.append, end)
-            ended = _ended_run(binding, history)
+            ended = ended_run(binding, history)
             return await seal_run(self._context, store, ended, reason.value, journal_end)
         finally:
             await surely_on_volume(journal.close)

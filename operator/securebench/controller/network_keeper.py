@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from securebench.cluster.port import AlreadyExists, ObjectKind, Raw
-from securebench.controller.context import Context, PreparedRun
+from securebench.controller.context import Context
 from securebench.controller.gateway_keeper import GatewayKeeper, ProviderWatch
 from securebench.controller.informers import BackgroundWatch, PodInformer, PolicyInformer
 from securebench.controller.loop_tasks import Wake
@@ -22,6 +22,7 @@ from securebench.controller.object_writers import (
     find_own,
     object_name,
 )
+from securebench.controller.run_ledger import RunLedger
 from securebench.controller.settings import UserNamespaces
 from securebench.names import RUN_UID_LABEL
 from securebench.run.decide.canary import CanaryCheck, CanaryMemory, Probe, cluster_facts
@@ -123,7 +124,7 @@ class NetworkKeeper:
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
-        prepared: The run.
+        ledger: The run, with its journal.
         writers: Create and delete Pods and policies in the background.
         informer: Shows the run's Pods.
     """
@@ -131,21 +132,21 @@ class NetworkKeeper:
     def __init__(
         self,
         context: Context,
-        prepared: PreparedRun,
+        ledger: RunLedger,
         writers: ObjectWriters,
         informer: PodInformer,
     ) -> None:
         self._context = context
-        self._plan = prepared.plan
+        self._plan = ledger.plan
         self._writers = writers
         self._informer = informer
-        self._policies = PolicyKeeper(context, prepared.plan, writers.creator, informer.changed)
+        self._policies = PolicyKeeper(context, self._plan, writers.creator, informer.changed)
         self._gateway = (
-            GatewayKeeper(context, prepared.plan, prepared.store, writers, informer)
-            if prepared.plan.has_gateway
+            GatewayKeeper(context, self._plan, ledger.store, writers, informer)
+            if self._plan.has_gateway
             else None
         )
-        self._provider = _provider_watch(prepared, informer.changed)
+        self._provider = _provider_watch(ledger, informer.changed)
         self._canary = CanaryMemory()
 
     def watches(self) -> Iterator[BackgroundWatch]:
@@ -267,9 +268,9 @@ class NetworkKeeper:
         )
 
 
-def _provider_watch(prepared: PreparedRun, on_change: Callable[[], None]) -> ProviderWatch | None:
+def _provider_watch(ledger: RunLedger, on_change: Callable[[], None]) -> ProviderWatch | None:
     """Return what observes the run's model provider, or None for a run without one."""
-    egress, uid = prepared.plan.egress, prepared.plan.identity.uid
+    egress, uid = ledger.plan.egress, ledger.plan.identity.uid
     if egress is None or egress.provider is None:
         return None
-    return ProviderWatch(prepared.store, uid, egress.provider.host, on_change)
+    return ProviderWatch(ledger.store, uid, egress.provider.host, on_change)

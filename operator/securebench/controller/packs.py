@@ -242,7 +242,7 @@ def freeze(root: Path, pack: Pack, source: PackSource) -> FrozenPack:
                 f"the pack has digest {digest}, spec.pack.digest says {pack.digest}; push the pack"
                 " again, or pin the digest that it has"
             )
-        final = _content_folder(root, digest)
+        final = content_folder(root, digest)
         if not final.exists():
             copy.rename(final)
         os.utime(final)
@@ -256,7 +256,7 @@ def frozen(root: Path, digest: str) -> FrozenPack:
         PackError: A file of it is not there.
         InvalidInputError: It is no digest.
     """
-    folder = _content_folder(root, digest)
+    folder = content_folder(root, digest)
     return FrozenPack(
         folder, pack_file(folder, MANIFEST_FILE), pack_file(folder, TASKS_FILE), digest
     )
@@ -273,7 +273,7 @@ def remove_unused(root: Path, bound: Iterable[Mapping[str, object]], now: float)
     Raises:
         InvalidInputError: A binding cannot be read; then nothing goes.
     """
-    used = {_content_folder(root, str(binding["pack_digest"])) for binding in bound}
+    used = {content_folder(root, str(binding["pack_digest"])) for binding in bound}
     content = root / CONTENT
     for folder in _unused_folders(content, now) if content.is_dir() else ():
         if folder not in used:
@@ -291,7 +291,12 @@ def _unused_folders(parent: Path, now: float) -> list[Path]:
     return [each for each in parent.iterdir() if now >= each.stat().st_mtime + UNUSED_SECONDS]
 
 
-def _content_folder(root: Path, digest: str) -> Path:
+def content_folder(root: Path, digest: str) -> Path:
+    """Return where the frozen copy with a digest is.
+
+    Raises:
+        InvalidInputError: It is no digest.
+    """
     if not DIGEST.fullmatch(digest):
         raise InvalidInputError(f"{digest!r} is no digest of a pack")
     return root / CONTENT / digest.removeprefix(PREFIX)

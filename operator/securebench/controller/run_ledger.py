@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from securebench.clock import Clock
-from securebench.controller.context import PreparedRun
 from securebench.controller.metrics import LaunchesInFlight, count_entry
 from securebench.controller.volume.gateway_reports import lost_usage
 from securebench.controller.volume.journal import Journal
-from securebench.controller.volume.store import read_texts
+from securebench.controller.volume.store import RunStore, read_texts
 from securebench.controller.volume_calls import (
     ANSWER_SECONDS,
     on_volume,
@@ -22,7 +21,7 @@ from securebench.controller.volume_calls import (
 )
 from securebench.errors import InvariantViolationError, LeaseOverdueError
 from securebench.json_values import object_at, text_at
-from securebench.run.plan.model import AttemptKey, pod_name
+from securebench.run.plan.model import AttemptKey, RunPlan, pod_name
 from securebench.run.records.record import RecordTexts, candidate_record, record_context
 from securebench.run.records.record_line import record_line
 from securebench.run.state.attempts import (
@@ -59,25 +58,30 @@ class RunLedger:
     """What is known and kept of one run; every method that writes returns when the disk has it.
 
     Args:
-        prepared: The run.
+        plan: Plan of the run.
+        store: Its folder.
         journal: Its open journal.
         clock: The wall clock.
     """
 
-    def __init__(self, prepared: PreparedRun, journal: Journal, clock: Clock) -> None:
-        self._prepared = prepared
+    def __init__(self, plan: RunPlan, store: RunStore, journal: Journal, clock: Clock) -> None:
+        self.plan = plan
+        self.store = store
         self._journal = journal
         self._clock = clock
-        self.history = run_history(prepared.plan, journal.take_entries())
+        self.history = run_history(plan, journal.take_entries())
         self._is_beginning = False
         self._in_flight = LaunchesInFlight()
 
     @classmethod
-    async def open(cls, prepared: PreparedRun, clock: Clock, process: str = "") -> RunLedger:
+    async def open(
+        cls, plan: RunPlan, store: RunStore, clock: Clock, process: str = ""
+    ) -> RunLedger:
         """Open the journal, bind it and take it over.
 
         Args:
-            prepared: The run.
+            plan: Plan of the run.
+            store: Its folder.
             clock: The wall clock.
             process: Names the operator's process.
 
@@ -85,9 +89,9 @@ class RunLedger:
             StorageError: A later leader has it, or it is corrupt.
             InvariantViolationError: It belongs to another plan.
         """
-        journal = await open_on_volume(prepared.store.open_journal, Journal.close)
+        journal = await open_on_volume(store.open_journal, Journal.close)
         try:
-            ledger = cls(prepared, journal, clock)
+            ledger = cls(plan, store, journal, clock)
             await ledger.take_over(process)
         except BaseException:
             await surely_on_volume(journal.close)
@@ -96,15 +100,15 @@ class RunLedger:
 
     async def take_over(self, process: str) -> None:
         """Write who has the journal now; the first time also what it is bound to."""
-        plan = self._prepared.plan
         known = self.history.bound
-        if known is not None and known.plan_digest != plan.digest:
+        if known is not None and known.plan_digest != self.plan.digest:
             raise InvariantViolationError("the journal belongs to another plan")
         if self.history.ended is not None:
             return
         opened = Opened(self.history.epoch + 1, self._clock.now(), process)
-        bound = [RunBound(plan.identity.uid, plan.digest)] if known is None else []
-        kept = [item for item in self._prepared.kept if self._lacks(item.key)]
+        bound = [RunBound(self.plan.identity.uid, self.plan.digest)] if known is None else []
+        taken_over = await on_volume(self.store.kept)
+        kept = [item for item in taken_over if self._lacks(item.key)]
         await self.write([*bound, opened, *kept])
 
     def _lacks(self, key: AttemptKey) -> bool:
@@ -171,31 +175,31 @@ class RunLedger:
 
     def _cut_usage(self, key: AttemptKey) -> Usage:
         """Return what a launch asked that is ended while it runs: nothing captures it."""
-        plan, live = self._prepared.plan, self.history.attempts[key].live
-        if not plan.has_gateway or live is None:
+        live = self.history.attempts[key].live
+        if not self.plan.has_gateway or live is None:
             return Usage()
-        return lost_usage(self._prepared.store, pod_name(plan.identity.uid, live))
+        return lost_usage(self.store, pod_name(self.plan.identity.uid, live))
 
     def _write_record(self, finish: Finish, at: float, usage: Usage) -> tuple[str, str]:
         """Write a record; return its digest and its ``labels.grading``."""
-        plan = self._prepared.plan
+        plan, identity = self.plan, self.plan.identity
         known = self.history.attempts[finish.key]
         known = known._replace(usage=known.usage + usage)
         is_read = known.crash_suspicion is not CrashSuspicion.CONDEMNED
         if not is_read and isinstance(known.state, JudgedState):
             known = known._replace(state=known.state.produced)
-        texts = read_texts(self._prepared.store, known) if is_read else RecordTexts()
+        texts = read_texts(self.store, known) if is_read else RecordTexts()
         context = record_context(
             self.history.isolation,
             known.network,
             finished_at=at,
-            run_ordinal=self._prepared.index.run_ordinal,
-            resume_generation=self._prepared.index.resume_generation,
+            run_ordinal=identity.run_ordinal,
+            resume_generation=identity.resume_generation,
             platform=_platform_name(),
         )
         record = candidate_record(plan, plan.tasks[finish.key.task], known, finish, texts, context)
         record |= {} if is_read else {"record_truncated": True}
-        sha256 = self._prepared.store.write_record(finish.key, record_line(record, plan.limits))
+        sha256 = self.store.write_record(finish.key, record_line(record, plan.limits))
         return sha256, text_at(object_at(record, "labels"), "grading")
 
 

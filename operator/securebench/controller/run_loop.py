@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from securebench.clock import Clock
 from securebench.controller.attempt_keeper import AttemptKeeper
-from securebench.controller.context import Context, PreparedRun, RunObject
+from securebench.controller.context import Context, RunObject
 from securebench.controller.informers import BackgroundWatch, PodInformer
 from securebench.controller.loop_tasks import Wake
 from securebench.controller.network_keeper import NetworkKeeper
@@ -47,12 +47,11 @@ FULL_RESYNC_SECONDS = 60.0
 
 
 class RunLoop:
-    """Runs one prepared run to its end.
+    """Runs one bound run to its end.
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
-        prepared: The run.
-        ledger: Its journal, open.
+        ledger: The run, with its open journal.
         latest: The BenchmarkRun.
         publisher: Writes status.
         is_turn_over: Whether the run has to let another one have its slot.
@@ -61,7 +60,6 @@ class RunLoop:
     def __init__(
         self,
         context: Context,
-        prepared: PreparedRun,
         ledger: RunLedger,
         latest: LatestObject[RunObject],
         publisher: Publisher,
@@ -70,17 +68,16 @@ class RunLoop:
         self._clock = context.clock
         self._max_unschedulable = context.settings.creation.max_unschedulable
         self._capacity = context.capacity
-        self._uid = prepared.plan.identity.uid
-        self._store = prepared.store
-        self._plan_mismatch = prepared.plan_mismatch
-        self._plan: RunPlan = prepared.plan
+        self._uid = ledger.plan.identity.uid
+        self._store = ledger.store
+        self._plan: RunPlan = ledger.plan
         self._ledger = ledger
         self._latest = latest
         self._publisher = publisher
         self._is_turn_over = is_turn_over
-        self._results = ResultsExport(context, prepared, ledger)
+        self._results = ResultsExport(context, ledger)
         self._decisions = DecisionCache()
-        self._waits = WaitsFile(prepared.store, context.clock)
+        self._waits = WaitsFile(ledger.store, context.clock)
         self._resynced_at = 0.0
         self._wake = Wake(context.clock)
         self._informer = PodInformer(
@@ -90,9 +87,9 @@ class RunLoop:
             self._wake.set,
         )
         self._writers = ObjectWriters(context, self._uid, self._informer, self._wake.set)
-        self._network = NetworkKeeper(context, prepared, self._writers, self._informer)
+        self._network = NetworkKeeper(context, ledger, self._writers, self._informer)
         self._attempts = AttemptKeeper(
-            context, prepared, ledger, self._writers, self._informer, self._network
+            context, ledger, self._writers, self._informer, self._network
         )
 
     async def run(self) -> bool:
@@ -188,7 +185,7 @@ class RunLoop:
             vanished=self._informer.vanished,
             now=now,
             writes=writes,
-            plan_mismatch=self._plan_mismatch,
+            plan_mismatch=self._plan.mismatch,
             changes=changes,
         )
 

@@ -21,10 +21,10 @@ from securebench.attestation.envelope import (
     service_signer,
 )
 from securebench.controller.capacity import MEMORY_FACTOR
-from securebench.controller.context import Context, PreparedRun
+from securebench.controller.context import Context
 from securebench.controller.run_ledger import RunLedger
 from securebench.controller.settings import Settings, Signing
-from securebench.controller.volume.registers import IndexEntry, RunIndex
+from securebench.controller.volume.registers import IndexEntry, RunIndex, index_entry
 from securebench.controller.volume.results import publish, write_statement
 from securebench.controller.volume.store import RunStore
 from securebench.controller.volume_calls import (
@@ -34,6 +34,8 @@ from securebench.controller.volume_calls import (
     on_volume_within,
 )
 from securebench.errors import ConfigError
+from securebench.json_values import number_at, object_at
+from securebench.protocol.candidate import RECORD_BYTES
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.plan.model import AttemptKey
 from securebench.run.records.record import record_outcome, verdict_fields
@@ -92,25 +94,20 @@ class EndedRun:
 
 
 def ended_run(
-    index: IndexEntry,
+    binding: Mapping[str, object],
     history: RunHistory,
-    *,
     usage: Usage | None = None,
     regrade: Mapping[str, object] | None = None,
-    is_audit: bool,
-    record_bytes: int,
 ) -> EndedRun:
     """Return what is sealed of a run with this history.
 
     Args:
-        index: Its line of the index.
+        binding: What it is bound to.
         history: What its journal tells.
         usage: As of ``Totals``.
         regrade: The same.
-        is_audit: As of ``EndedRun``.
-        record_bytes: The same.
     """
-    ends = history.finished
+    index, ends = index_entry(binding["index"]), history.finished
     return EndedRun(
         index=index,
         records=records_of(history),
@@ -118,8 +115,8 @@ def ended_run(
         totals=Totals(
             usage, history.losses, history.noise, regrade, index.tries, index.tries_by_others
         ),
-        is_audit=is_audit,
-        record_bytes=record_bytes,
+        is_audit=binding["audit"] is True,
+        record_bytes=int(number_at(object_at(binding, "limits"), "record_bytes") or RECORD_BYTES),
     )
 
 
@@ -319,15 +316,13 @@ class ResultsExport:
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
-        prepared: The run.
-        ledger: Its journal and records.
+        ledger: The run, with its journal and records.
     """
 
-    def __init__(self, context: Context, prepared: PreparedRun, ledger: RunLedger) -> None:
+    def __init__(self, context: Context, ledger: RunLedger) -> None:
         self._context = context
         self._clock = context.clock
         self._interval = context.settings.status_interval_seconds
-        self._prepared = prepared
         self._ledger = ledger
         self._next_at: float | None = None
         self.exported = Exported()
@@ -356,9 +351,11 @@ class ResultsExport:
         Raises:
             OSError: The volume did not do what was asked.
         """
-        context, store = self._context, self._prepared.store
+        context, store = self._context, self._ledger.store
         journal_end = partial(self._ledger.end, reason, message)
-        self.exported = await seal_run(context, store, self._ended_run(), reason, journal_end)
+        binding = await on_volume(store.binding)
+        run = ended_run(binding, self._ledger.history, self._usage(), await self._regrade())
+        self.exported = await seal_run(context, store, run, reason, journal_end)
 
     def _is_behind(self) -> bool:
         done = self._ledger.history.attempts.done
@@ -366,30 +363,20 @@ class ResultsExport:
 
     async def _export(self) -> None:
         began, finished = self._clock.monotonic(), records_of(self._ledger.history)
-        records, sha256 = await export(self._prepared.store, finished)
+        records, sha256 = await export(self._ledger.store, finished)
         self.exported = Exported(records, sha256)
         ended = self._clock.monotonic()
         self._next_at = ended + max(self._interval, EXPORT_SHARE * (ended - began))
 
-    def _ended_run(self) -> EndedRun:
-        plan = self._prepared.plan
-        return ended_run(
-            self._prepared.index,
-            self._ledger.history,
-            usage=self._usage(),
-            regrade=self._regrade(),
-            is_audit=plan.audit,
-            record_bytes=plan.limits.record_bytes,
-        )
-
     def _usage(self) -> Usage | None:
-        if not self._prepared.plan.asks_provider:
+        if not self._ledger.plan.asks_provider:
             return None
         return total_usage(self._ledger.history.attempts.values())
 
-    def _regrade(self) -> Mapping[str, object] | None:
-        earlier, kept = self._prepared.plan.regrade, self._prepared.kept
+    async def _regrade(self) -> Mapping[str, object] | None:
+        earlier = self._ledger.plan.regrade
         if earlier is None:
             return None
+        kept = await on_volume(self._ledger.store.kept)
         graded_again = sum(isinstance(entry, CandidateKept) for entry in kept)
         return regrade_summary(earlier, graded_again, len(kept) - graded_again)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from securebench.agents.harness import ProviderHarness
 from securebench.agents.registry import agent_named
+from securebench.benchmark.pack.oracle import Answers
 from securebench.digests import PREFIX, json_digest
 from securebench.errors import ConfigErrors, InvalidInputError, SpecError
 from securebench.names import (
@@ -29,10 +30,12 @@ from securebench.names import (
 from securebench.run.api.field_types import API_VERSION
 from securebench.run.api.field_types import KIND as RUN_KIND
 from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.plan.model import RunIdentity
 from securebench.run.plan.score_fields import (
-    ScoreContext,
+    RunBinding,
     ScoreFields,
     ScoreSettings,
+    agent_version,
     score_fields,
     spec_harness,
 )
@@ -326,11 +329,15 @@ def cell_fields(
     Raises:
         InvalidInputError: The harness is not valid.
     """
-    audit = agent_named(spec.harness.type).is_audit
-    return score_fields(
-        spec,
-        ScoreContext(installation, spec.run_id, spec.pack.digest, audit=audit, answers=answers),
+    binding = RunBinding(
+        identity=RunIdentity("", "", "", spec.run_id or ""),
+        pack_digest=spec.pack.digest or "",
+        limits=installation.limits,
+        audit=agent_named(spec.harness.type).is_audit,
+        agent_version=agent_version(spec_harness(spec), installation.overlays),
+        answers=Answers(digest=answers),
     )
+    return score_fields(spec, binding)
 
 
 def named_fields(fields: ScoreFields) -> dict[str, object]:

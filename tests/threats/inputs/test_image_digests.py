@@ -207,7 +207,7 @@ async def policy_of(root: Path, bounds: Raw, **spec: Any) -> str:
     uid = "11111111-0000-4000-8000-000000000000"
     body["metadata"] |= {"uid": uid, "namespace": "bench", "generation": 1}
     context = context_of(FakeCluster(clock=clock), clock, root, bounds=bounds)
-    return (await prepare(context, run_object(body))).plan.policy_digest
+    return (await prepare(context, run_object(body))).policy_digest
 
 
 @pytest.mark.parametrize("what", CHANGED)

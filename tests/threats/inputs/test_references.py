@@ -16,10 +16,11 @@ import pytest
 from securebench.cluster.port import ObjectKind
 from securebench.controller import binding, packs, policy_from_settings
 from securebench.controller.binding import prepare
-from securebench.controller.context import FrozenPack, PreparedRun, run_object
+from securebench.controller.context import FrozenPack, run_object
 from securebench.controller.packs import keyed_files
 from securebench.errors import SecureBenchError, SpecError
 from securebench.run.api.models import KeyedPack, Pack
+from securebench.run.plan.model import RunPlan
 from support.build import FakeClock, context_of, question, run_body, write_pack
 from support.fake_cluster import FakeCluster
 from support.release import CommandError, Raw, Release, benchmark_run, call, condition, keyed_pack
@@ -456,7 +457,7 @@ class Restarted:
         self.context = context_of(FakeCluster(), FakeClock(), root)
         write_pack(root / "packs/smoke", [question("a"), question("b")])
 
-    async def bound(self) -> PreparedRun:
+    async def bound(self) -> RunPlan:
         return await prepare(self.context, run_of({}))
 
     def edit(self) -> None:
@@ -465,8 +466,8 @@ class Restarted:
         write_pack(self.root / "packs/smoke", [easier, question("b")])
 
 
-def answers(found: PreparedRun) -> list[object]:
-    return [task.row_digest for task in found.plan.tasks.values()]
+def answers(found: RunPlan) -> list[object]:
+    return [task.row_digest for task in found.tasks.values()]
 
 
 async def test_a_186_attack_on_a_pack(tmp_path: Path) -> None:
@@ -477,7 +478,7 @@ async def test_a_186_attack_on_a_pack(tmp_path: Path) -> None:
     after = await world.bound()
 
     assert answers(after) == answers(before)
-    assert after.plan.digest == before.plan.digest
+    assert after.digest == before.digest
 
 
 async def test_a_186_twin_of_a_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

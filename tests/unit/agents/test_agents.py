@@ -8,7 +8,7 @@ import pytest
 from securebench.agents.harness import DUMMY_KEY, EventKind
 from securebench.agents.providers.endpoint import PROVIDERS
 from securebench.agents.registry import cli_agents, cli_named, harness_config
-from securebench.run.plan.build import agent_plan
+from securebench.run.plan.build import agent_image, agent_plan
 
 URL = "http://127.0.0.1:8081"
 CODEX = harness_config("codex", {"model": "gpt-5.5"})
@@ -59,7 +59,7 @@ def test_everything_lies_in_the_overlay_and_its_home(kind):
 @pytest.mark.parametrize("kind", BOTH)
 def test_a_proxy_of_the_image_is_none_for_the_sidecar(kind):
     offered = {kind: {"latest": "1", "1": "overlay:1"}}
-    environment = agent_plan(BOTH[kind], offered).environment
+    environment = agent_plan(BOTH[kind], *agent_image(BOTH[kind], offered)).environment
     assert environment["NO_PROXY"] == environment["no_proxy"] == "localhost,127.0.0.1,::1"
     assert not {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} & set(environment)
 

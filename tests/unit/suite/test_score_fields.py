@@ -13,13 +13,14 @@ from typing import Any, Union, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
-from securebench.benchmark.pack.task import compile_benchmark_row
+from securebench.benchmark.pack.oracle import Answers
+from securebench.benchmark.pack.task import BenchmarkPack, LoadedPack, compile_benchmark_row
 from securebench.benchmark.reading.rows import parse_manifest
 from securebench.digests import json_digest
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.plan.build import PlanInputs, build_plan
+from securebench.run.plan.build import agent_image, build_plan
 from securebench.run.plan.model import RunIdentity, TaskLimits
-from securebench.run.plan.score_fields import ScoreContext, ScoreFields, ScoreSettings, score_fields
+from securebench.run.plan.score_fields import RunBinding, ScoreFields, ScoreSettings, spec_harness
 from securebench.suite.planning import cell_fields, named_fields
 from support.manifest_samples import pods, policy_of
 
@@ -155,21 +156,19 @@ def name_digest(raw: dict[str, Any]) -> str:
     return json_digest(named_fields(cell_fields(BenchmarkRunSpec.parse(raw), INSTALLATION)))
 
 
-def plan_digest(raw: dict[str, Any], **context: Any) -> str:
+def plan_digest(raw: dict[str, Any], **changes: Any) -> str:
     spec = BenchmarkRunSpec.parse(raw)
-    known = PlanInputs(
+    version, image = agent_image(spec_harness(spec), INSTALLATION.overlays)
+    binding = RunBinding(
         identity=RunIdentity("u", "run", "default", spec.run_id or ""),
-        spec=spec,
-        manifest=MANIFEST,
-        tasks=TASKS,
         pack_digest="sha256:" + "1" * 64,
-        pods=pods(),
-        policy=policy_of(),
         limits=INSTALLATION.limits,
-        overlays=INSTALLATION.overlays,
         audit=spec.harness.type == "nop",
+        agent_version=version,
+        overlay=image,
     )
-    return build_plan(replace(known, **context)).digest
+    pack = LoadedPack(BenchmarkPack(MANIFEST, ()), TASKS)
+    return build_plan(spec, pack, replace(binding, **changes), pods(), policy_of()).digest
 
 
 def test_every_field_of_a_run_counts_or_not() -> None:
@@ -215,7 +214,7 @@ OTHER: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", [each.name for each in fields(ScoreFields)])
 def test_a_name_has_every_score_field(name: str) -> None:
-    known = score_fields(BenchmarkRunSpec.parse(BASE), ScoreContext(INSTALLATION, "r", None))
+    known = cell_fields(BenchmarkRunSpec.parse(BASE), INSTALLATION)
     changed = replace(known, **{name: OTHER[name]})
     assert json_digest(named_fields(changed)) != json_digest(named_fields(known))
 
@@ -223,13 +222,12 @@ def test_a_name_has_every_score_field(name: str) -> None:
 SETTINGS: dict[str, dict[str, Any]] = {
     "bounds of the chart": {"limits": TaskLimits(9, 2, 3, 4, 5, 6)},
     "pack that was read": {"pack_digest": "sha256:" + "2" * 64},
-    "reference answers": {"audit": True, "answers_digest": "sha256:" + "2" * 64},
+    "reference answers": {"audit": True, "answers": Answers(digest="sha256:" + "2" * 64)},
     "CLI that a run already uses": {"agent_version": "0.9"},
 }
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_plan_has_what_is_no_field(name: str) -> None:
-    overlays = {"codex": {"1.0": "i", "0.9": "i", "latest": "1.0"}}
     base = BASES["provider.secretRef.name"]
-    assert plan_digest(base, overlays=overlays, **SETTINGS[name]) != plan_digest(base)
+    assert plan_digest(base, **SETTINGS[name]) != plan_digest(base)

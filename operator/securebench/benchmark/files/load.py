@@ -24,7 +24,7 @@ from securebench.benchmark.pack.paths import (
     environment_problems,
     safe_relative_path,
 )
-from securebench.benchmark.pack.task import BenchmarkPack, CompiledTask, compile_rows
+from securebench.benchmark.pack.task import BenchmarkPack, CompiledTask, LoadedPack, compile_rows
 from securebench.benchmark.reading.plain import PlainProblem, check_encoding, decoded
 from securebench.benchmark.reading.rows import (
     BenchmarkManifest,
@@ -64,13 +64,6 @@ class CheckedPack(NamedTuple):
     pack: BenchmarkPack | None
     tasks: tuple[CompiledTask, ...]
     errors: tuple[PackError, ...]
-
-
-class LoadedPack(NamedTuple):
-    """A pack without errors."""
-
-    pack: BenchmarkPack
-    tasks: tuple[SecureBenchTask, ...]
 
 
 def load_benchmark_manifest(manifest: Path | str, *, shown: str | None = None) -> BenchmarkManifest:

@@ -112,6 +112,13 @@ class BenchmarkPack:
     tasks_path: str | None = None
 
 
+class LoadedPack(NamedTuple):
+    """A pack without errors: its tasks are all rows up to the limit, in file order."""
+
+    pack: BenchmarkPack
+    tasks: tuple[SecureBenchTask, ...]
+
+
 class CompiledTask(NamedTuple):
     """A task and the row that it comes from."""
 

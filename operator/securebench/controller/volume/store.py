@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from pydantic import TypeAdapter
+
 from securebench.controller.volume.artifacts import ArtifactStore, VolumeArtifacts
 from securebench.controller.volume.folders import (
     LAUNCHES,
@@ -54,9 +56,18 @@ from securebench.run.layout import launch_part
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.records.record import RecordTexts
 from securebench.run.state.attempts import AttemptHistory, SealedCandidate
+from securebench.run.state.entries import CandidateKept, Kept
 from securebench.sizes import KIB, MIB
 
 PIECE_BYTES = MIB
+
+KEPT = "kept.json"
+"""In the folder of a run that resumes or grades again another one: what it took over from it."""
+
+ANSWERS = "oracle.jsonl"
+"""In the folder of an oracle's run: the reference answers as they were when it started."""
+
+_KEPT = TypeAdapter(tuple[CandidateKept | Kept, ...])
 
 
 class Parked(NamedTuple):
@@ -110,6 +121,26 @@ class RunStore:
     def binding(self) -> Mapping[str, object]:
         """Return what the run is bound to."""
         return read_json(self.folder / RUN)
+
+    def keep(self, entries: tuple[Kept | CandidateKept, ...]) -> None:
+        """Write what a run takes over from an earlier one, as its journal begins with it."""
+        make_folder(self.folder)
+        replace_file(self.folder / KEPT, _KEPT.dump_json(entries), self.staging)
+
+    def kept(self) -> tuple[Kept | CandidateKept, ...]:
+        """Return what the run took over when it was bound; most runs take nothing over."""
+        path = self.folder / KEPT
+        return _KEPT.validate_json(path.read_bytes()) if path.exists() else ()
+
+    def keep_answers(self, answers: bytes) -> None:
+        """Write the reference answers that an oracle's run begins with."""
+        make_folder(self.folder)
+        replace_file(self.folder / ANSWERS, answers, self.staging)
+
+    def answers(self) -> bytes | None:
+        """Return the reference answers that a run began with; None for one without an oracle."""
+        path = self.folder / ANSWERS
+        return path.read_bytes() if path.exists() else None
 
     def open_journal(self) -> Journal:
         """Open the journal as its only writer.

@@ -9,7 +9,7 @@ Source: contract 11 and 12.7; decision 0075.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
@@ -28,8 +28,8 @@ from securebench.agents.registry import agent_named, cli_named, forwarded_env
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.pack.lane_plan import check_task_file, materialization_plan
 from securebench.benchmark.pack.paths import MATERIALIZE, workspace_target
-from securebench.benchmark.pack.task import SecureBenchTask, row_digest
-from securebench.benchmark.reading.rows import BenchmarkManifest, verifier_configuration_problem
+from securebench.benchmark.pack.task import LoadedPack, SecureBenchTask, row_digest
+from securebench.benchmark.reading.rows import verifier_configuration_problem
 from securebench.benchmark.scorers.dangerous_commands import (
     FAILURE_REASON,
     CommandDecision,
@@ -43,7 +43,6 @@ from securebench.names import AUDIT, PURPOSE_LABEL
 from securebench.protocol.candidate import Extraction
 from securebench.protocol.gateway import NO_PROXY, PROVIDER_KEY
 from securebench.protocol.supervise import SOURCES
-from securebench.protocol.volume import PackAudit
 from securebench.reasons import VERIFIER_CONFIGURATION, FailurePhase
 from securebench.run.api.models import BenchmarkRunSpec, TaskSelector
 from securebench.run.plan.environment import Environment
@@ -53,23 +52,19 @@ from securebench.run.plan.model import (
     VERIFIER_STDERR,
     AgentPlan,
     ClusterProvider,
-    EarlierRun,
     EgressPlan,
     HarnessPlan,
     PodPolicy,
     ProviderPlan,
     Refusal,
-    RunIdentity,
     RunPlan,
     RunPolicy,
-    TaskLimits,
     TaskPlan,
 )
 from securebench.run.plan.score_fields import (
     Overlays,
-    ScoreContext,
+    RunBinding,
     ScoreFields,
-    ScoreSettings,
     agent_version,
     score_fields,
     spec_harness,
@@ -99,49 +94,6 @@ _PLACE: Final = "spec.harness.config.provider.url"
 _ADVICE: Final = "ask the administrator to list it in the chart's value settings.gateway.providers"
 
 
-@dataclass(frozen=True, slots=True)
-class PlanInputs:
-    """Inputs of ``build_plan``.
-
-    Attributes:
-        identity: The BenchmarkRun.
-        spec: Its spec.
-        manifest: The pack's manifest.
-        tasks: All compiled rows within the limit, in pack order.
-        pack_digest: ``sha256:…`` of the pack.
-        pods: Settings shared by all launch Pods.
-        policy: Retries, back-off, timeouts and retention.
-        limits: Bounds on captured data.
-        audit: Whether the run is labelled as an audit of the pack.
-        pack_audit: Result of the latest audit of the pack when the run started.
-        answers_digest: Digest of the reference answers that an oracle hands in, else empty.
-        kept: Indexes of tasks whose records come from an earlier run. They stay in the plan unless
-            the pack has fewer tasks, and then its digest differs anyway.
-        overlays: Images of the providers' CLIs.
-        agent_version: CLI version that this run, or the run that it resumes, already uses; empty
-            for a new run.
-        providers: Model providers inside the cluster that the administrator allows.
-        regrade: The run that is graded again, or None.
-    """
-
-    identity: RunIdentity
-    spec: BenchmarkRunSpec
-    manifest: BenchmarkManifest
-    tasks: Sequence[SecureBenchTask]
-    pack_digest: str
-    pods: PodPolicy
-    policy: RunPolicy
-    limits: TaskLimits
-    audit: bool = False
-    pack_audit: PackAudit = PackAudit.NONE
-    answers_digest: str = ""
-    kept: frozenset[int] = frozenset()
-    overlays: Overlays = field(default_factory=dict)
-    agent_version: str = ""
-    providers: Sequence[ClusterProvider] = ()
-    regrade: EarlierRun | None = None
-
-
 def require_audit(spec: BenchmarkRunSpec, *, audit: bool) -> None:
     """Reject audit harnesses in a run without the audit label: its records would look normal.
 
@@ -156,53 +108,54 @@ def require_audit(spec: BenchmarkRunSpec, *, audit: bool) -> None:
         )
 
 
-def build_plan(inputs: PlanInputs) -> RunPlan:
-    """Build the plan of a run; equal inputs give an equal plan with an equal digest.
+def build_plan(
+    spec: BenchmarkRunSpec,
+    pack: LoadedPack,
+    binding: RunBinding,
+    pods: PodPolicy,
+    policy: RunPolicy,
+    providers: Sequence[ClusterProvider] = (),
+) -> RunPlan:
+    """Build the plan of a run; equal arguments give an equal plan with an equal digest.
+
+    Args:
+        spec: Spec of the BenchmarkRun.
+        pack: Its pack with all rows within the limit.
+        binding: What it keeps from its first start.
+        pods: Settings shared by all launch Pods.
+        policy: Retries, back-off, timeouts and retention.
+        providers: Model providers inside the cluster that the administrator allows.
 
     Raises:
         SpecError: The spec asks for something that this version does not support.
         ConfigErrors: Tasks or harness are invalid; lists all defects.
     """
-    require_audit(inputs.spec, audit=inputs.audit)
-    harness = spec_harness(inputs.spec)
-    verification = VerificationPolicy(
-        inputs.spec.verification.disallow_dangerous_commands,
-        tuple(command.value for command in inputs.spec.verification.deny_commands),
-    )
-    tasks = _task_plans(inputs, harness, verification)
-    fields = score_fields(inputs.spec, _score_context(inputs))
+    require_audit(spec, audit=binding.audit)
+    harness = spec_harness(spec)
+    tasks = _task_plans(spec, pack.tasks, binding.kept, harness)
+    fields = score_fields(spec, binding)
     return RunPlan(
-        identity=inputs.identity,
-        pack_id=inputs.manifest.id,
-        pack_version=inputs.manifest.version,
-        pack_digest=inputs.pack_digest,
-        harness=_harness_plan(inputs, harness, fields.harness),
-        policy=inputs.policy,
-        pods=inputs.pods,
-        limits=inputs.limits,
+        identity=binding.identity,
+        pack_id=pack.pack.manifest.id,
+        pack_version=pack.pack.manifest.version,
+        pack_digest=binding.pack_digest,
+        harness=_harness_plan(spec, binding, harness, fields.harness),
+        policy=policy,
+        pods=pods,
+        limits=binding.limits,
         tasks={task.index: task for task in tasks},
         verifier_version=fields.verifier,
         policy_digest=fields.policy_digest,
-        audit=inputs.audit,
-        pack_audit=inputs.pack_audit,
-        regrade=inputs.regrade,
-        egress=egress_plan(harness, inputs.spec, inputs.providers),
-        digest=_plan_digest(fields, inputs, [task.index for task in tasks]),
+        audit=binding.audit,
+        pack_audit=binding.pack_audit,
+        regrade=binding.regrade,
+        egress=egress_plan(harness, spec, providers),
+        digest=_plan_digest(fields, binding, [task.index for task in tasks]),
+        answers=binding.answers.by_id,
     )
 
 
-def _score_context(inputs: PlanInputs) -> ScoreContext:
-    return ScoreContext(
-        ScoreSettings(inputs.limits, inputs.overlays),
-        inputs.identity.run_id,
-        inputs.pack_digest,
-        audit=inputs.audit,
-        answers=inputs.answers_digest,
-        agent_version=inputs.agent_version,
-    )
-
-
-def _plan_digest(fields: ScoreFields, inputs: PlanInputs, tasks: Sequence[int]) -> str:
+def _plan_digest(fields: ScoreFields, binding: RunBinding, tasks: Sequence[int]) -> str:
     """Return the digest of all score fields.
 
     Tasks are those that were selected. A run that is graded again counts by its uid; one that is
@@ -218,7 +171,7 @@ def _plan_digest(fields: ScoreFields, inputs: PlanInputs, tasks: Sequence[int]) 
             "attempts": fields.attempts,
             "tasks": tasks,
             **({} if fields.agent is None else {"agent": fields.agent}),
-            **({} if inputs.regrade is None else {"regrade": inputs.regrade.uid}),
+            **({} if binding.regrade is None else {"regrade": binding.regrade.uid}),
         }
     )
 
@@ -237,17 +190,23 @@ def _matches(task_id: str, patterns: Iterable[str]) -> bool:
 
 
 def _task_plans(
-    inputs: PlanInputs, harness: HarnessConfig, policy: VerificationPolicy
+    spec: BenchmarkRunSpec,
+    tasks: Sequence[SecureBenchTask],
+    kept: Iterable[int],
+    harness: HarnessConfig,
 ) -> list[TaskPlan]:
     plans: list[TaskPlan] = []
     errors: list[InvalidInputError] = []
-    chosen = selected(inputs.spec.task_selector, [task.id for task in inputs.tasks])
+    policy = VerificationPolicy(
+        spec.verification.disallow_dangerous_commands,
+        tuple(command.value for command in spec.verification.deny_commands),
+    )
+    chosen = selected(spec.task_selector, [task.id for task in tasks])
     if not chosen:
-        raise SpecError(f"spec.taskSelector matches none of {len(inputs.tasks)} tasks")
-    kept = {index for index in inputs.kept if index < len(inputs.tasks)}
-    for index in sorted(kept.union(chosen)):
+        raise SpecError(f"spec.taskSelector matches none of {len(tasks)} tasks")
+    for index in sorted({index for index in kept if index < len(tasks)}.union(chosen)):
         try:
-            plans.append(task_plan(index, inputs.tasks[index], harness, policy))
+            plans.append(task_plan(index, tasks[index], harness, policy))
         except InvalidInputError as error:
             errors.append(error)
     if errors:
@@ -255,11 +214,12 @@ def _task_plans(
     return plans
 
 
-def _harness_plan(inputs: PlanInputs, harness: HarnessConfig, digest: str) -> HarnessPlan:
-    spec = inputs.spec
+def _harness_plan(
+    spec: BenchmarkRunSpec, binding: RunBinding, harness: HarnessConfig, digest: str
+) -> HarnessPlan:
     agent = None
     if isinstance(harness, ProviderHarness):
-        agent = agent_plan(harness, inputs.overlays, inputs.agent_version)
+        agent = agent_plan(harness, binding.agent_version, binding.overlay)
     elif isinstance(harness, CommandHarness) and harness.image:
         agent = _own_agent_plan(harness)
     return HarnessPlan(
@@ -288,29 +248,11 @@ def _own_agent_plan(harness: CommandHarness) -> AgentPlan:
     )
 
 
-def agent_plan(harness: ProviderHarness, overlays: Overlays, bound_version: str = "") -> AgentPlan:
-    """Return how a provider's CLI runs in a task's image.
-
-    Args:
-        harness: Names the requested version, or ``latest``.
-        overlays: The versions that the administrator offers.
-        bound_version: Version that this run, or the run that it resumes, already uses; it replaces
-            ``latest``, which may have moved on since. Empty for a new run.
-
-    Raises:
-        SpecError: That version is not offered.
-    """
-    offered = {
-        version: image
-        for version, image in overlays.get(harness.type, {}).items()
-        if version != LATEST
-    }
-    version = agent_version(harness, overlays, bound_version)
-    if version not in offered:
-        raise SpecError(_unavailable_message(harness, version, sorted(offered)))
+def agent_plan(harness: ProviderHarness, version: str, overlay: str) -> AgentPlan:
+    """Return how a version of a provider's CLI, which an image has, runs in a task's image."""
     cli = cli_named(harness.type)
     return AgentPlan(
-        overlay=offered[version],
+        overlay=overlay,
         overlay_path=cli.overlay_path,
         home=cli.home,
         version=version,
@@ -318,6 +260,35 @@ def agent_plan(harness: ProviderHarness, overlays: Overlays, bound_version: str 
         preflight=cli.preflight,
         search=cli.search,
     )
+
+
+def agent_image(
+    harness: HarnessConfig, overlays: Overlays, bound_version: str = "", bound_image: str = ""
+) -> tuple[str, str]:
+    """Return version and image of the provider's CLI that a run uses; empty for other harnesses.
+
+    Args:
+        harness: Names the requested version, or ``latest``.
+        overlays: The versions that the administrator offers.
+        bound_version: Version that this run, or the run that it continues, already uses; it
+            replaces ``latest``, which may have moved on since. Empty for a new run.
+        bound_image: Image of that version, which counts where it is offered no longer.
+
+    Raises:
+        SpecError: That version is not offered.
+    """
+    if not isinstance(harness, ProviderHarness):
+        return "", ""
+    begun_with = {bound_version: bound_image} if bound_image else {}
+    offered = {
+        version: image
+        for version, image in (begun_with | dict(overlays.get(harness.type, {}))).items()
+        if version != LATEST
+    }
+    version = agent_version(harness, overlays, bound_version)
+    if version not in offered:
+        raise SpecError(_unavailable_message(harness, version, sorted(offered)))
+    return version, offered[version]
 
 
 def _unavailable_message(harness: ProviderHarness, version: str, offered: list[str]) -> str:

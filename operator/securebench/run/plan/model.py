@@ -19,6 +19,7 @@ from securebench.run.api.field_types import PodRetention
 from securebench.run.plan.environment import Environment
 
 if TYPE_CHECKING:  # readers of the volume start without the reader of packs and its JSON Schema
+    from securebench.benchmark.pack.oracle import ReferenceAnswer
     from securebench.benchmark.pack.task import SecureBenchTask
     from securebench.run.artifacts import PodMedium
     from securebench.run.verification.base import Verification
@@ -320,12 +321,20 @@ class TaskPlan:
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """Identifies the BenchmarkRun."""
+    """Identifies the BenchmarkRun.
+
+    Attributes:
+        run_id: Run ID of its records.
+        run_ordinal: As of ``IndexEntry``.
+        resume_generation: The same.
+    """
 
     uid: str
     name: str
     namespace: str
     run_id: str
+    run_ordinal: int = 1
+    resume_generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +396,9 @@ class RunPlan:
         egress: The allowed egress, or None for no network at all.
         pack_audit: Result of the latest audit when the run started; part of every record.
         regrade: The run that it grades again, without an agent; None: it runs its harness.
+        answers: Reference answers by task id; empty for every harness but an oracle.
+        mismatch: Why this version may only end the run, in one sentence; empty where it is active.
+            The tasks then are this version's reading of the pack, the digests those of the binding.
     """
 
     identity: RunIdentity
@@ -405,6 +417,8 @@ class RunPlan:
     egress: EgressPlan | None = None
     pack_audit: PackAudit = PackAudit.NONE
     regrade: EarlierRun | None = None
+    answers: Mapping[str, ReferenceAnswer] = field(default_factory=dict)
+    mismatch: str = ""
 
     @property
     def has_gateway(self) -> bool:

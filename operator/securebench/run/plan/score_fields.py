@@ -1,17 +1,21 @@
-"""Everything that the score of a run depends on: the one list behind digests and names."""
+"""What a run is bound to, and everything that its score depends on.
+
+The score fields are the one list behind digests of plans and names of a suite's runs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import NamedTuple
 
 from securebench.agents.harness import LATEST, CommandHarness, HarnessConfig, ProviderHarness
 from securebench.agents.registry import harness_config, harness_digest
+from securebench.benchmark.pack.oracle import Answers
 from securebench.benchmark.scorers.result import VERIFIER_VERSION
 from securebench.digests import json_digest
+from securebench.protocol.volume import PackAudit
 from securebench.run.api.models import BenchmarkRunSpec, TaskSelector, VerificationSettings
-from securebench.run.plan.model import TaskLimits
+from securebench.run.plan.model import EarlierRun, RunIdentity, TaskLimits
 
 _DIGESTED_RESOURCES = {"requests", "limits", "workspace"}
 _DIGESTED_ISOLATION = {"require", "allow"}
@@ -25,7 +29,7 @@ The administrator sets them in the chart."""
 
 @dataclass(frozen=True, slots=True)
 class ScoreSettings:
-    """Settings of the operator that a score depends on.
+    """Settings of the operator that the score of a run depends on which begins now.
 
     Attributes:
         limits: Contract 15.7.
@@ -36,25 +40,36 @@ class ScoreSettings:
     overlays: Overlays = field(default_factory=dict)
 
 
-class ScoreContext(NamedTuple):
-    """What a score depends on besides the spec.
+@dataclass(frozen=True, slots=True)
+class RunBinding:
+    """What a run keeps from its first start, whatever its labels, the pack and the settings become.
 
-    Args:
-        installation: Settings of the operator.
-        run_id: Run ID of the records.
-        pack_digest: Contract 15.6; None for a pack that was not read.
-        audit: Whether the run examines the pack.
-        answers: Digest of the reference answers that an oracle hands in, else empty.
-        agent_version: CLI version that the run already uses, in place of ``latest``; empty for a
-            new run.
+    It is written on the volume once. With spec and pack it leads to the same plan at each start.
+
+    Attributes:
+        pack_digest: ``sha256:…`` of the frozen pack; empty for a pack that was not read.
+        limits: Bounds on captured data (contract 15.7).
+        audit: Whether the run examines its pack.
+        pack_audit: Result of the latest audit of the pack when the run started.
+        agent_version: Version of a model provider's CLI. A run that continues another one has the
+            version of that run, so that ``latest`` means one version throughout.
+        overlay: Image of that version; it counts where the settings offer the version no longer.
+        answers: What an oracle hands in.
+        kept: Indexes of the tasks whose records come from the run that it resumes. They stay in the
+            plan unless the pack has fewer tasks, and then its digest differs anyway.
+        regrade: The run that is graded again, or None.
     """
 
-    installation: ScoreSettings
-    run_id: str | None
-    pack_digest: str | None
+    identity: RunIdentity
+    pack_digest: str
+    limits: TaskLimits
     audit: bool = False
-    answers: str = ""
+    pack_audit: PackAudit = PackAudit.NONE
     agent_version: str = ""
+    overlay: str = ""
+    answers: Answers = field(default_factory=Answers)
+    kept: frozenset[int] = frozenset()
+    regrade: EarlierRun | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +96,8 @@ class ScoreFields:
             empty for none.
     """
 
-    run_id: str | None
-    pack: str | None
+    run_id: str
+    pack: str
     harness: str
     agent: str | None
     verifier: str
@@ -117,7 +132,7 @@ def spec_harness(spec: BenchmarkRunSpec) -> HarnessConfig:
     return harness_config(spec.harness.type, spec.harness.config)
 
 
-def score_fields(spec: BenchmarkRunSpec, context: ScoreContext) -> ScoreFields:
+def score_fields(spec: BenchmarkRunSpec, binding: RunBinding) -> ScoreFields:
     """Return everything that the score of a run depends on.
 
     Where a pack comes from, where Pods go, how many run at once, how often a launch that was lost
@@ -126,40 +141,42 @@ def score_fields(spec: BenchmarkRunSpec, context: ScoreContext) -> ScoreFields:
     Raises:
         ConfigErrors: The harness is not valid.
     """
-    harness, installation = spec_harness(spec), context.installation
+    harness = spec_harness(spec)
     earlier = spec.regrade or spec.resume_from
     return ScoreFields(
-        run_id=context.run_id,
-        pack=context.pack_digest,
+        run_id=binding.identity.run_id,
+        pack=binding.pack_digest,
         harness=harness_digest(
-            harness, spec.harness.env, audit=context.audit, answers=context.answers
+            harness, spec.harness.env, audit=binding.audit, answers=binding.answers.digest
         ),
-        agent=_agent(harness, installation.overlays, context.agent_version),
+        agent=_agent(harness, binding.agent_version),
         verifier=VERIFIER_VERSION,
         attempts=spec.attempts,
         tasks=spec.task_selector,
         verification=spec.verification,
         resources=spec.resources.model_dump(mode="json", include=_DIGESTED_RESOURCES),
         isolation=spec.isolation.model_dump(mode="json", include=_DIGESTED_ISOLATION),
-        limits=installation.limits,
+        limits=binding.limits,
         earlier_run="/".join(filter(None, (earlier.run, earlier.uid))) if earlier else "",
     )
 
 
-def _agent(harness: HarnessConfig, overlays: Overlays, bound_version: str) -> str | None:
+def _agent(harness: HarnessConfig, version: str) -> str | None:
     if isinstance(harness, ProviderHarness):
-        return agent_version(harness, overlays, bound_version)
+        return version
     return "" if isinstance(harness, CommandHarness) and harness.image else None
 
 
-def agent_version(harness: ProviderHarness, overlays: Overlays, bound_version: str = "") -> str:
+def agent_version(harness: HarnessConfig, overlays: Overlays, bound_version: str = "") -> str:
     """Return the version of a provider's CLI that a run has, or would have if it began now.
 
     Args:
-        harness: Names the requested version, or ``latest``.
+        harness: Names the requested version, or ``latest``; empty for other harnesses.
         overlays: The versions that the administrator offers.
         bound_version: Version that the run already uses; it replaces ``latest``.
     """
+    if not isinstance(harness, ProviderHarness):
+        return ""
     if harness.version != LATEST:
         return harness.version
     return bound_version or overlays.get(harness.type, {}).get(LATEST, LATEST)

@@ -67,13 +67,6 @@ async def test_a_run_goes_on_with_a_version_that_is_gone(world):
     assert (await world.bind()).plan == first.plan
 
 
-async def test_a_folder_that_names_no_image_still_binds(world):
-    first = await world.bind()
-    binding = {key: each for key, each in first.store.binding().items() if key != "overlay"}
-    first.store.write_json("run.json", binding)
-    assert (await world.bind()).plan == first.plan
-
-
 async def test_a_run_goes_on_without_the_secret_that_it_began_with(world):
     first = await world.bind()
     world.cluster.remove(ObjectKind.SECRET, "key")

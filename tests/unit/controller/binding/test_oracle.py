@@ -8,7 +8,6 @@ import pytest
 
 from securebench.benchmark.pack.oracle import ReferenceAnswer
 from securebench.controller.attempt_keeper import LaneKeeper
-from securebench.controller.binding import prepare
 from securebench.controller.context import run_object
 from securebench.controller.lifecycle import is_pack_error
 from securebench.controller.packs import KeyedSource
@@ -19,6 +18,7 @@ from securebench.errors import ConfigErrors, PackError, SpecError
 from securebench.files import tree_digest
 from securebench.run.api.models import Pack
 from securebench.run.artifacts import Lanes
+from support.bound_runs import bound_run
 from support.build import FakeClock, context_of, question, run_body, write_pack
 from support.fake_cluster import FakeCluster
 from support.places import lanes_place
@@ -48,11 +48,11 @@ class World:
     async def bind(self, harness, labels=AUDIT, uid=UID, name="nightly", **spec):
         body = run_body(name, harness=harness, **spec)
         body["metadata"] |= {"uid": uid, "namespace": "bench", "labels": labels}
-        return await prepare(self.context, run_object(body))
+        return await bound_run(self.context, run_object(body))
 
     async def lanes(self, bound, task=0):
         manifest, harness = bound.pack.manifest, bound.plan.harness
-        keeper = LaneKeeper(bound.store, manifest.parent, harness.task_file, bound.answers)
+        keeper = LaneKeeper(bound.store, manifest.parent, harness.task_file, bound.plan.answers)
         return await keeper.lanes(bound.plan.tasks[task])
 
 
@@ -79,7 +79,7 @@ async def test_without_the_label_nothing_happens(world, harness, labels):
 async def test_the_label_makes_any_run_an_audit(world, labels, want):
     bound = await world.bind({"type": "command", "config": {"command": "x"}}, labels)
     assert bound.plan.audit is want
-    assert bound.answers == {}
+    assert bound.plan.answers == {}
 
 
 @pytest.mark.parametrize("harness", [ORACLE, NOP, {"type": "command", "config": {"command": "x"}}])
@@ -99,15 +99,15 @@ async def test_a_label_that_comes_later_changes_nothing(world):
 
 async def test_an_oracle_is_bound_to_its_answers(world):
     first = await world.bind(ORACLE)
-    assert first.answers["b"] == ReferenceAnswer("candidate", "answer of b")
+    assert first.plan.answers["b"] == ReferenceAnswer("candidate", "answer of b")
     world.answers("x")
     again = await world.bind(ORACLE)
-    assert (again.plan, again.answers) == (first.plan, first.answers)
+    assert again.plan == first.plan
 
 
 async def test_only_an_oracle_reads_them(world):
     world.answers("x")
-    assert (await world.bind(NOP)).answers == {}
+    assert (await world.bind(NOP)).plan.answers == {}
 
 
 async def test_answers_of_other_rows_do_not_matter(world):
@@ -232,8 +232,8 @@ async def test_results_of_audits_and_other_runs_never_mix(world, name):
 @pytest.mark.parametrize(("harness", "labels"), [(ORACLE, AUDIT), (COMMAND, AUDIT), (COMMAND, {})])
 async def test_results_of_audits_are_not_published(world, harness, labels):
     bound = await world.bind(harness, labels)
-    book = await RunLedger.open(bound, FakeClock())
-    results = ResultsExport(world.context, bound, book)
+    book = await RunLedger.open(bound.plan, bound.store, FakeClock())
+    results = ResultsExport(world.context, book)
     await results.seal("Completed", "")
     await book.close()
     assert (world.root / "published" / UID).exists() is (labels == {})

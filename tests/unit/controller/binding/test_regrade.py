@@ -10,7 +10,7 @@ import pytest
 from securebench.cluster.port import ObjectKind
 from securebench.controller import earlier_run as module
 from securebench.controller.context import FrozenPack
-from securebench.controller.earlier_run import take_over, taken_over
+from securebench.controller.earlier_run import take_over
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.digests import content_digest
@@ -457,7 +457,8 @@ def test_a_patch_is_judged_by_the_policy_of_now(tmp_path, name):
     folder = launch_folder / "candidate"
     assert (folder / "candidate.txt").read_text() == PATCH
     assert (folder / "applied.patch").exists() is (want == "")
-    assert taken_over(new) == (taken,)
+    new.keep((taken,))
+    assert new.kept() == (taken,)
 
 
 @pytest.mark.usefixtures("unchecked")

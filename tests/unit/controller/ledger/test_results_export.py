@@ -23,10 +23,10 @@ class Results(World):
     """A run of three tasks, and what it leaves for others to read."""
 
     async def begin(self) -> None:
-        prepared = await self.bind()
-        self.store = prepared.store
-        self.ledger = await RunLedger.open(prepared, self.clock)
-        self.results = ResultsExport(self.context, prepared, self.ledger)
+        bound = await self.bind()
+        self.store = bound.store
+        self.ledger = await RunLedger.open(bound.plan, bound.store, self.clock)
+        self.results = ResultsExport(self.context, self.ledger)
         self.interval = self.context.settings.status_interval_seconds
 
     async def finish(self, task: int) -> None:

@@ -95,9 +95,9 @@ async def take_threads(until_set: threading.Event) -> list[asyncio.Task[bool]]:
 async def test_a_close_that_is_cancelled_is_done_all_the_same(
     journals: Journals, tmp_path: Path
 ) -> None:
-    prepared = await Bound(tmp_path).bind()
+    bound = await Bound(tmp_path).bind()
     for _ in range(TRIES):
-        await cut((await RunLedger.open(prepared, Bound(tmp_path).clock)).close())
+        await cut((await RunLedger.open(bound.plan, bound.store, Bound(tmp_path).clock)).close())
         await journals.given_back()
 
 
@@ -105,8 +105,8 @@ async def test_a_close_that_finds_no_thread_says_that_a_read_did_not_crash(
     journals: Journals, tmp_path: Path
 ) -> None:
     """Who closes is let go at once, whenever a thread is free again."""
-    prepared, free = await Bound(tmp_path).bind(), threading.Event()
-    ledger = await RunLedger.open(prepared, Bound(tmp_path).clock)
+    bound, free = await Bound(tmp_path).bind(), threading.Event()
+    ledger = await RunLedger.open(bound.plan, bound.store, Bound(tmp_path).clock)
     await ledger.write([ReadBegun(KEY, HARNESS, NOW)])
     others = await take_threads(free)
     try:
@@ -123,7 +123,7 @@ async def test_a_close_that_finds_no_thread_says_that_a_read_did_not_crash(
 async def test_a_journal_whose_opener_is_cut_before_it_hears_of_it_is_closed(
     journals: Journals, tmp_path: Path
 ) -> None:
-    prepared = await Bound(tmp_path).bind()
+    bound = await Bound(tmp_path).bind()
 
     def wait_in_the_loop() -> None:
         end = time.monotonic() + PATIENCE_SECONDS
@@ -131,7 +131,7 @@ async def test_a_journal_whose_opener_is_cut_before_it_hears_of_it_is_closed(
             assert time.monotonic() < end
         time.sleep(0.05)  # nothing that the thread tells is heard meanwhile
 
-    await cut(RunLedger.open(prepared, Bound(tmp_path).clock), wait_in_the_loop)
+    await cut(RunLedger.open(bound.plan, bound.store, Bound(tmp_path).clock), wait_in_the_loop)
     await journals.given_back()
 
 

@@ -1,15 +1,14 @@
 """Runs of codex and Claude Code: versions, providers, egress, prompts."""
 
-from dataclasses import replace
-
 import pytest
 
 from securebench.errors import SpecError
 from securebench.protocol.gateway import PROVIDER_KEY
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.plan.build import build_plan
+from securebench.run.plan.build import agent_image
 from securebench.run.plan.model import EgressPlan, ProviderPlan
-from unit.run.plan.test_build import TASKS, inputs, task
+from securebench.run.plan.score_fields import spec_harness
+from unit.run.plan.test_build import TASKS, built, inputs, task
 
 OVERLAYS = {
     "codex": {"0.169.0": "overlay-codex:1", "0.170.0": "overlay-codex:2", "latest": "0.169.0"},
@@ -23,11 +22,12 @@ def agent_inputs(kind="codex", *, begun_with="", overlays=OVERLAYS, env=(), **co
     if env:
         harness |= {"env": list(env), "secretRef": {"name": "values"}}
     given = inputs(harness=harness, provider=SECRET)
-    return replace(given, overlays=overlays, agent_version=begun_with)
+    version, image = agent_image(spec_harness(given.spec), overlays, begun_with)
+    return given.bound_to(agent_version=version, overlay=image)
 
 
 def agent_of(*arguments, **config):
-    return build_plan(agent_inputs(*arguments, **config)).harness.agent
+    return built(agent_inputs(*arguments, **config)).harness.agent
 
 
 # Versions
@@ -81,7 +81,7 @@ def test_a_version_that_is_not_offered(name):
 
 
 def test_another_resolved_version_is_another_plan():
-    first, second = (build_plan(agent_inputs(begun_with=each)) for each in ("", "0.170.0"))
+    first, second = (built(agent_inputs(begun_with=each)) for each in ("", "0.170.0"))
     assert first.harness.digest == second.harness.digest
     assert first.digest != second.digest
 
@@ -90,7 +90,7 @@ def test_another_resolved_version_is_another_plan():
 
 
 def test_a_provider():
-    plan = build_plan(agent_inputs(budget={"requests": 5, "tokens": 900}))
+    plan = built(agent_inputs(budget={"requests": 5, "tokens": 900}))
     assert plan.egress == EgressPlan(
         (),
         ProviderPlan(
@@ -107,7 +107,7 @@ def test_a_provider():
 
 
 def test_the_other_provider_with_domains_and_external_tools():
-    plan = build_plan(
+    plan = built(
         agent_inputs(
             "claude_code",
             version="2.1.330",
@@ -130,9 +130,9 @@ def test_the_other_provider_with_domains_and_external_tools():
 
 def test_a_command_has_a_way_out_only_with_domains():
     command = {"type": "command", "config": {"command": "x"}}
-    assert build_plan(inputs(harness=command)).egress is None
+    assert built(inputs(harness=command)).egress is None
     command["config"]["allowed_domains"] = ["a.dev"]
-    plan = build_plan(inputs(harness=command))
+    plan = built(inputs(harness=command))
     assert plan.egress == EgressPlan(("a.dev",), None)
     assert plan.harness.agent is None
 
@@ -149,9 +149,7 @@ def test_a_provider_without_a_key_is_refused_by_the_api():
 @pytest.mark.parametrize("kind", ["codex", "claude_code"])
 def test_a_provider_key_never_enters_the_pod(kind):
     names = ("MY_TOKEN", "OPENAI_API_KEY", "CODEX_API_KEY", "ANTHROPIC_API_KEY")
-    plan = build_plan(
-        agent_inputs(kind, env=names, version={"codex": "0.169.0"}.get(kind, "2.1.330"))
-    )
+    plan = built(agent_inputs(kind, env=names, version={"codex": "0.169.0"}.get(kind, "2.1.330")))
     assert (plan.harness.env, plan.harness.secret) == (("MY_TOKEN",), "values")
 
 
@@ -162,14 +160,14 @@ def test_a_command_gets_the_variables_that_the_tester_names():
         "env": ["OPENAI_API_KEY"],
         "secretRef": {"name": "values"},
     }
-    assert build_plan(inputs(harness=command)).harness.env == ("OPENAI_API_KEY",)
+    assert built(inputs(harness=command)).harness.env == ("OPENAI_API_KEY",)
 
 
 # Tasks
 
 
 def test_every_task_has_its_own_command():
-    plan = build_plan(agent_inputs(task_file="in/task.json"))
+    plan = built(agent_inputs(task_file="in/task.json"))
     assert plan.harness.command == ()
     assert len(plan.tasks) == len(TASKS)
     prompt = plan.tasks[0].command[-1]
@@ -195,8 +193,8 @@ def patch_task(**environment):
     ("environment", "want"), [({"workdir": "/testbed"}, "/testbed"), ({}, "/repo")]
 )
 def test_an_agent_works_in_the_checkout(environment, want):
-    given = replace(agent_inputs(), tasks=(patch_task(**environment),))
-    planned = build_plan(given).tasks[0]
+    given = agent_inputs().with_tasks(patch_task(**environment))
+    planned = built(given).tasks[0]
     assert (planned.environment.workdir, planned.extraction.mode) == (want, "git_diff")
     assert (planned.environment.workspace, planned.verification.name) == ("/workspace", "patch")
     assert "do not clone" in planned.command[-1]
@@ -208,15 +206,15 @@ def test_an_agent_works_in_the_checkout(environment, want):
 def test_a_command_may_work_in_the_checkout(environment, want):
     harness = {"type": "command", "config": {"command": "x", "extraction": "git_diff"}}
     spec = BenchmarkRunSpec.parse({"pack": {"volume": {"path": "p"}}, "harness": harness})
-    given = replace(inputs(), spec=spec, tasks=(patch_task(**environment),))
-    planned = build_plan(given).tasks[0]
+    given = inputs()._replace(spec=spec).with_tasks(patch_task(**environment))
+    planned = built(given).tasks[0]
     assert (planned.environment.workdir, planned.extraction.mode) == (want, "git_diff")
     assert planned.environment.workspace == "/workspace"
     assert planned.command == ()
 
 
 def test_a_command_prints_its_patch_and_works_in_the_workspace():
-    given = replace(inputs(), tasks=(patch_task(workdir="/testbed"),))
-    planned = build_plan(given).tasks[0]
+    given = inputs().with_tasks(patch_task(workdir="/testbed"))
+    planned = built(given).tasks[0]
     assert (planned.environment.workdir, planned.extraction.mode) == ("/workspace", "stdout")
     assert planned.command == ()

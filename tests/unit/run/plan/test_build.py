@@ -1,21 +1,27 @@
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 
-from securebench.benchmark.pack.task import compile_benchmark_row
+from securebench.benchmark.pack.oracle import Answers
+from securebench.benchmark.pack.task import BenchmarkPack, LoadedPack, compile_benchmark_row
 from securebench.benchmark.reading.rows import parse_manifest
 from securebench.digests import json_digest
 from securebench.errors import ConfigErrors, SpecError
 from securebench.run.api.models import BenchmarkRunSpec, TaskSelector
-from securebench.run.plan.build import PlanInputs, build_plan, selected
+from securebench.run.plan.build import build_plan, selected
 from securebench.run.plan.model import (
     AttemptKey,
+    ClusterProvider,
     LaunchKey,
+    PodPolicy,
     Role,
     RunIdentity,
+    RunPolicy,
     TaskLimits,
     pod_name,
 )
+from securebench.run.plan.score_fields import RunBinding
 from support.manifest_samples import pods, policy_of
 
 UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"
@@ -44,20 +50,38 @@ def spec(**changes):
     return BenchmarkRunSpec.parse(known | changes)
 
 
+class Inputs(NamedTuple):
+    """Arguments of ``build_plan``."""
+
+    spec: BenchmarkRunSpec
+    pack: LoadedPack
+    binding: RunBinding
+    pods: PodPolicy
+    policy: RunPolicy
+    providers: tuple[ClusterProvider, ...] = ()
+
+    def with_tasks(self, *tasks):
+        return self._replace(pack=self.pack._replace(tasks=tasks))
+
+    def bound_to(self, **changes):
+        return self._replace(binding=replace(self.binding, **changes))
+
+
+def built(given):
+    return build_plan(*given)
+
+
 def inputs(*, kept=(), tasks=TASKS, audit=False, answers="", **changes):
-    return PlanInputs(
+    binding = RunBinding(
         identity=RunIdentity(UID, "run", "default", "run-1"),
-        spec=spec(**changes),
-        manifest=MANIFEST,
-        tasks=tasks,
         pack_digest="sha256:" + "1" * 64,
-        pods=pods(),
-        policy=policy_of(),
         limits=TaskLimits(),
         audit=audit,
-        answers_digest=answers,
+        answers=Answers(digest=answers),
         kept=frozenset(kept),
     )
+    pack = LoadedPack(BenchmarkPack(MANIFEST, ()), tasks)
+    return Inputs(spec(**changes), pack, binding, pods(), policy_of())
 
 
 SELECTIONS = {
@@ -76,7 +100,7 @@ def test_selection(name):
     fields, want = SELECTIONS[name]
     ids = [item.id for item in TASKS]
     assert selected(TaskSelector.parse(fields), ids) == want
-    assert tuple(build_plan(inputs(taskSelector=fields)).tasks) == want
+    assert tuple(built(inputs(taskSelector=fields)).tasks) == want
 
 
 NOTHING = {
@@ -91,21 +115,21 @@ NOTHING = {
 def test_a_selection_of_nothing_is_refused(name, kept):
     fields, count = NOTHING[name]
     with pytest.raises(SpecError, match=rf"spec\.taskSelector matches none of {count} tasks"):
-        build_plan(inputs(kept=kept, taskSelector=fields))
+        built(inputs(kept=kept, taskSelector=fields))
 
 
 def test_kept_tasks_are_part_of_the_plan_beyond_the_selection():
-    plan = build_plan(inputs(kept={4, 0}, taskSelector={"limit": 2, "exclude": ["t0"]}))
+    plan = built(inputs(kept={4, 0}, taskSelector={"limit": 2, "exclude": ["t0"]}))
     assert tuple(plan.tasks) == (0, 1, 4)
     assert [plan.tasks[index].task.id for index in plan.tasks] == ["t0", "t1", "t4"]
 
 
 def test_kept_tasks_of_a_longer_pack_are_left_out():
-    assert tuple(build_plan(inputs(kept={99}, taskSelector={"limit": 1})).tasks) == (0,)
+    assert tuple(built(inputs(kept={99}, taskSelector={"limit": 1})).tasks) == (0,)
 
 
 def test_a_plan():
-    plan = build_plan(
+    plan = built(
         inputs(
             harness={
                 "type": "command",
@@ -127,19 +151,19 @@ def test_a_plan():
 
 
 def test_a_harness_without_secret():
-    assert build_plan(inputs()).harness.secret == ""
+    assert built(inputs()).harness.secret == ""
 
 
 # Digests
 
 
 def test_equal_inputs_give_an_equal_plan():
-    assert build_plan(inputs()) == build_plan(inputs())
+    assert built(inputs()) == built(inputs())
 
 
 def test_digests_stay_the_same_from_version_to_version():
     """Runs that are under way during an upgrade go on only while these stay as they are."""
-    plan = build_plan(inputs())
+    plan = built(inputs())
     assert (plan.policy_digest, plan.harness.digest, plan.digest) == (
         "sha256:71431dd3931e0802d2973db812700730fe436dafe78d9f61daa453ea7d281325",
         "sha256:eb1543adde2c998bba7626b05b417a01baecc93dd7ea4c37415cbccf17fc36ca",
@@ -174,13 +198,13 @@ CHANGES = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_may_change_an_outcome_changes_the_digest(name):
-    assert build_plan(inputs(**CHANGES[name])).digest != build_plan(inputs()).digest
+    assert built(inputs(**CHANGES[name])).digest != built(inputs()).digest
 
 
 @pytest.mark.parametrize("isolation", [{"require": "Declared"}, {"allow": ["Node"]}])
 def test_isolation_is_part_of_the_policy(isolation):
-    changed = build_plan(inputs(isolation=isolation))
-    assert changed.policy_digest != build_plan(inputs()).policy_digest
+    changed = built(inputs(isolation=isolation))
+    assert changed.policy_digest != built(inputs()).policy_digest
 
 
 OTHER = {
@@ -192,17 +216,17 @@ OTHER = {
 
 @pytest.mark.parametrize("name", OTHER)
 def test_other_parts_change_the_digest(name):
-    assert build_plan(replace(inputs(), **OTHER[name])).digest != build_plan(inputs()).digest
+    assert built(inputs().bound_to(**OTHER[name])).digest != built(inputs()).digest
 
 
 @pytest.mark.parametrize("kind", ["nop", "oracle"])
 def test_what_examines_a_pack_says_so(kind):
     harness = {"harness": {"type": kind}}
-    plan = build_plan(inputs(audit=True, **harness))
+    plan = built(inputs(audit=True, **harness))
     assert plan.audit
     assert plan.harness.type == kind
     with pytest.raises(SpecError) as caught:
-        build_plan(inputs(**harness))
+        built(inputs(**harness))
     assert caught.value.reason == (
         f"spec.harness.type: {kind} audits the pack, not an agent; it needs the label"
         " securebench.dev/purpose: audit on the BenchmarkRun: create the run again with that label"
@@ -210,7 +234,7 @@ def test_what_examines_a_pack_says_so(kind):
 
 
 def test_a_normal_run_is_no_audit():
-    assert not build_plan(inputs()).audit
+    assert not built(inputs()).audit
 
 
 def test_results_of_audits_are_kept_apart():
@@ -221,8 +245,8 @@ def test_results_of_audits_are_kept_apart():
         inputs(audit=True, harness={"type": "oracle"}),
         inputs(audit=True, answers="sha256:1", harness={"type": "oracle"}),
     ]
-    assert len({build_plan(each).harness.digest for each in plans}) == len(plans)
-    assert len({build_plan(each).digest for each in plans}) == len(plans)
+    assert len({built(each).harness.digest for each in plans}) == len(plans)
+    assert len({built(each).digest for each in plans}) == len(plans)
 
 
 UNCHANGED = {
@@ -235,7 +259,7 @@ UNCHANGED = {
 
 @pytest.mark.parametrize("name", UNCHANGED)
 def test_what_may_change_during_a_run_does_not(name):
-    assert build_plan(inputs(**UNCHANGED[name])).digest == build_plan(inputs()).digest
+    assert built(inputs(**UNCHANGED[name])).digest == built(inputs()).digest
 
 
 # Refusals
@@ -254,20 +278,20 @@ def with_an_asset(number):
 def test_all_defects_of_tasks_come_together():
     bad = [with_an_asset(0), task(1), with_an_asset(2)]
     with pytest.raises(ConfigErrors) as caught:
-        build_plan(inputs(tasks=bad, harness=HANDS_IN_A_FILE))
+        built(inputs(tasks=bad, harness=HANDS_IN_A_FILE))
     assert len(caught.value.errors) == 2
 
 
 def test_a_task_that_is_not_selected_is_not_judged():
     bad = [with_an_asset(0), task(1)]
     selector = {"exclude": ["t0"]}
-    plan = build_plan(inputs(tasks=bad, harness=HANDS_IN_A_FILE, taskSelector=selector))
+    plan = built(inputs(tasks=bad, harness=HANDS_IN_A_FILE, taskSelector=selector))
     assert list(plan.tasks) == [1]
 
 
 def test_a_harness_config_that_does_not_hold():
     with pytest.raises(ConfigErrors, match=r"harness\.config\.command is required"):
-        build_plan(inputs(harness={"type": "command", "config": {}}))
+        built(inputs(harness={"type": "command", "config": {}}))
 
 
 # Names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,12 +11,12 @@ from securebench.agents.harness import DUMMY_KEY
 from securebench.errors import SpecError
 from securebench.protocol.gateway import ProviderConfig
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.plan.build import AGENT_FOLDER, AGENT_HOME, build_plan
+from securebench.run.plan.build import AGENT_FOLDER, AGENT_HOME
 from securebench.run.plan.model import ClusterProvider, RunPlan
 from securebench.run.pods.gateway import gateway_config, gateway_pod
 from securebench.run.pods.isolation import gateway_policy
 from support.manifest_samples import GATEWAY
-from unit.run.plan.test_build import inputs
+from unit.run.plan.test_build import built, inputs
 
 URL = "https://models.example.org/v1"
 INSIDE = "http://vllm.models.svc.cluster.local:80/v1"
@@ -31,7 +30,7 @@ def plan_of(url: str, *, listed: tuple[ClusterProvider, ...] = (LISTED,), **conf
         harness={"type": "command", "config": {"command": "x", "provider": provider, **config}},
         **({"provider": SECRET} if "key" in provider else {}),
     )
-    return build_plan(replace(given, providers=listed))
+    return built(given._replace(providers=listed))
 
 
 def told(plan: RunPlan) -> ProviderConfig:
@@ -75,16 +74,16 @@ def test_a_command_with_a_provider_by_its_url() -> None:
 def test_the_budget_of_the_run_reaches_the_gateway() -> None:
     budget = {"tokens": 7000}
     harness = {"type": "command", "config": {"command": "x", "provider": {"url": URL}}}
-    plan = build_plan(inputs(harness=harness, budget=budget))
+    plan = built(inputs(harness=harness, budget=budget))
     assert (plan.token_budget, told(plan).run_tokens) == (7000, 7000)
-    assert plan.digest == build_plan(inputs(harness=harness)).digest
+    assert plan.digest == built(inputs(harness=harness)).digest
 
 
 @pytest.mark.parametrize("config", [{}, {"allowed_domains": ["docs.example.org"]}])
 def test_a_budget_needs_a_provider_whose_tokens_are_counted(config: dict[str, Any]) -> None:
     harness = {"type": "command", "config": {"command": "x", **config}}
     with pytest.raises(SpecError, match=r"spec\.budget: the harness has no model provider"):
-        build_plan(inputs(harness=harness, budget={"tokens": 1}))
+        built(inputs(harness=harness, budget={"tokens": 1}))
 
 
 def test_a_provider_without_a_key_needs_no_secret() -> None:
