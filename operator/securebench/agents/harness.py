@@ -458,12 +458,17 @@ def extraction_for(family: str, harness: HarnessConfig) -> Extraction:
         family: Task type; nothing is extracted for deferred families.
         harness: A command hands in on stdout unless it names a file, works on a workspace or asks
             for the diff of a checkout. The stdout of a provider's CLI is never a candidate.
+
+    Raises:
+        ConfigError: Nobody knows the family's kind of candidate.
     """
     known = FAMILIES.get(family)
     if known is None:
         return Extraction(mode=ExtractionMode.UNSUPPORTED, kind="none", path=None)
     kind = known.candidate_kind
-    form = KINDS[kind]
+    form = KINDS.get(kind)
+    if form is None:
+        raise ConfigError(f"no installed package has the kind of candidate {kind!r}")
     if not isinstance(harness, CommandHarness):
         return Extraction(mode=form.from_agent, kind=kind, path=form.path)
     if harness.artifact_path is not None:

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from securebench.benchmark.families.base import AuditRules, TaskRepository, TrialRule
 from securebench.benchmark.families.registry import audit_rules_for
+from securebench.benchmark.files.folders import is_folder_pack
 from securebench.benchmark.files.load import CheckedPack, check_upload, read_answers
 from securebench.benchmark.lint import LintFinding
 from securebench.benchmark.pack.lane_plan import TASK_FILE
@@ -216,7 +217,7 @@ def load_subject(
     errors: tuple[InvalidInputError, ...] = ()
     try:
         content = read_answers(manifest.parent)
-        if content is not None:
+        if content is not None or is_folder_pack(manifest, tasks):
             compiled = [item.task for item in checked.tasks]
             is_whole = limit is None and not checked.errors
             answers = reference_answers(content, compiled, (), is_whole=is_whole).by_id

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from securebench.benchmark.families.base import PYTEST
 from securebench.benchmark.families.registry import EVAL_VISIBILITY, FAMILIES
+from securebench.benchmark.files.folders import WHOLE_PACK
 from securebench.benchmark.files.load import asset_source
 from securebench.benchmark.pack.lane_plan import (
     FileReference,
@@ -214,6 +215,8 @@ def _manifest_warnings(manifest: BenchmarkManifest) -> Iterator[LintFinding]:
     if _lacks_digest(environment):
         line = manifest.lines.get((*parent, "image"))
         yield _image_without_digest(manifest.path, line)
+    if manifest.asset_roots.public == WHOLE_PACK:
+        return
     public = safe_relative_path(manifest.asset_roots.public, "asset_roots.public")
     private = safe_relative_path(manifest.asset_roots.eval, "asset_roots.eval")
     if is_at_or_below(public, private) or is_at_or_below(private, public):

@@ -87,8 +87,14 @@ def pack_lint(  # noqa: PLR0913 - flags
     end_with(lambda: packs.lint(files, strict=strict, as_json=as_json))
 
 
+Folder = Annotated[
+    Path | None, typer.Argument(help="Folder with tester.yaml, or Harbor task folders.")
+]
+
+
 @app.command("push")
 def pack_push(  # noqa: PLR0913 - flags
+    folder: Folder = None,
     config: OptionalConfig = None,
     manifest: Manifest = None,
     tasks: Tasks = None,
@@ -110,7 +116,7 @@ def pack_push(  # noqa: PLR0913 - flags
     from securebench.client import packs
     from securebench.client.volume import ClusterTarget
 
-    files = _pack_files(config, manifest, tasks)
+    files = _pack_files(config, manifest, tasks, folder)
     if image is not None:
         options = packs.RegistryOptions(plain_http, ca_file)
         end_with(lambda: packs.push_image(files, image, options))
@@ -121,6 +127,7 @@ def pack_push(  # noqa: PLR0913 - flags
 @app.command("build")
 def pack_build(
     folder: Annotated[Path, typer.Argument(help="New folder for the OCI image layout.")],
+    pack: Folder = None,
     *,
     config: OptionalConfig = None,
     manifest: Manifest = None,
@@ -129,7 +136,7 @@ def pack_build(
     """Build a pack's image as an OCI image layout, without a registry."""
     from securebench.client import packs
 
-    files = _pack_files(config, manifest, tasks)
+    files = _pack_files(config, manifest, tasks, pack)
     end_with(lambda: packs.build(files, folder))
 
 

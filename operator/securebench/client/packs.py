@@ -28,6 +28,7 @@ from rich.text import Text
 from securebench.agents.harness import CommandHarness, HarnessConfig
 from securebench.agents.registry import harness_config
 from securebench.benchmark.files.bundle import files_receipt
+from securebench.benchmark.files.folders import ENVIRONMENT, is_folder_pack
 from securebench.benchmark.files.load import (
     CheckedPack,
     asset_source,
@@ -44,6 +45,9 @@ from securebench.benchmark.harbor.folder import (
     HarborTask,
     holds_tasks,
     read_folders,
+)
+from securebench.benchmark.harbor.folder import (
+    INSTRUCTION as INSTRUCTION_FILE,
 )
 from securebench.benchmark.lint import (
     LintFinding,
@@ -79,7 +83,7 @@ from securebench.text import did_you_mean, listed, printable, printable_lines, s
 
 @dataclass(frozen=True, slots=True)
 class PackFiles:
-    """Locates a local pack: by a tester YAML that names it, or by manifest and task file."""
+    """Locates a local pack: by its tester YAML, its folder, or manifest and task file."""
 
     config: Path | None = None
     manifest: Path | None = None
@@ -102,6 +106,9 @@ def pack_source(files: PackFiles) -> PackSource:
         InvalidInputError: Nothing names the pack.
         ConfigErrors: The tester YAML does not hold.
     """
+    folder = _harbor_folder(files)
+    if folder is not None:
+        return PackSource(folder / MANIFEST_FILE, folder / TASKS_FILE, None)
     if files.config is not None:
         config = load_tester_config(files.config)
         return PackSource(config.benchmark.manifest, config.benchmark.tasks, config)
@@ -774,6 +781,8 @@ def _content(files: PackFiles) -> PackLanes:
     source = pack_source(files)
     checked = check_upload(source.manifest, source.tasks)
     pack = valid_pack(source, checked)
+    if is_folder_pack(source.manifest, source.tasks):
+        return _folder_lanes(pack)
     eval_root = safe_relative_path(
         load_benchmark_manifest(source.manifest).asset_roots.eval, "asset root"
     )
@@ -783,6 +792,18 @@ def _content(files: PackFiles) -> PackLanes:
     hidden = {name: path for name, path in pack.files.items() if is_hidden[name]}
     public = {name: path for name, path in pack.files.items() if not is_hidden[name]}
     return PackLanes(pack.id, pack.digest, public, {**hidden, **_answers(source.manifest)})
+
+
+def _folder_lanes(pack: LocalPack) -> PackLanes:
+    """Return a pack of task folders by lanes: agents may get instruction and environment."""
+    is_public = {
+        name: (parts := name.split("/"))[-1:] == parts
+        or parts[1] in {INSTRUCTION_FILE, ENVIRONMENT}
+        for name in pack.files
+    }
+    public = {name: content for name, content in pack.files.items() if is_public[name]}
+    hidden = {name: content for name, content in pack.files.items() if not is_public[name]}
+    return PackLanes(pack.id, pack.digest, public, hidden)
 
 
 def _answers(manifest: Path) -> Mapping[str, Path]:

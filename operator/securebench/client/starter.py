@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from securebench.agents.registry import AGENTS
-from securebench.benchmark.families.registry import FAMILIES
+from securebench.benchmark.families.registry import row_families
 from securebench.client.output import print_line, print_note
 from securebench.errors import InvalidInputError
 from securebench.text import did_you_mean_or_known
@@ -54,7 +54,7 @@ def starter_files(name: str, family: str, agent: str) -> Mapping[str, str]:
     Raises:
         InvalidInputError: There is no template.
     """
-    _require_known("family", family, FAMILIES)
+    _require_known("family", family, row_families())
     _require_known("agent", agent, agents())
     own = dict(_tree(_TEMPLATES.joinpath(family)))
     words = {"name": name, "family": family, **_parts(own, agent)}

@@ -24,6 +24,8 @@ from securebench.agents.registry import (
     key_variables,
     provider_key,
 )
+from securebench.benchmark.files.bundle import Content
+from securebench.benchmark.files.folders import is_folder_pack, read_folder_pack
 from securebench.benchmark.files.load import check_upload, pack_digest, read_answers, root_files
 from securebench.benchmark.lint import LintFinding, LintRule, Severity, lint_graders, lint_pack
 from securebench.benchmark.pack.lane_plan import TASK_FILE
@@ -220,13 +222,13 @@ class LocalPack:
     Attributes:
         id: Manifest id.
         digest: ``sha256:…`` (contract 15.6).
-        files: Files to upload: local file by path in the pack.
+        files: Files to upload, by path in the pack.
         answers_digest: ``sha256:…`` of the reference answers; empty if they are not uploaded.
     """
 
     id: str
     digest: str
-    files: Mapping[str, Path]
+    files: Mapping[str, Content]
     answers_digest: str = ""
 
 
@@ -296,10 +298,18 @@ def _told(finding: LintFinding) -> str:
 def absent_files(config: TesterConfig) -> tuple[InvalidInputError, ...]:
     """Return which files of the section ``benchmark`` are not there, at the key that names them."""
     named = {"manifest": config.benchmark.manifest, "tasks": config.benchmark.tasks}
+    folder = config.benchmark.folder
+    if folder is not None and not folder.is_dir():
+        reason = f"pack: there is no folder {folder}; the path is relative to the tester YAML"
+        return config.placed(ConfigErrors([ConfigError(reason, key=("pack",))])).errors
+    if is_folder_pack(config.benchmark.manifest, config.benchmark.tasks) and folder is not None:
+        return ()
     errors = [
         ConfigError(
-            f"benchmark.{key}: there is no file {path}; the path is relative to the tester YAML",
-            key=("benchmark", key),
+            f"benchmark.{key}: there is no file {path}; the path is relative to the tester YAML"
+            if folder is None
+            else f"pack: {folder} has no {path.name}, and holds no Harbor task folders",
+            key=("benchmark", key) if folder is None else ("pack",),
         )
         for key, path in named.items()
         if not path.exists()
@@ -318,8 +328,15 @@ def local_pack(manifest: Path, tasks: Path, loaded: BenchmarkManifest) -> LocalP
     Raises:
         StorageError: A file cannot be read.
     """
+    if is_folder_pack(manifest, tasks):
+        found = read_folder_pack(manifest)
+        return LocalPack(found.manifest.id, found.digest, found.files)
     roots = loaded.asset_roots
-    files = {MANIFEST_FILE: manifest, TASKS_FILE: tasks, **root_files(manifest, roots)}
+    files: dict[str, Content] = {
+        MANIFEST_FILE: manifest,
+        TASKS_FILE: tasks,
+        **root_files(manifest, roots),
+    }
     return LocalPack(loaded.id, pack_digest(manifest, tasks, roots), files)
 
 
@@ -328,14 +345,15 @@ def _with_answers(
 ) -> LocalPack:
     """Add the reference answers to the upload, for a run with the oracle harness."""
     folder = config.benchmark.manifest.parent
+    content = read_answers(folder)
     answers = reference_answers(
-        read_answers(folder),
+        content,
         tasks,
         {task.id for task in tasks},
         is_whole=config.run.limit is None,
         path=str(folder / ANSWERS_FILE),
     )
-    files = {**pack.files, ANSWERS_FILE: folder / ANSWERS_FILE}
+    files = {**pack.files, **({} if content is None else {ANSWERS_FILE: folder / ANSWERS_FILE})}
     return replace(pack, files=files, answers_digest=answers.digest)
 
 

@@ -24,7 +24,12 @@ from securebench.benchmark.reading.shape import REQUIRED, UNKNOWN, SchemaDefect,
 from securebench.benchmark.scorers.dangerous_commands import KNOWN_COMMANDS, VerificationPolicy
 from securebench.errors import ConfigError, ConfigErrors, InvalidInputError
 from securebench.json_values import BOOLEAN, OBJECT, TEXT, Schema, object_at, object_of
-from securebench.run.api.models import MAX_ATTEMPTS, MAX_BUDGET_TOKENS
+from securebench.run.api.models import (
+    MANIFEST_FILE,
+    MAX_ATTEMPTS,
+    MAX_BUDGET_TOKENS,
+    TASKS_FILE,
+)
 from securebench.stats.cost import Price
 
 _AMOUNT: Final[Schema] = {
@@ -152,6 +157,7 @@ TESTER: Final = Shape(
                 "output_dir",
             ),
             "benchmark": object_of({"manifest": TEXT, "tasks": TEXT}, "manifest", "tasks"),
+            "pack": TEXT,
             "harness": object_of(
                 {"type": {"enum": list(AGENTS)}, "env": _ENV, "config": OBJECT},
                 "type",
@@ -163,7 +169,6 @@ TESTER: Final = Shape(
         },
         "schema_version",
         "run",
-        "benchmark",
         "harness",
     )
 )
@@ -193,10 +198,20 @@ class RunSection:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkSection:
-    """Section ``benchmark``; the files may not exist."""
+    """Section ``benchmark``, or the folder that ``pack`` names; the files may not exist.
+
+    Args:
+        folder: The folder; None where the files are named.
+    """
 
     manifest: Path
     tasks: Path
+    folder: Path | None = None
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> BenchmarkSection:
+        """Return the pack of a folder."""
+        return cls(folder / MANIFEST_FILE, folder / TASKS_FILE, folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +235,7 @@ class TesterConfig:
 
     Args:
         run: Section ``run``.
-        benchmark: Section ``benchmark``.
+        benchmark: Section ``benchmark``, or ``pack``.
         harness: Section ``harness``.
         verification: Section ``verification``, with defaults.
         prices: Section ``prices``, by model.
@@ -270,7 +285,7 @@ def load_tester_config(path: str | Path) -> TesterConfig:
 
 
 def _refuse_harbor_folders(folder: Path) -> None:
-    """Say what a folder without a tester YAML is when it holds tasks of Harbor.
+    """Say how a folder without a tester YAML runs when it holds tasks of Harbor.
 
     Raises:
         ConfigErrors: It holds them.
@@ -312,6 +327,9 @@ def parse_tester_config(data: object, *, base_dir: str | Path | None = None) -> 
         raise ConfigErrors(
             [ConfigError(_defect_message(each, data), key=each.key) for each in defects]
         )
+    if ("pack" in data) is ("benchmark" in data):
+        reason = "name the pack: with pack, its folder, or with benchmark, manifest and tasks"
+        raise ConfigErrors([ConfigError(reason, key=("benchmark",))])
     twice = repeated_models(data.get("prices", ()))
     if twice:
         reason = f"prices names models twice: {', '.join(twice)}"
@@ -390,7 +408,7 @@ def _misplaced(data: Mapping[str, object]) -> str:
 
 
 def _config(data: Mapping[str, Any], base: Path) -> TesterConfig:
-    run, benchmark, harness = data["run"], data["benchmark"], data["harness"]
+    run, harness = data["run"], data["harness"]
     verification = data.get("verification", {})
     denied = (command.strip() for command in verification.get("deny_commands", ()))
     return TesterConfig(
@@ -400,7 +418,7 @@ def _config(data: Mapping[str, Any], base: Path) -> TesterConfig:
             attempts=run.get("attempts", 1),
             budget_tokens=run.get("budget", {}).get("tokens"),
         ),
-        benchmark=BenchmarkSection(base / benchmark["manifest"], base / benchmark["tasks"]),
+        benchmark=_benchmark(data, base),
         harness=HarnessSection(
             harness["type"], tuple(harness.get("env", ())), harness.get("config", {})
         ),
@@ -410,6 +428,13 @@ def _config(data: Mapping[str, Any], base: Path) -> TesterConfig:
         ),
         prices=parse_prices(data.get("prices", ())),
     )
+
+
+def _benchmark(data: Mapping[str, Any], base: Path) -> BenchmarkSection:
+    if "pack" in data:
+        return BenchmarkSection.of_folder(base / data["pack"])
+    benchmark = data["benchmark"]
+    return BenchmarkSection(base / benchmark["manifest"], base / benchmark["tasks"])
 
 
 def _placed(

@@ -26,6 +26,7 @@ from securebench.benchmark.files.bundle import (
     LOG_LIMITS,
     BundleLimits,
     BundleReceipt,
+    Content,
     require_digest,
     unpack_bundle,
     write_bundle,
@@ -227,12 +228,12 @@ class OperatorLink:
         """Return ``present`` and, for an uploaded pack, ``digest``, ``files``, ``size_bytes``."""
         return (await self._call(Operation.SHOW_PACK, name)).answer
 
-    async def put_pack(self, name: str, files: Mapping[str, Path]) -> BundleReceipt:
+    async def put_pack(self, name: str, files: Mapping[str, Content]) -> BundleReceipt:
         """Upload a pack as ``packs/<name>``; idempotent.
 
         Args:
             name: Folder below ``packs/``.
-            files: Local file by path in the pack.
+            files: By path in the pack.
 
         Raises:
             DigestMismatchError: The upload was corrupted.

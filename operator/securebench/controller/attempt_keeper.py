@@ -91,7 +91,8 @@ class LaneKeeper:
         with self._store.artifacts.filling(Lanes(self._store.uid, task.index)) as folder:
             lanes = write_lanes(task.task, self._pack_root, folder, task_file=self._task_file)
             if answer is not None:
-                lanes = replace(lanes, oracle_digest=write_answer(answer, folder))
+                digest = write_answer(answer, task.task, self._pack_root, folder)
+                lanes = replace(lanes, oracle_digest=digest)
         make_folder(note.parent)
         replace_file(note, _ADAPTER.dump_json(lanes))
         return lanes

@@ -26,6 +26,7 @@ from tempfile import TemporaryDirectory
 
 from securebench.agents.providers.endpoint import is_listed
 from securebench.benchmark.files.bundle import BundleLimits
+from securebench.benchmark.files.folders import is_folder_pack, place_folders, read_folder_pack
 from securebench.benchmark.files.load import (
     load_benchmark_manifest,
     pack_digest,
@@ -43,6 +44,7 @@ from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.digests import DIGEST, PREFIX
 from securebench.errors import (
     ConfigError,
+    ConfigErrors,
     InvalidInputError,
     InvariantViolationError,
     PackError,
@@ -236,6 +238,8 @@ def freeze(root: Path, pack: Pack, source: PackSource) -> FrozenPack:
     with tempfile.TemporaryDirectory(dir=content, prefix=".incoming-") as scratch:
         copy = Path(scratch) / "pack"
         source.copy_to(copy)
+        if is_folder_pack(copy / MANIFEST_FILE, copy / TASKS_FILE):
+            copy = _placed(copy, pack)
         digest = _digest(copy)
         if pack.digest is not None and pack.digest != digest:
             raise PackError(
@@ -247,6 +251,37 @@ def freeze(root: Path, pack: Pack, source: PackSource) -> FrozenPack:
             copy.rename(final)
         os.utime(final)
     return frozen(root, digest)
+
+
+def _placed(copy: Path, pack: Pack) -> Path:
+    """Return a pack of task folders as an upload has it: each task in a folder, and a manifest.
+
+    Raises:
+        ConfigErrors: Lists all that is wrong with the folders, by their path in the pack.
+    """
+    named = copy.parent / _name(pack)
+    if named != copy:
+        copy.rename(named)
+    found = read_folder_pack(named / MANIFEST_FILE, shown=MANIFEST_FILE)
+    if found.errors:
+        raise ConfigErrors([_inside(error, named) for error in found.errors])
+    place_folders(found, copy.parent / ".placed")
+    return copy.parent / ".placed"
+
+
+def _name(pack: Pack) -> str:
+    """Return what the folder of a pack is called that says no name of its own."""
+    if pack.volume is not None:
+        return PurePosixPath(pack.volume.path).name
+    if pack.image is not None:
+        return PurePosixPath(image_reference(pack.image).repository).name
+    named = pack.secret or pack.config_map
+    return "pack" if named is None else named.name
+
+
+def _inside(error: PackError, folder: Path) -> PackError:
+    path = str(Path(error.path).relative_to(folder)) if error.path else error.path
+    return PackError(error.reason, path=path, line=error.line)
 
 
 def frozen(root: Path, digest: str) -> FrozenPack:
@@ -304,6 +339,8 @@ def content_folder(root: Path, digest: str) -> Path:
 
 def _digest(copy: Path) -> str:
     manifest, tasks = pack_file(copy, MANIFEST_FILE), pack_file(copy, TASKS_FILE)
+    if is_folder_pack(manifest, tasks):
+        return read_folder_pack(manifest).digest
     for name, path in ((MANIFEST_FILE, manifest), (TASKS_FILE, tasks)):
         if not path.is_file():
             raise PackError("the pack has no such file", path=name)

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from securebench.benchmark.files.bundle import (
     BundleLimits,
+    Content,
     folder_files,
     unpack_bundle,
     write_bundle,
@@ -43,14 +44,14 @@ class PackLanes:
     Attributes:
         id: Id of the pack.
         digest: ``sha256:…`` (contract 15.6).
-        public: Manifest and files that agents may get: local file by path in the pack.
+        public: Manifest and files that agents may get, by path in the pack.
         hidden: Everything else, likewise.
     """
 
     id: str
     digest: str
-    public: Mapping[str, Path]
-    hidden: Mapping[str, Path]
+    public: Mapping[str, Content]
+    hidden: Mapping[str, Content]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ async def push_pack(registry: Registry, reference: ImageReference, built: BuiltP
 
 
 def _layer(
-    media_type: str, files: Mapping[str, Path], folder: Path, limits: BundleLimits
+    media_type: str, files: Mapping[str, Content], folder: Path, limits: BundleLimits
 ) -> Descriptor:
     part = folder / f"{media_type.rpartition('/')[2]}.part"
     with part.open("wb") as target:

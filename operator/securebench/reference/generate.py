@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, cast
 
 from securebench.agents.registry import AGENTS, harness_config
 from securebench.benchmark.families.base import Family, FieldSection
-from securebench.benchmark.families.registry import FAMILIES
+from securebench.benchmark.families.registry import row_families
 from securebench.benchmark.files.load import load_tasks
 from securebench.benchmark.harbor.keys import COMPOSE_REFUSED, KEYS
 from securebench.benchmark.reading.rows import ASSET, MANIFEST, ROW
@@ -152,9 +152,16 @@ TESTER_MEANINGS: Final[Mapping[str, Meaning]] = {
     "run.output_dir": Meaning(
         "Folder for results, relative to this file; `--output-dir` replaces it.", "results"
     ),
-    "benchmark": Meaning("The pack.", {"manifest": "manifest.yaml", "tasks": "tasks.jsonl"}),
+    "benchmark": Meaning(
+        "The pack, by its files; or `pack`.", {"manifest": "manifest.yaml", "tasks": "tasks.jsonl"}
+    ),
     "benchmark.manifest": Meaning("Its manifest, relative to this file.", "manifest.yaml"),
     "benchmark.tasks": Meaning("Its task file, relative to this file.", "tasks.jsonl"),
+    "pack": Meaning(
+        "The pack, by its folder, relative to this file; or `benchmark`. The folder has"
+        " `manifest.yaml` and `tasks.jsonl`, or holds Harbor task folders.",
+        "my-pack",
+    ),
     "harness": Meaning(
         "What works on the tasks.", {"type": "command", "config": {"command": "cat answer.txt"}}
     ),
@@ -304,6 +311,7 @@ def tester_schema() -> dict[str, object]:
         "title": "SecureBench tester YAML",
         **schema,
         "properties": {**properties, "harness": harness},
+        "oneOf": [{"required": [name]} for name in ("benchmark", "pack")],
     }
 
 
@@ -351,7 +359,7 @@ _COSTS: Final = (
 
 def pages() -> Mapping[str, str]:
     """Return the text of each page by its path in the repository."""
-    made = {f"{FAMILY_PAGES}/{name}.md": family_page(each) for name, each in FAMILIES.items()}
+    made = {f"{FAMILY_PAGES}/{name}.md": family_page(each) for name, each in row_families().items()}
     return {
         FIELDS_PAGE: fields_page(),
         TESTER_PAGE: tester_page(),
@@ -492,12 +500,14 @@ def _answer(visible: TaskVisibility) -> str:
 
 
 def _families() -> str:
-    links = ", ".join(f"[{name}](families/{name}.md)" for name in FAMILIES)
+    links = ", ".join(f"[{name}](families/{name}.md)" for name in row_families())
     return f"Keys of `input` and `eval` depend on the family: {links}."
 
 
 def _lane_table() -> str:
-    rows = ((name, *(_names(family, lane) for lane in Lane)) for name, family in FAMILIES.items())
+    rows = (
+        (name, *(_names(family, lane) for lane in Lane)) for name, family in row_families().items()
+    )
     return _table(("family", "the agent gets", "evaluation_inputs", "hidden"), *rows)
 
 

@@ -1,12 +1,14 @@
 """`securebench pack lint` on Harbor task folders, and what other commands say of them."""
 
 import json
+import tarfile
 
 import pytest
 
 from harbor_folders.cases import files_of, write
 from securebench.benchmark.harbor.folder import CANNOT_RUN
 from support.cli_shell import Shell
+from support.harbor_packs import folder_pack
 
 UNKNOWN = "unknown key, which Harbor drops"
 
@@ -56,7 +58,7 @@ def test_the_same_in_json(shell: Shell, tasks) -> None:
     ]
 
 
-@pytest.mark.parametrize("command", ["run", "audit", "pack push"])
+@pytest.mark.parametrize("command", ["run", "audit"])
 def test_other_commands_say_that_they_cannot_run(shell: Shell, tasks, command) -> None:
     result = shell(*command.split(), "--config", str(tasks))
     assert result.code == 1
@@ -110,3 +112,52 @@ def test_a_folder_that_is_refused_is_not_shown(shell: Shell, tasks) -> None:
     assert result.code == 1
     assert f"{tasks}/good/task.toml: environment.gpus: tasks get no GPU" in result.stdout
     assert shell("pack", "show", str(tasks / "odd"), "--task", "even").code == 1
+
+
+def test_a_folder_is_pushed_with_what_counts(shell: Shell, tmp_path) -> None:
+    root = folder_pack(tmp_path / "mine", "fix-it")
+    (root / "notes.txt").write_text("x")
+    first = shell("pack", "push", str(root))
+    assert first.code == 0, first.stdout
+    (name,) = (each.name for each in (shell.folder / "volume/packs").glob("mine-*"))
+    assert f"path={name} digest=sha256:{name.removeprefix('mine-')}" in first.stdout
+    found = shell.folder / "volume/packs" / name
+    assert {each.relative_to(found).as_posix() for each in found.rglob("*") if each.is_file()} == {
+        "manifest.yaml",
+        *(
+            f"fix-it/{each}"
+            for each in ("instruction.md", "solution/solve.sh", "task.toml", "tests/test.sh")
+        ),
+    }
+    assert "uploaded=false" in shell("pack", "push", str(root / "fix-it" / "..")).stdout
+
+
+def test_layers_of_a_folder_keep_tests_and_solutions_apart(shell: Shell, tmp_path) -> None:
+    root = folder_pack(tmp_path / "mine", "fix-it")
+    result = shell("pack", "build", str(tmp_path / "layout"), str(root))
+    assert result.code == 0, result.stdout
+    blobs = tmp_path / "layout/blobs/sha256"
+    names = []
+    for blob in (each for each in blobs.iterdir() if each.read_bytes()[257:262] == b"ustar"):
+        with tarfile.open(blob) as layer:
+            names.append(set(layer.getnames()))
+    public = {"manifest.yaml", "fix-it/instruction.md"}
+    hidden = {"fix-it/task.toml", "fix-it/tests/test.sh", "fix-it/solution/solve.sh"}
+    assert sorted(map(len, names)) == [2, 3]
+    assert public in names
+    assert hidden in names
+
+
+def test_a_tester_yaml_names_the_folder(shell: Shell) -> None:
+    tester = shell.yaml.read_text()
+    files = "benchmark: {manifest: pack/manifest.yaml, tasks: pack/tasks.jsonl}\n"
+    assert files in tester
+    shell.yaml.write_text(tester.replace(files, "pack: mine\n"))
+    assert "pack: there is no folder" in shell("pack", "lint", "--config", str(shell.yaml)).stdout
+    (shell.folder / "mine").mkdir()
+    missing = shell("pack", "lint", "--config", str(shell.yaml)).stdout
+    assert "mine has no manifest.yaml, and holds no Harbor task folders" in missing
+    folder_pack(shell.folder / "mine", "fix-it")
+    result = shell("pack", "push", "--config", str(shell.yaml))
+    assert result.code == 0, result.stdout
+    assert "pack mine path=mine-" in result.stdout

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from securebench.agents.registry import AGENTS
-from securebench.benchmark.families.registry import FAMILIES
+from securebench.benchmark.families.registry import FAMILIES, row_families
 from securebench.benchmark.pack.task import compile_benchmark_row
 from securebench.benchmark.reading.rows import ASSET, MANIFEST, ROW, parse_manifest
 from securebench.client.tester_config import TESTER, parse_tester_config
@@ -57,6 +57,8 @@ GOOD = yaml.safe_load((ROOT / "docs/examples/slugs/tester.yaml").read_text())
 BAD = {
     "unknown section": {**GOOD, "runs": {}},
     "version as a number": {**GOOD, "schema_version": 0.2},
+    "a pack by folder and by files": {**GOOD, "pack": "mine"},
+    "no pack": {name: value for name, value in GOOD.items() if name != "benchmark"},
     "unknown type": {**GOOD, "harness": {"type": "comand"}},
     "unknown key of a command": {**GOOD, "harness": {"type": "command", "config": {"x": 1}}},
     "command without a command": {**GOOD, "harness": {"type": "command"}},
@@ -80,8 +82,8 @@ OBJECTS = {
     "asset": ASSET.schema,
     "tester YAML": generate.with_descriptions(TESTER.schema, generate.TESTER_MEANINGS),
     **{f"config of {name}": config_schema(name) for name in AGENTS},
-    **{f"input of {name}": family.input.schema for name, family in FAMILIES.items()},
-    **{f"eval of {name}": family.eval.schema for name, family in FAMILIES.items()},
+    **{f"input of {name}": family.input.schema for name, family in row_families().items()},
+    **{f"eval of {name}": family.eval.schema for name, family in row_families().items()},
 }
 
 
@@ -116,7 +118,7 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", FILES[page], re.DOTALL)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", row_families())
 def test_the_task_of_a_page_is_one_of_its_family(family: str) -> None:
     (manifest,) = blocks(FIELDS_PAGE, "yaml")
     row, shown = map(json.loads, blocks(f"docs/reference/families/{family}.md", "json"))
@@ -129,7 +131,7 @@ def test_the_tester_yaml_of_the_page_is_one() -> None:
     assert parse_tester_config(yaml.safe_load(text)).harness.type == "command"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", row_families())
 def test_the_page_of_a_family_shows_each_key_with_its_lane(family: str) -> None:
     page = FILES[f"docs/reference/families/{family}.md"]
     for section in (FAMILIES[family].input, FAMILIES[family].eval):

@@ -367,6 +367,11 @@ def _as_written(
     return row_eval
 
 
+def _no_answer(_task: TaskView) -> str | None:
+    """Return None: reference answers are a file of the pack."""
+    return None
+
+
 def _no_metadata(_task: TaskView) -> Mapping[str, object]:
     """Return nothing: the common fields say everything."""
     return {}
@@ -401,6 +406,10 @@ class Family:
         completed: Returns ``eval`` of a row with what ``input`` and ``eval`` together say.
         advice: Yields warnings about ``eval`` of a row that holds.
         audit: What an audit asks of its tasks beside what it asks of all.
+        has_rows: Whether rows of a task file may name it; else folders of the pack are its tasks.
+        folders: Resources whose value lists files of the task's folder, with the name of the folder
+            below it. Those of the evaluation inputs lie at the root of that lane.
+        answer: Returns the script that solves a task, where tasks bring their reference answers.
     """
 
     name: str
@@ -428,6 +437,9 @@ class Family:
     )
     advice: Callable[[Mapping[str, object]], Iterator[Advice]] = _no_advice
     audit: AuditRules = field(default_factory=AuditRules)
+    has_rows: bool = True
+    folders: Mapping[str, str] = field(default_factory=dict)
+    answer: Callable[[TaskView], str | None] = _no_answer
 
     def eval_visibility(self) -> dict[str, Lane]:
         """Return the lane of every known eval key."""

@@ -1,4 +1,4 @@
-"""All families by name: the six active ones, those of other packages, and those that only run.
+"""All families by name: the active ones, those of other packages, and those that only run.
 
 Source: contract 7, 14.
 """
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.benchmark.families import (
     code_completion,
     free_response,
+    harbor_task,
     multiple_choice,
     repo_patch,
     short_answer,
@@ -36,10 +37,17 @@ FAMILIES: Final[PluginRegistry[Family]] = PluginRegistry(
             code_completion,
             repo_patch,
             terminal_task,
+            harbor_task,
         )
     },
 )
 """The one registry of what has a schema and a verifier; everything about a family asks here."""
+
+
+def row_families() -> Mapping[str, Family]:
+    """Return the families that rows of a task file may name."""
+    return {name: family for name, family in FAMILIES.items() if family.has_rows}
+
 
 _HIDDEN, _INPUTS = Lane.HIDDEN, Lane.EVALUATION_INPUTS
 DEFERRED_EVAL_VISIBILITY: Mapping[str, Mapping[str, Lane]] = {
@@ -65,7 +73,7 @@ class _EvalVisibility(Mapping[str, Mapping[str, Lane]]):
         return DEFERRED_EVAL_VISIBILITY[name] if family is None else family.eval_visibility()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys((*FAMILIES, *DEFERRED_EVAL_VISIBILITY)))
+        return iter(dict.fromkeys((*row_families(), *DEFERRED_EVAL_VISIBILITY)))
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -117,5 +125,8 @@ def eval_visibility_for(family: str, key: str) -> Lane:
 
 def family_problems(family: str) -> Iterator[str]:
     """Yield why rows of a family cannot run: nobody knows its name (contract 21.18)."""
-    if family not in EVAL_VISIBILITY:
+    known = FAMILIES.get(family)
+    if known is not None and not known.has_rows:
+        yield f"{family} is no family of rows: its tasks are folders with a task.toml"
+    elif family not in EVAL_VISIBILITY:
         yield f"unknown family {family!r}{did_you_mean_or_known(family, EVAL_VISIBILITY)}"

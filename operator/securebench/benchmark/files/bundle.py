@@ -16,6 +16,7 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import IO, NamedTuple, NoReturn, Protocol, Self, cast
 from uuid import uuid4
@@ -47,6 +48,10 @@ _TAR_OVERHEAD_BYTES = 4 * KIB
 
 _FOLDER_MODE = 0o755
 _PLAIN_TYPES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE)
+
+
+Content = Path | bytes
+"""A file of a bundle: where it lies on this machine, or what it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +131,11 @@ def folder_files(folder: Path) -> dict[str, Path]:
     return found
 
 
-def files_receipt(files: Mapping[str, Path], limits: BundleLimits) -> BundleReceipt:
+def files_receipt(files: Mapping[str, Content], limits: BundleLimits) -> BundleReceipt:
     """Return the receipt that a bundle of these files would have.
 
     Args:
-        files: Where each file of the bundle lies now, by its path inside the bundle.
+        files: Each file by its path inside the bundle.
         limits: Bounds.
 
     Raises:
@@ -138,21 +143,21 @@ def files_receipt(files: Mapping[str, Path], limits: BundleLimits) -> BundleRece
         TooLargeError: The files exceed the limits.
     """
     account = _Account(limits)
-    for name, path in files.items():
+    for name, content in files.items():
         account.entry()
-        with _open_plain(path) as source:
-            account.announce(os.fstat(source.fileno()).st_size)
+        with _opened(content) as source:
+            account.announce(_size_bytes(source))
             account.content[name.encode()] = content_sha256(source)
     return account.receipt()
 
 
 def write_bundle(
-    files: Mapping[str, Path], target: IO[bytes], limits: BundleLimits
+    files: Mapping[str, Content], target: IO[bytes], limits: BundleLimits
 ) -> BundleReceipt:
     """Write files as a bundle.
 
     Args:
-        files: Where each file of the bundle lies now, by its path inside the bundle.
+        files: Each file by its path inside the bundle.
         target: Where the tar goes; need not be seekable.
         limits: Bounds.
 
@@ -167,9 +172,9 @@ def write_bundle(
     with tarfile.open(fileobj=target, mode="w|", format=tarfile.PAX_FORMAT) as archive:
         for name in sorted(files, key=str.encode):
             account.entry()
-            with _open_plain(files[name]) as source:
+            with _opened(files[name]) as source:
                 member = tarfile.TarInfo(safe_path(name))
-                member.size = os.fstat(source.fileno()).st_size
+                member.size = _size_bytes(source)
                 member.mode = FILE_MODE
                 account.announce(member.size)
                 hashing = _HashingReader(source)
@@ -332,6 +337,16 @@ def _copy_member(archive: tarfile.TarFile, member: tarfile.TarInfo, sink: IO[byt
         content.update(data)
         sink.write(data)
     return content.hexdigest()
+
+
+def _opened(content: Content) -> IO[bytes]:
+    return BytesIO(content) if isinstance(content, bytes) else _open_plain(content)
+
+
+def _size_bytes(source: IO[bytes]) -> int:
+    if isinstance(source, BytesIO):
+        return len(source.getbuffer())
+    return os.fstat(source.fileno()).st_size
 
 
 def _open_plain(path: Path) -> IO[bytes]:

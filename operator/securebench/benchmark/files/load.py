@@ -10,6 +10,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from securebench.benchmark.files.folders import (
+    WHOLE_PACK,
+    is_folder_pack,
+    read_folder_pack,
+)
 from securebench.benchmark.pack.lane_plan import (
     TASK_FILE,
     asset_root,
@@ -59,11 +64,13 @@ class CheckedPack(NamedTuple):
         pack: None when the manifest or the task file cannot be read.
         tasks: The rows that compile, in file order.
         errors: Everything that stops a run: manifest first, then rows in file order.
+        skipped: What is wrong with task folders that are left out because the caller said so.
     """
 
     pack: BenchmarkPack | None
     tasks: tuple[CompiledTask, ...]
     errors: tuple[PackError, ...]
+    skipped: tuple[PackError, ...] = ()
 
 
 def load_benchmark_manifest(manifest: Path | str, *, shown: str | None = None) -> BenchmarkManifest:
@@ -121,6 +128,8 @@ def check_pack(
         is_checked: Whether a pack with this content was checked before: only what compiling needs
             is done again.
     """
+    if is_folder_pack(Path(manifest), Path(tasks)):
+        return _check_folders(Path(manifest), str(tasks), limit, task_file)
     try:
         pack = load_benchmark_pack(manifest, tasks, limit=limit)
     except ConfigErrors as broken:
@@ -142,6 +151,27 @@ def check_pack(
     return CheckedPack(pack, compiled.tasks, (*placed.manifest, *rows))
 
 
+def _check_folders(
+    manifest: Path, tasks_path: str, limit: int | None, task_file: str
+) -> CheckedPack:
+    """Collect everything that would stop a run of a pack of task folders."""
+    try:
+        found = read_folder_pack(manifest, limit=limit)
+    except ConfigErrors as broken:
+        return CheckedPack(None, (), tuple(_pack_error(error) for error in broken.errors))
+    errors = list(found.errors)
+    for row, task in found.tasks:
+        problems = [
+            *task_problems(task, manifest.parent, task_file=task_file),
+            *(each.reason for each in environment_problems(task)),
+        ]
+        place = str(manifest.parent / row.id)
+        errors += [PackError(problem, path=place) for problem in problems]
+    if not found.tasks and not errors:
+        errors.append(PackError("a limit below 1 leaves no task", path=str(manifest.parent)))
+    return CheckedPack(BenchmarkPack(found.manifest, (), tasks_path), found.tasks, tuple(errors))
+
+
 def check_upload(
     manifest: Path, tasks: Path, *, limit: int | None = None, task_file: str = TASK_FILE
 ) -> CheckedPack:
@@ -154,7 +184,7 @@ def check_upload(
     if unreadable:
         return CheckedPack(None, (), unreadable)
     checked = check_pack(manifest, tasks, limit=limit, task_file=task_file)
-    if checked.pack is None or checked.errors:
+    if checked.pack is None or checked.errors or is_folder_pack(manifest, tasks):
         return checked
     roots = checked.pack.manifest.asset_roots
     return checked._replace(errors=root_problems(manifest, roots))
@@ -377,7 +407,8 @@ def asset_source(pack_root: Path, root: str, reference: FileReference) -> Path:
             something else than files and folders.
     """
     base = pack_root.resolve()
-    folder = (base / safe_relative_path(root, "asset root")).resolve()
+    below = "" if root == WHOLE_PACK else safe_relative_path(root, "asset root")
+    folder = (base / below).resolve()
     if not folder.is_relative_to(base):
         raise PackError(f"asset root {root!r} lies outside the benchmark package")
     source = folder / reference.source
@@ -421,10 +452,13 @@ def pack_digest(manifest: Path, tasks: Path, roots: AssetRoots) -> str:
     Returns:
         ``sha256:`` and hex over manifest bytes, task file bytes and path and content of
         every file of both roots. A symlink counts by its target's text, it is not followed.
+        Of a pack of task folders it is that of ``FolderPack``.
 
     Raises:
         StorageError: A root holds something else than files, folders and symlinks.
     """
+    if is_folder_pack(manifest, tasks):
+        return read_folder_pack(manifest).digest
     return listing_digest(
         (
             (b"manifest", file_sha256(manifest)),

@@ -8,8 +8,16 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from securebench.benchmark.families.harbor_task import SOLUTION
 from securebench.benchmark.files.load import asset_source
-from securebench.benchmark.pack.lane_plan import TASK_FILE, LaneFile, LaneSet, lane_plan
+from securebench.benchmark.pack.lane_plan import (
+    TASK_FILE,
+    LaneFile,
+    LaneSet,
+    asset_root,
+    lane_plan,
+    solution_files,
+)
 from securebench.benchmark.resources import ORACLE, Lane
 from securebench.digests import json_digest
 from securebench.errors import InvariantViolationError, StorageError
@@ -74,23 +82,34 @@ def write_lanes(
     )
 
 
-def write_answer(answer: ReferenceAnswer, lanes_dir: Path) -> str:
+def write_answer(
+    answer: ReferenceAnswer, task: SecureBenchTask, pack_root: Path, lanes_dir: Path
+) -> str:
     """Write a reference answer beside the lanes of its task and make it durable.
 
     Args:
         answer: Answer of the task.
-        lanes_dir: Gets the folder ``oracle`` with one file, named by the form of the answer.
+        task: Of a task that is a folder, the files of its solution go with the answer.
+        pack_root: Folder of the manifest.
+        lanes_dir: Gets the folder ``oracle`` with a file that is named by the form of the answer.
 
     Returns:
         Tree digest of the folder.
 
     Raises:
+        PackError: A file of the solution does not hold.
         StorageError: The volume did not do what was asked.
     """
     folder = lanes_dir / ORACLE
+    sources = {
+        f"{SOLUTION}/{name}": asset_source(pack_root, asset_root(task, file.lane), file)
+        for name, file in solution_files(task).items()
+    }
     try:
         _empty_folder(folder)
         _write(folder / answer.kind, answer.text.encode(), None)
+        for name, source in sources.items():
+            _write(folder / name, None, source)
         _sync_folders(folder)
     except OSError as error:
         reason = error.strerror or "unknown reason"

@@ -122,6 +122,15 @@ def template(value: str) -> Template | None:
     return Template(match[1], match[2]) if match else None
 
 
+def resolved_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of an ``env`` table; of a template its default, or nothing."""
+    found = {name: (template(value), value) for name, value in env.items()}
+    return {
+        name: value if asked is None else asked.default or ""
+        for name, (asked, value) in found.items()
+    }
+
+
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SERVICE: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 _PACKAGE: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*/[a-zA-Z0-9][a-zA-Z0-9._-]*")

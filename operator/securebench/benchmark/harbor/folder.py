@@ -123,6 +123,7 @@ class HarborTask:
         instruction: As the agent gets it; empty for a task with steps.
         image: What ``main`` is made from.
         services: Those of the compose file.
+        environment: Files of the folder from which an image is built.
         copied: Files beside a ready image, for the working folder of ``main``.
         tests: Files for ``/tests``, without those that an ignore file takes out.
         solution: Files for ``/solution``; empty without one.
@@ -135,6 +136,7 @@ class HarborTask:
     instruction: str
     image: MainImage
     services: tuple[Service, ...]
+    environment: tuple[TreeFile, ...]
     copied: tuple[TreeFile, ...]
     tests: tuple[TreeFile, ...]
     solution: tuple[TreeFile, ...]
@@ -197,6 +199,38 @@ def without_canary(text: str) -> str:
     while start < len(lines) and not lines[start].strip():
         start += 1
     return "\n".join(lines[start:])
+
+
+def cannot_run(task: HarborTask) -> list[FolderFinding]:
+    """Return what this release does not run yet of a task folder that holds."""
+    config = task.config
+    found = [
+        refused(TASK_FILE, key, f"this release cannot run {what}")
+        for key, what, is_asked in (
+            ("steps", "tasks with steps", bool(task.steps)),
+            ("verifier.environment_mode", "separate verifiers", bool(task.verifiers)),
+            ("verifier.collect", "collect hooks", bool(config.verifier.collect)),
+            ("environment.skills_dir", "skills of a task", bool(config.environment.skills_dir)),
+            ("environment.healthcheck", "healthchecks", config.environment.healthcheck is not None),
+            (
+                "environment.docker_image",
+                "tasks without a ready image",
+                task.image != MainImage.READY,
+            ),
+        )
+        if is_asked
+    ]
+    if task.services:
+        place = f"environment/{COMPOSE_FILE}"
+        found.append(refused(place, "services", "this release cannot run services of a task"))
+    if task.copied:
+        reason = "this release cannot copy files beside a ready image into the container"
+        found.append(refused("environment", "", reason))
+    for place, asked in config.templates():
+        if asked.default is None:
+            reason = f"asks for the variable {asked.name}, which no run can give yet"
+            found.append(refused(TASK_FILE, place, reason))
+    return found
 
 
 def read_folders(folder: Path) -> FoldersReading:
@@ -294,6 +328,7 @@ class _Reader:
             instruction="" if has_steps or not is_known else self.instruction(INSTRUCTION),
             image=image,
             services=services,
+            environment=environment,
             copied=environment if is_copied else (),
             tests=tests,
             solution=solution,

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
+from securebench.benchmark.families.harbor_task import SOLUTION, listed_files
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.families.terminal_task import is_source_form
 from securebench.benchmark.pack.paths import (
@@ -31,6 +32,7 @@ from securebench.benchmark.pack.task import ASSETS
 from securebench.benchmark.reading.rows import ASSET, ASSET_KEYS
 from securebench.benchmark.resources import Component, Lane, Resource, ResourceError
 from securebench.errors import PackError
+from securebench.json_values import object_in, text_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -131,6 +133,49 @@ def each_reference(task: SecureBenchTask) -> Iterator[FileReference | PathError]
         else:
             if found is not None:
                 yield found
+    for resource in task.resources:
+        try:
+            yield from folder_references(task, resource)
+        except PathError as error:
+            yield error
+
+
+HARBOR = "harbor"
+"""Key of a task's metadata with what its folder says of itself."""
+
+TASK_FOLDER = "folder"
+"""Key below it: the folder in the pack, empty where the pack is that folder."""
+
+
+def folder_references(task: SecureBenchTask, resource: Resource) -> Iterator[FileReference]:
+    """Yield the files of the task's own folder that a resource lists.
+
+    Raises:
+        PathError: A path is not permitted.
+    """
+    family = FAMILIES.get(task.task_type)
+    folder = None if family is None else family.folders.get(resource.name)
+    if folder is None:
+        return
+    root = EVALUATOR_ROOT if resource.visibility is Lane.HIDDEN else EVALUATION_ROOT
+    base = text_at(object_in(task.metadata.get(HARBOR)), TASK_FOLDER)
+    name = f"eval.{resource.name}"
+    for file in listed_files(resource.value):
+        path = safe_relative_path(file, name)
+        source = str(PurePosixPath(base, folder, path))
+        mount = f"{root}/{path}"
+        yield FileReference(name, resource.visibility, source, mount, read_only=True)
+
+
+def solution_files(task: SecureBenchTask) -> Mapping[str, FileReference]:
+    """Return the files of a task's reference solution by their path in it.
+
+    Raises:
+        PathError: A path is not permitted.
+    """
+    resource = task.resources.get(SOLUTION)
+    found = () if resource is None else folder_references(task, resource)
+    return {_below(file.mount, EVALUATOR_ROOT): file for file in found}
 
 
 def asset_root(task: SecureBenchTask, lane: Lane) -> str:
@@ -378,6 +423,10 @@ def _eval_files(
     never_written = frozenset() if family is None else family.never_written
     for resource in task.resources.in_lane(lane):
         if resource.name in never_written:
+            continue
+        if family is not None and resource.name in family.folders:
+            for file in folder_references(task, resource):
+                yield PlannedFile(component, framework_path(file.mount, component), None, file)
             continue
         reference = _eval_reference(resource)
         if reference is None:

@@ -1,7 +1,8 @@
-"""Reference answers of a pack (design 10): read for oracles only, never part of a task. Pure.
+"""Reference answers of a pack (design 10): read for oracles only. Pure.
 
 ``oracle/answers.jsonl`` beside the manifest has one JSON object per line:
-``{"id": TASK_ID, "candidate": TEXT}`` or ``{"id": TASK_ID, "command": SHELL}``.
+``{"id": TASK_ID, "candidate": TEXT}`` or ``{"id": TASK_ID, "command": SHELL}``. Tasks that are
+folders bring their answers themselves, and no such file counts.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import TYPE_CHECKING, NamedTuple
 
+from securebench.benchmark.families.harbor_task import SOLVE_SCRIPT
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.pack.paths import is_unicode
 from securebench.benchmark.reading.plain import PlainProblem, parse_json
 from securebench.benchmark.reading.rows import RawLine, split_lines
-from securebench.digests import content_digest
+from securebench.digests import content_digest, json_digest
 from securebench.errors import ConfigErrors, PackError
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ class Answers:
     """The reference answers of a pack.
 
     Args:
-        digest: ``sha256:…`` of the file.
+        digest: ``sha256:…`` of the file; without one, of what the tasks bring.
     """
 
     by_id: Mapping[str, ReferenceAnswer] = field(default_factory=dict)
@@ -65,7 +67,7 @@ def reference_answers(
     """Check a pack's reference answers and return them.
 
     Args:
-        content: Content of the file; None where the pack has none.
+        content: Content of the file; None where the pack has none. Unused where tasks are folders.
         tasks: Compiled rows.
         wanted: Ids of the tasks that need an answer.
         is_whole: Whether the rows are all of the pack; else ids without a row are no error.
@@ -74,6 +76,16 @@ def reference_answers(
     Raises:
         ConfigErrors: One PackError per defect: the file's in file order, then the missing answers.
     """
+    if any(map(_is_folder, tasks)):
+        own = dict(_own_answers(tasks))
+        errors = [
+            PackError(f"task {task.id!r} has no {SOLVE_SCRIPT}, which an oracle runs")
+            for task in tasks
+            if task.id in wanted and task.id not in own
+        ]
+        if errors:
+            raise ConfigErrors(errors)
+        return Answers(own, json_digest({name: each.text for name, each in own.items()}))
     if content is None:
         reason = "the pack has no such file; an oracle hands in the answers that stand there"
         raise ConfigErrors([PackError(reason, path=path)])
@@ -88,6 +100,19 @@ def reference_answers(
     if errors:
         raise ConfigErrors(errors)
     return Answers(reader.answers, content_digest(content))
+
+
+def _is_folder(task: SecureBenchTask) -> bool:
+    family = FAMILIES.get(task.task_type)
+    return family is not None and not family.has_rows
+
+
+def _own_answers(tasks: Sequence[SecureBenchTask]) -> Iterator[tuple[str, ReferenceAnswer]]:
+    for task in tasks:
+        family = FAMILIES.get(task.task_type)
+        script = None if family is None else family.answer(task)
+        if script is not None:
+            yield task.id, ReferenceAnswer(COMMAND, script)
 
 
 class _OracleReader:

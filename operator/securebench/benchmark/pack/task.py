@@ -103,7 +103,7 @@ class BenchmarkPack:
     """A manifest and the lines of a task file; lines are parsed when the pack is compiled.
 
     Args:
-        lines: Not blank, in file order.
+        lines: Not blank, in file order; none where folders are the tasks.
         tasks_path: Task file as the user named it.
     """
 
@@ -198,7 +198,12 @@ def compile_benchmark_row(
         problems += [f"{parsed.context}{problem}" for problem in _row_problems(parsed)]
     if parsed is None or problems:
         raise ConfigErrors([PackError(problem) for problem in problems])
-    return _task(parsed, manifest, _pack_metadata(manifest))
+    return task_of(parsed, manifest)
+
+
+def task_of(row: BenchmarkRow, manifest: BenchmarkManifest) -> SecureBenchTask:
+    """Return the task of a row that holds."""
+    return _task(row, manifest, _pack_metadata(manifest))
 
 
 def _row_problems(row: BenchmarkRow) -> Iterator[str]:

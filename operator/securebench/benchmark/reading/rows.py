@@ -16,7 +16,12 @@ from itertools import islice
 from json import JSONDecoder
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from securebench.benchmark.families.registry import EVAL_VISIBILITY, FAMILIES, family_problems
+from securebench.benchmark.families.registry import (
+    EVAL_VISIBILITY,
+    FAMILIES,
+    family_problems,
+    row_families,
+)
 from securebench.benchmark.pack.paths import (
     PathError,
     environment_schema,
@@ -632,7 +637,9 @@ def rendered_schemas() -> dict[str, str]:
     """Return the content of every schema file by its name; the same on every machine."""
     schemas = {
         "manifest.schema.json": MANIFEST.schema,
-        **{f"row.{name}.schema.json": row_schema(family) for name, family in FAMILIES.items()},
+        **{
+            f"row.{name}.schema.json": row_schema(family) for name, family in row_families().items()
+        },
     }
     return {
         name: f"{json.dumps(schema, indent=2, sort_keys=True)}\n"

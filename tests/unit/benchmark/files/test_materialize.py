@@ -390,7 +390,9 @@ def test_an_answer_is_written_and_synced(tmp_path, monkeypatch):
 
     monkeypatch.setattr(materialize.os, "fsync", fsync)
     (tmp_path / "lanes/public").mkdir(parents=True)
-    digest = write_answer(ReferenceAnswer("command", "echo é\n"), tmp_path / "lanes")
+    digest = write_answer(
+        ReferenceAnswer("command", "echo é\n"), terminal(), tmp_path, tmp_path / "lanes"
+    )
     file = tmp_path / "lanes/oracle/command"
     assert file.read_text(encoding="utf-8") == "echo é\n"
     assert digest == tree_digest(file.parent)
@@ -401,7 +403,7 @@ def test_an_answer_is_written_and_synced(tmp_path, monkeypatch):
 def test_an_answer_on_a_broken_volume_is_a_storage_error(tmp_path):
     (tmp_path / "lanes").write_text("a file in the way")
     with pytest.raises(StorageError, match="a reference answer cannot be written"):
-        write_answer(ReferenceAnswer("candidate", "x"), tmp_path / "lanes")
+        write_answer(ReferenceAnswer("candidate", "x"), terminal(), tmp_path, tmp_path / "lanes")
 
 
 def test_a_large_lane_is_on_the_disk_part_by_part_and_tells_of_it(tmp_path, pack_root, monkeypatch):

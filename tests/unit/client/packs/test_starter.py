@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 
 from securebench.agents.registry import AGENTS
 from securebench.audit.subject import load_subject
-from securebench.benchmark.families.registry import FAMILIES, text_verifier
+from securebench.benchmark.families.registry import row_families, text_verifier
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.cli.main import app
 from securebench.client.packs import PackFiles, pack_findings
 from securebench.client.starter import agents, pack_name, starter_files
 
 ROOT = Path(__file__).parents[4]
-TEXT_FAMILIES = [name for name in FAMILIES if text_verifier(name) is not None]
+TEXT_FAMILIES = [name for name in row_families() if text_verifier(name) is not None]
 
 
 def init(*words: str) -> tuple[int, list[str]]:
@@ -34,7 +34,7 @@ def init(*words: str) -> tuple[int, list[str]]:
 def test_help_names_every_family_and_agent() -> None:
     done = CliRunner().invoke(app, ["init", "--help"], env={"COLUMNS": "400"})
     listed = set(re.findall(r"\w+", done.stdout))
-    assert {*(each for each in FAMILIES if each in _templates()), *agents()} <= listed
+    assert {*(each for each in row_families() if each in _templates()), *agents()} <= listed
 
 
 def _templates() -> set[str]:
@@ -59,7 +59,7 @@ def made(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.mark.parametrize("agent", agents())
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", row_families())
 def test_lint_finds_the_tag_of_the_image_alone(made: Path, family: str, agent: str) -> None:
     """And that the tests of the repository, which has no pytest, are not counted."""
     found = {each.rule for each in pack_findings(PackFiles(made / "tester.yaml"))}
@@ -75,7 +75,7 @@ def test_every_agent_but_those_of_audits_has_a_template() -> None:
 
 
 @pytest.mark.parametrize("agent", agents())
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", row_families())
 def test_its_schemas_accept_it_and_editors_find_them(made: Path, family: str, agent: str) -> None:
     assert AGENTS[agent]
     for name in ("manifest", "tester"):
@@ -205,6 +205,6 @@ def test_the_templates_are_in_the_package() -> None:
     package = ROOT / "operator/securebench"
     packed = {path for pattern in patterns for path in package.glob(pattern)}
     templates = [path for path in (package / "client/templates").rglob("*") if path.is_file()]
-    assert len(templates) > len(FAMILIES)
+    assert len(templates) > len(row_families())
     assert set(templates) <= packed
     assert not [path for path in templates if path.name.startswith(".") or path.suffix == ".py"]

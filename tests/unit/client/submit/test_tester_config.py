@@ -6,6 +6,7 @@ import pytest
 
 from securebench.agents.registry import AGENTS
 from securebench.client.tester_config import (
+    BenchmarkSection,
     load_tester_config,
     parse_tester_config,
     with_tester_overrides,
@@ -54,6 +55,19 @@ def messages(data):
     with pytest.raises(ConfigErrors) as caught:
         parse_tester_config(data)
     return [str(error) for error in caught.value.errors]
+
+
+def without(key, **changes):
+    return {name: value for name, value in good(**changes).items() if name != key}
+
+
+def test_a_pack_by_its_folder():
+    found = parse_tester_config(without("benchmark", pack="mine"), base_dir="base").benchmark
+    assert found == BenchmarkSection.of_folder(Path("base/mine"))
+    assert (found.manifest.name, found.tasks.name) == ("manifest.yaml", "tasks.jsonl")
+    assert messages(without("benchmark")) == [
+        "name the pack: with pack, its folder, or with benchmark, manifest and tasks"
+    ]
 
 
 @pytest.fixture
@@ -122,6 +136,7 @@ def test_base_dir_is_joined_and_absolute_paths_stay():
         (good(schema_version=0.2), "schema_version must be a string"),
         (good(run="x"), "root.run must be an object"),
         (good(benchmark=None), "root.benchmark must be an object"),
+        (good(pack="x"), "name the pack: with pack, its folder, or with benchmark, manifest"),
         (good(harness=[]), "root.harness must be an object"),
         (good(run__id=" "), "run.id must be a non-empty string"),
         (good(run__id=7), "run.id must be a non-empty string"),

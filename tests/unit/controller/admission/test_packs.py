@@ -9,6 +9,8 @@ from unittest import mock
 import pytest
 
 from securebench.benchmark.files.bundle import BundleLimits
+from securebench.benchmark.files.folders import read_folder_pack
+from securebench.benchmark.files.load import load_tasks
 from securebench.cluster.port import ObjectKind
 from securebench.controller.packs import KeyedSource, freeze, frozen, keyed_files
 from securebench.errors import ConfigErrors, PackError, SpecError
@@ -16,6 +18,7 @@ from securebench.names import USABLE_LABEL as USABLE
 from securebench.run.api.models import Pack, VolumePack
 from support.build import MANIFEST, question, write_pack
 from support.fake_cluster import FakeCluster
+from support.harbor_packs import folder_pack
 from support.stored_packs import freeze_stored
 
 TASKS = (
@@ -162,6 +165,40 @@ async def test_a_config_map(tmp_path):
     assert made.tasks.read_text() == TASKS
     assert (made.folder / "assets/deep/image.ppm").read_bytes() == b"\xffP6"
     assert (made.folder / "assets/odd--name").read_text() == "1"
+
+
+async def test_task_folders_in_a_config_map(tmp_path):
+    pack = keyed()
+    local = folder_pack(tmp_path / "local/pack", "fix-it")
+    data = {
+        path.relative_to(local).as_posix().replace("/", "--"): path.read_text()
+        for path in local.rglob("*")
+        if path.is_file()
+    }
+    made = freeze(tmp_path, pack, await fetched(pack, ObjectKind.CONFIG_MAP, data=data))
+    assert made.digest == read_folder_pack(local / "manifest.yaml").digest
+    loaded = load_tasks(made.manifest, made.tasks, is_checked=True)
+    assert (loaded.pack.manifest.id, loaded.tasks[0].id) == ("pack", "fix-it")
+
+
+def test_one_task_folder_on_the_volume(tmp_path):
+    folder = folder_pack(tmp_path / "packs", "fix-it") / "fix-it"
+    (folder / "evidence").mkdir()
+    (folder / "evidence/log").write_text("no part of the task")
+    want = read_folder_pack(folder / "manifest.yaml").digest
+    made = freeze_stored(tmp_path, volume("fix-it"))
+    assert made.digest == want
+    assert {each.name for each in made.folder.iterdir()} == {"manifest.yaml", "fix-it"}
+    assert not (made.folder / "fix-it/evidence").exists()
+    assert freeze_stored(tmp_path, volume("fix-it")) == made
+
+
+def test_a_bad_task_folder_is_named_by_its_path_in_the_pack(tmp_path):
+    folder_pack(tmp_path / "packs/mine", "good", "bad")
+    (tmp_path / "packs/mine/bad/instruction.md").unlink()
+    with pytest.raises(ConfigErrors) as caught:
+        freeze_stored(tmp_path, volume("mine"))
+    assert [str(each) for each in caught.value.errors] == ["bad/instruction.md: does not exist"]
 
 
 async def test_reference_answers_in_a_config_map():

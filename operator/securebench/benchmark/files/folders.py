@@ -1,0 +1,273 @@
+"""A folder of Harbor task folders as a pack, or one task folder.
+
+A folder without a task file that holds task folders is a pack. Each task folder is one task, named
+like the folder. A manifest may be there, for id and version; without one the id is the name of the
+pack's folder and the version 1. Uploads carry the files that count, and the digest covers the same:
+no ignored file, nothing beside the tasks, no mode.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from math import isfinite
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from securebench.benchmark.families.harbor_task import (
+    FAMILY,
+    INSTRUCTION,
+    SOLUTION,
+    TEST_SCRIPT,
+    TESTS,
+    VERIFIER,
+)
+from securebench.benchmark.files.bundle import Content
+from securebench.benchmark.harbor.config import TASK_FILE, FindingKind, resolved_variables
+from securebench.benchmark.harbor.folder import (
+    INSTRUCTION as INSTRUCTION_FILE,
+)
+from securebench.benchmark.harbor.folder import (
+    FolderReading,
+    HarborTask,
+    cannot_run,
+    holds_tasks,
+    is_task_folder,
+    read_folders,
+)
+from securebench.benchmark.pack.lane_plan import HARBOR, TASK_FOLDER
+from securebench.benchmark.pack.task import CompiledTask, task_of
+from securebench.benchmark.reading.plain import PlainProblem, decoded
+from securebench.benchmark.reading.rows import (
+    AssetRoots,
+    BenchmarkManifest,
+    BenchmarkRow,
+    parse_manifest,
+)
+from securebench.digests import listing_digest
+from securebench.errors import ConfigErrors, PackError
+from securebench.files import file_sha256
+
+WHOLE_PACK: Final = "."
+"""Asset root of a pack whose files lie in the folders of its tasks."""
+
+ENVIRONMENT: Final = "environment"
+README: Final = "README.md"
+
+
+class FolderPack(NamedTuple):
+    """A pack of task folders.
+
+    Attributes:
+        tasks: Those that hold, sorted by id.
+        errors: What is wrong with the others.
+        files: Every file that counts, by its path in an upload.
+    """
+
+    manifest: BenchmarkManifest
+    tasks: tuple[CompiledTask, ...]
+    errors: tuple[PackError, ...]
+    files: Mapping[str, Content]
+
+    @property
+    def digest(self) -> str:
+        """Digest that binds results to the pack."""
+        return listing_digest(
+            (path.encode(), _sha256(self.files[path])) for path in sorted(self.files)
+        )
+
+
+def is_folder_pack(manifest: Path, tasks: Path) -> bool:
+    """Return whether the tasks of a pack are folders.
+
+    Args:
+        manifest: Where its manifest is or would be.
+        tasks: Where its task file would be.
+    """
+    return not os.path.lexists(tasks) and holds_tasks(manifest.parent)
+
+
+def read_folder_pack(
+    manifest: Path, *, limit: int | None = None, shown: str | None = None
+) -> FolderPack:
+    """Return a pack of task folders with everything that stops a run of it.
+
+    Args:
+        manifest: Where its manifest is or would be; the folders are beside it.
+        limit: Task folders behind this many do not count; None takes all.
+        shown: Name of the manifest in errors and metadata; default: the path as given.
+
+    Raises:
+        ConfigErrors: The manifest does not hold.
+    """
+    loaded, content = _manifest(manifest, str(manifest) if shown is None else shown)
+    root = manifest.parent
+    base = root if is_task_folder(root) else None
+    readings = read_folders(root).tasks[:limit]
+    files: dict[str, Content] = {manifest.name: content}
+    tasks: list[CompiledTask] = []
+    errors: list[PackError] = []
+    for reading in readings:
+        found = list(_errors(reading))
+        errors += found
+        if found or reading.task is None:
+            continue
+        row = _row(reading.task, folder="" if base is not None else reading.id)
+        tasks.append(CompiledTask(row, task_of(row, loaded)))
+        files |= {f"{reading.id}/{name}": path for name, path in _files(reading.task)}
+    return FolderPack(loaded, tuple(tasks), tuple(errors), files)
+
+
+def place_folders(pack: FolderPack, target: Path) -> None:
+    """Move the files of a pack to a new folder, as an upload has them. Blocks."""
+    target.mkdir()
+    for name, content in pack.files.items():
+        place = target / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            place.write_bytes(content)
+        else:
+            content.rename(place)
+
+
+def _manifest(path: Path, shown: str) -> tuple[BenchmarkManifest, bytes]:
+    """Return the manifest of a pack and its content; a missing one is made from the folder."""
+    if os.path.lexists(path):
+        try:
+            content = path.read_bytes()
+            text = decoded(content)
+        except OSError as error:
+            reason = f"cannot be read: {error.strerror or 'unknown reason'}"
+            raise ConfigErrors([PackError(reason, path=shown)]) from None
+        except PlainProblem as problem:
+            raise ConfigErrors([PackError(problem.reason, path=shown, line=problem.line)]) from None
+    else:
+        content = manifest_of(path.parent.resolve().name)
+        text = content.decode()
+    found = parse_manifest(text, path=shown)
+    unused = [line for key, line in found.lines.items() if key[0] not in {"id", "version"}]
+    if unused:
+        reason = "the tasks of this pack are folders; its manifest has id and version only"
+        raise ConfigErrors([PackError(reason, path=shown, line=min(unused))])
+    return _with_roots(found), content
+
+
+def _with_roots(found: BenchmarkManifest) -> BenchmarkManifest:
+    roots = AssetRoots(WHOLE_PACK, WHOLE_PACK)
+    return BenchmarkManifest(found.id, found.version, asset_roots=roots, path=found.path)
+
+
+def manifest_of(name: str) -> bytes:
+    """Return the manifest of a pack of folders that has none of its own.
+
+    Args:
+        name: Of the pack's folder.
+    """
+    shown = "".join(each if each.isprintable() else "-" for each in name).strip()
+    return f"{json.dumps({'id': shown or 'harbor-tasks', 'version': 1})}\n".encode()
+
+
+def _errors(reading: FolderReading) -> Iterator[PackError]:
+    found = reading.of_kind(FindingKind.REFUSED)
+    if reading.task is not None:
+        found += cannot_run(reading.task)
+    for each in found:
+        path = str(reading.folder / each.file) if each.file else str(reading.folder)
+        yield PackError(str(each), path=path, line=each.line)
+
+
+def _files(task: HarborTask) -> Iterator[tuple[str, Path]]:
+    for name in (TASK_FILE, INSTRUCTION_FILE, README):
+        if (task.folder / name).is_file() and not (task.folder / name).is_symlink():
+            yield name, task.folder / name
+    trees = ((ENVIRONMENT, task.environment), (TESTS, task.tests), (SOLUTION, task.solution))
+    for folder, files in trees:
+        for file in files:
+            yield f"{folder}/{file.path}", task.folder / folder / file.path
+
+
+def _row(task: HarborTask, folder: str) -> BenchmarkRow:
+    config = task.config
+    package = config.task
+    facts = {"name": None if package is None else package.name, TASK_FOLDER: folder}
+    solution = {
+        "files": [file.path for file in task.solution],
+        "env": resolved_variables(config.solution.env),
+    }
+    return BenchmarkRow(
+        id=task.id,
+        family=FAMILY.name,
+        input={INSTRUCTION: task.instruction},
+        eval={
+            TESTS: {"files": [file.path for file in task.tests]},
+            VERIFIER: _verifier(task),
+            **({SOLUTION: solution} if task.solution else {}),
+        },
+        environment=_agent_environment(task),
+        metadata={**_plain(config.metadata), HARBOR: facts},
+    )
+
+
+def _agent_environment(task: HarborTask) -> dict[str, object]:
+    """Return what the agent works in; what the task does not say is absent."""
+    config, network = task.config, task.config.agent_network()
+    check = config.environment.healthcheck
+    found = {
+        **_container(task),
+        "timeout_seconds": config.agent.timeout_sec,
+        "user": config.agent.user,
+        "network": {"mode": network.mode, "hosts": list(network.hosts)},
+        "healthcheck": None if check is None else check.model_dump(),
+    }
+    return {name: value for name, value in found.items() if value not in (None, {}, "")}
+
+
+def _verifier(task: HarborTask) -> dict[str, object]:
+    """Return what the test script gets; it runs in a container like the agent's."""
+    config, network = task.config, task.config.verifier_network()
+    variables = {**config.environment.env, **config.verifier.env}
+    environment = {
+        **_container(task),
+        "image": "",
+        "env": resolved_variables(variables),
+        "user": config.verifier.user,
+        "network": {"mode": network.mode, "hosts": list(network.hosts)},
+    }
+    return {
+        "environment": {key: value for key, value in environment.items() if value is not None},
+        "script": TEST_SCRIPT,
+        "timeout_seconds": config.verifier.timeout_sec,
+    }
+
+
+def _container(task: HarborTask) -> dict[str, object]:
+    environment = task.config.environment
+    return {
+        "image": environment.docker_image,
+        "workdir": environment.workdir,
+        "env": resolved_variables(environment.env),
+        "cpus": environment.cpus,
+        "memory_mb": environment.memory_mb,
+        "storage_mb": environment.storage_mb,
+    }
+
+
+def _plain(value: Mapping[str, object]) -> dict[str, object]:
+    return {name: _plain_value(each) for name, each in value.items()}
+
+
+def _plain_value(value: object) -> object:
+    """Return a value of TOML in a form that JSON has; times and infinities become text."""
+    if isinstance(value, Mapping):
+        return _plain(value)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain_value(each) for each in value]
+    if isinstance(value, str | int | bool) or (isinstance(value, float) and isfinite(value)):
+        return value
+    return str(value)
+
+
+def _sha256(content: Content) -> str:
+    return sha256(content).hexdigest() if isinstance(content, bytes) else file_sha256(content)

@@ -1,0 +1,227 @@
+"""A folder of Harbor task folders is a pack."""
+
+from pathlib import Path
+
+import pytest
+
+from securebench.benchmark.files.folders import is_folder_pack, read_folder_pack
+from securebench.benchmark.files.load import CheckedPack, check_upload, load_tasks, pack_digest
+from securebench.benchmark.files.materialize import write_answer, write_lanes
+from securebench.benchmark.pack.oracle import reference_answers
+from securebench.benchmark.pack.task import compile_benchmark_row
+from securebench.benchmark.reading.rows import AssetRoots, BenchmarkManifest
+from securebench.errors import ConfigErrors
+from support.harbor_packs import READY, folder_pack
+
+
+def checked(root: Path, **options) -> CheckedPack:
+    return check_upload(root / "manifest.yaml", root / "tasks.jsonl", **options)
+
+
+def said(root: Path, **options) -> list[str]:
+    return [str(each).replace(f"{root}/", "") for each in checked(root, **options).errors]
+
+
+def digest(root: Path) -> str:
+    return pack_digest(root / "manifest.yaml", root / "tasks.jsonl", AssetRoots())
+
+
+def test_each_folder_is_a_task(tmp_path):
+    root = folder_pack(tmp_path / "mine", "b", "a")
+    (root / "README.md").write_text("about the tasks\n")
+    found = load_tasks(root / "manifest.yaml", root / "tasks.jsonl")
+    assert [task.id for task in found.tasks] == ["a", "b"]
+    assert (found.pack.manifest.id, found.pack.manifest.version) == ("mine", 1)
+    (task, _) = found.tasks
+    assert task.agent_payload() == {"instruction": "Do it.\n"}
+    assert task.environment == {
+        "image": "debian:12",
+        "network": {"mode": "no-network", "hosts": []},
+    }
+    assert len(checked(root, limit=1).tasks) == 1
+
+
+def test_a_task_folder_is_a_pack_of_one(tmp_path):
+    root = folder_pack(tmp_path, "fix-it") / "fix-it"
+    found = checked(root)
+    assert [task.id for _, task in found.tasks] == ["fix-it"]
+    assert found.pack.manifest.id == "fix-it"
+    assert sorted(read_folder_pack(root / "manifest.yaml").files) == [
+        "fix-it/instruction.md",
+        "fix-it/solution/solve.sh",
+        "fix-it/task.toml",
+        "fix-it/tests/test.sh",
+        "manifest.yaml",
+    ]
+
+
+def test_what_the_table_says_reaches_the_task(tmp_path):
+    config = {
+        "metadata": {"difficulty": "hard", "tags": ["x"]},
+        "environment": {
+            "docker_image": "debian:12",
+            "network_mode": "no-network",
+            "cpus": 2,
+            "memory": "4G",
+            "storage_mb": 100,
+            "workdir": "/srv",
+            "env": {"A": "b", "C": "${C:-d}"},
+        },
+        "agent": {"timeout_sec": 30, "user": "me"},
+        "verifier": {"timeout_sec": 9, "env": {"A": "z"}, "user": 0},
+        "solution": {"env": {"KEY": "it's"}},
+    }
+    root = folder_pack(tmp_path / "p", "t", config=config)
+    ((_, task),) = checked(root).tasks
+    container = {
+        "workdir": "/srv",
+        "cpus": 2,
+        "memory_mb": 4096,
+        "storage_mb": 100,
+        "network": {"mode": "no-network", "hosts": []},
+    }
+    assert task.environment == {
+        **container,
+        "image": "debian:12",
+        "env": {"A": "b", "C": "d"},
+        "timeout_seconds": 30.0,
+        "user": "me",
+    }
+    assert task.resources.value("verifier") == {
+        "environment": {**container, "image": "", "env": {"A": "z", "C": "d"}, "user": 0},
+        "script": "test.sh",
+        "timeout_seconds": 9.0,
+    }
+    assert task.metadata["difficulty"] == "hard"
+    answers = reference_answers(None, [task], {"t"}, is_whole=True)
+    assert "export KEY='it'\"'\"'s'\n" in answers.by_id["t"].text
+
+
+def test_lanes_have_the_files_where_harbor_has_them(tmp_path):
+    files = {
+        "tests/data/in.txt": "1",
+        "tests/.harborignore": "*.log\n",
+        "tests/left.log": "x",
+        "solution/helper.py": "pass\n",
+    }
+    root = folder_pack(tmp_path / "p", "t", **files)
+    ((_, task),) = checked(root).tasks
+    lanes = tmp_path / "lanes"
+    write_lanes(task, root, lanes)
+    answer = reference_answers(None, [task], {"t"}, is_whole=True).by_id["t"]
+    write_answer(answer, task, root, lanes)
+    found = {path.relative_to(lanes).as_posix() for path in lanes.rglob("*") if path.is_file()}
+    assert {name for name in found if not name.startswith(("public/", "hidden/public/"))} == {
+        "evaluation_inputs/test.sh",
+        "evaluation_inputs/data/in.txt",
+        "oracle/command",
+        "oracle/solution/solve.sh",
+        "oracle/solution/helper.py",
+    }
+    shown = "".join((lanes / name).read_text() for name in found if name.startswith("public/"))
+    assert "Do it." in shown
+    assert "solve" not in shown
+    assert "reward" not in shown
+
+
+def test_a_task_without_a_solution_has_no_oracle(tmp_path):
+    root = folder_pack(tmp_path / "p", "a", "b", **{"solution/solve.sh": None})
+    tasks = [task for _, task in checked(root).tasks]
+    with pytest.raises(ConfigErrors) as caught:
+        reference_answers(None, tasks, {"b"}, is_whole=True)
+    assert [each.reason for each in caught.value.errors] == [
+        "task 'b' has no solve.sh, which an oracle runs"
+    ]
+
+
+def test_one_bad_folder_stops_the_pack(tmp_path):
+    root = folder_pack(tmp_path / "p", "good")
+    folder_pack(root, "bad", **{"tests/test.sh": None})
+    (root / "notes").mkdir()
+    assert said(root) == [
+        "bad/tests/test.sh: is missing, and no image of a separate verifier brings it",
+        "notes/task.toml: is missing, so this is no task folder",
+    ]
+    assert [task.id for _, task in checked(root).tasks] == ["good"]
+
+
+def test_what_cannot_run_is_named(tmp_path):
+    asked = {
+        "built": ({"environment": {}}, "task.toml: environment.docker_image"),
+        "steps": (
+            {**READY, "steps": [{"name": "one"}]},
+            "task.toml: steps",
+        ),
+        "apart": (
+            {**READY, "verifier": {"environment_mode": "separate"}},
+            "task.toml: verifier.environment_mode",
+        ),
+        "hooks": ({**READY, "verifier": {"collect": [{"command": "x"}]}}, "verifier.collect"),
+        "keys": ({**READY, "verifier": {"env": {"K": "${JUDGE}"}}}, "verifier.env.K"),
+    }
+    root = tmp_path / "p"
+    for name, (config, _) in asked.items():
+        step = {"steps/one/instruction.md": "x"} if name == "steps" else {}
+        folder_pack(root, name, config=config, **{"environment/Dockerfile": "FROM x\n", **step})
+    found = said(root)
+    assert len(found) == len(asked)
+    for name, (_, words) in asked.items():
+        assert any(each.startswith(f"{name}/") and words in each for each in found), (name, found)
+
+
+def test_the_digest_covers_what_counts(tmp_path):
+    root = folder_pack(tmp_path / "p", "t")
+    first = digest(root)
+    (root / "notes.txt").write_text("x")
+    (root / "t/evidence").mkdir()
+    (root / "t/evidence/log").write_text("x")
+    (root / "t/tests/.harborignore").write_text("*.log\n")
+    (root / "t/tests/a.log").write_text("x")
+    (root / "t/tests/test.sh").chmod(0o755)
+    assert digest(root) == first
+    for name in ("task.toml", "instruction.md", "tests/test.sh", "solution/solve.sh"):
+        path = root / "t" / name
+        text = path.read_text()
+        path.write_text(f"{text}\n")
+        assert digest(root) != first, name
+        path.write_text(text)
+    (root / "t").rename(root / "u")
+    assert digest(root) != first
+    (root / "u").rename(root / "t")
+    root.rename(tmp_path / "q")
+    assert digest(tmp_path / "q") != first
+
+
+def test_a_manifest_may_name_the_pack(tmp_path):
+    root = folder_pack(tmp_path / "p", "t")
+    (root / "manifest.yaml").write_text("id: named\nversion: 3\n")
+    manifest = checked(root).pack.manifest
+    assert (manifest.id, manifest.version) == ("named", 3)
+    (root / "manifest.yaml").write_text("id: named\nversion: 3\nasset_roots:\n  eval: x\n")
+    assert said(root) == [
+        "manifest.yaml:3: the tasks of this pack are folders; its manifest has id and version only"
+    ]
+
+
+def test_a_task_file_wins(tmp_path):
+    root = folder_pack(tmp_path / "p", "t")
+    assert is_folder_pack(root / "manifest.yaml", root / "tasks.jsonl")
+    (root / "tasks.jsonl").write_text("{}\n")
+    assert not is_folder_pack(root / "manifest.yaml", root / "tasks.jsonl")
+
+
+def test_no_row_names_the_family():
+    row = {"id": "a", "family": "harbor_task", "input": {"instruction": "x"}, "eval": {}}
+    with pytest.raises(ConfigErrors, match="its tasks are folders"):
+        compile_benchmark_row(row, manifest=BenchmarkManifest("demo", 1))
+
+
+def test_times_of_toml_are_text(tmp_path):
+    text = (
+        '[environment]\ndocker_image = "x"\nnetwork_mode = "no-network"\n'
+        "[metadata]\nday = 2026-01-02\nall = [1, inf]\n"
+    )
+    root = folder_pack(tmp_path / "p", "t", config=text)
+    ((_, task),) = checked(root).tasks
+    assert task.metadata["day"] == "2026-01-02"
+    assert task.metadata["all"] == [1, "inf"]
