@@ -18,15 +18,15 @@ if TYPE_CHECKING:
         task_from_spec,
     )
     from securebench.benchmark.scorers.result import VerificationResult
-    from securebench.client.session.facade import run_tester_config
-    from securebench.client.session.run_summary import TesterRunSummary
-    from securebench.client.session.verify import candidate_record, verify_candidate
+    from securebench.client.run_summary import TesterRunSummary
+    from securebench.client.session import run_tester_config
     from securebench.client.submit import load_env_file
     from securebench.client.tester_config import (
         load_tester_config,
         parse_tester_config,
         with_tester_overrides,
     )
+    from securebench.client.verify import candidate_record, verify_candidate
 
 __all__ = [
     "TesterRunSummary",
@@ -48,10 +48,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "TesterRunSummary": "client.session.run_summary",
+    "TesterRunSummary": "client.run_summary",
     "VerificationResult": "benchmark.scorers.result",
     "Verifier": "benchmark.families.registry",
-    "candidate_record": "client.session.verify",
+    "candidate_record": "client.verify",
     "compile_benchmark_pack": "benchmark.pack.task",
     "compile_benchmark_row": "benchmark.pack.task",
     "load_benchmark_manifest": "benchmark.files.load",
@@ -59,10 +59,10 @@ _HOMES = {
     "load_env_file": "client.submit",
     "load_tester_config": "client.tester_config",
     "parse_tester_config": "client.tester_config",
-    "run_tester_config": "client.session.facade",
+    "run_tester_config": "client.session",
     "task_from_spec": "benchmark.pack.task",
     "verifier_for_task_type": "benchmark.families.registry",
-    "verify_candidate": "client.session.verify",
+    "verify_candidate": "client.verify",
     "with_tester_overrides": "client.tester_config",
 }
 

@@ -18,7 +18,7 @@ from support.interrupts import interruptible
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     made = Shell(tmp_path)
     monkeypatch.chdir(tmp_path)
-    for module in ("session.facade", "results", "why", "logs", "packs", "runs"):
+    for module in ("session", "results", "why", "logs", "packs", "runs"):
         monkeypatch.setattr(f"securebench.client.{module}.open_connection", made.connect)
     for module in ("why", "run", "runs"):
         monkeypatch.setattr(f"securebench.client.{module}.open_cluster", made.open_cluster)

@@ -38,7 +38,7 @@ from securebench.client.output import (
 )
 from securebench.client.result_folder import means_folder
 from securebench.client.results import fetch_results
-from securebench.client.session.run_summary import write_summary
+from securebench.client.run_summary import write_summary
 from securebench.client.tester_config import load_prices
 from securebench.client.volume import ClusterTarget
 from securebench.errors import InvalidInputError

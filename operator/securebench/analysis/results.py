@@ -16,7 +16,7 @@ from statistics import median, quantiles
 from typing import NamedTuple, TypeVar
 
 from securebench.client.result_folder import handed_content, handed_lines, read_records
-from securebench.client.session.run_cost import summary_prices
+from securebench.client.run_summary import summary_prices
 from securebench.client.tester_config import Prices
 from securebench.errors import InvalidInputError
 from securebench.json_values import as_number, object_at, object_in, text_at

@@ -61,7 +61,7 @@ from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.client.output import print_error, print_note
 from securebench.client.packs import harness_findings
 from securebench.client.progress import NullReporter
-from securebench.client.session.facade import open_session
+from securebench.client.session import open_session
 from securebench.client.submit import prepare
 from securebench.client.tester_config import (
     TESTER_FILE,

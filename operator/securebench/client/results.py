@@ -43,14 +43,14 @@ from securebench.client.result_folder import (
     means_folder,
     read_records,
 )
-from securebench.client.runs import find_state
-from securebench.client.session.run_cost import cost_fields
-from securebench.client.session.run_summary import (
+from securebench.client.run_summary import (
     TesterRunSummary,
+    cost_fields,
     localized_summary,
     parse_summary,
     write_summary,
 )
+from securebench.client.runs import find_state
 from securebench.client.tester_config import load_prices
 from securebench.client.volume import ClusterTarget, Connection, open_connection, open_published
 from securebench.cluster.port import ObjectKind

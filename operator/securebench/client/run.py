@@ -48,12 +48,10 @@ from securebench.client.progress import (
     stderr_console,
 )
 from securebench.client.results import print_figures, print_reasons, print_result, score_code
+from securebench.client.run_start import Started, Watching
+from securebench.client.run_summary import TesterRunSummary
 from securebench.client.runs import require_one_run, require_run
-from securebench.client.session.dependencies import Watching
-from securebench.client.session.facade import open_session
-from securebench.client.session.run_session import RunEnd, RunSession
-from securebench.client.session.run_starter import Started
-from securebench.client.session.run_summary import TesterRunSummary
+from securebench.client.session import RunEnd, RunSession, open_session
 from securebench.client.submit import (
     PreparedSubmission,
     is_owned_by,

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from securebench.agents.registry import harness_config, harness_digest
-from securebench.client.session.earlier import Binding
-from securebench.client.session.local_records import left_out_lines
+from securebench.client.run_start import Binding, left_out_lines
 from securebench.controller.binding import prepare
 from securebench.controller.context import run_object
 from securebench.run.api.field_types import Outcome

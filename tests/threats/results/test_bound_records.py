@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.client.session.earlier import Binding
-from securebench.client.session.local_records import left_out_lines
+from securebench.client.run_start import Binding, left_out_lines
 from securebench.controller.volume.journal import (
     Journal,
     decode,

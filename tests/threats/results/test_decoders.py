@@ -13,9 +13,8 @@ from typing import IO, NamedTuple
 import pytest
 
 from securebench.benchmark.files.bundle import BundleLimits, BundleReceipt, write_bundle
-from securebench.client.session.earlier import Binding
-from securebench.client.session.local_records import left_out_lines
-from securebench.client.session.run_summary import localized_summary, parse_summary
+from securebench.client.run_start import Binding, left_out_lines
+from securebench.client.run_summary import localized_summary, parse_summary
 from securebench.client.volume import ExecResult, OperatorLink
 from securebench.controller.exec_io import Streams, Volume, serve
 from securebench.controller.volume.journal import encode_all, first_link, read_entries

@@ -14,8 +14,8 @@ from securebench.audit import command
 from securebench.audit.command import Trial, TrialKind, run_trial
 from securebench.client import tester_config as tester
 from securebench.client.progress import Reporter
-from securebench.client.session.dependencies import SessionDependencies
-from securebench.client.session.run_session import RunSession
+from securebench.client.run_start import SessionDependencies
+from securebench.client.session import RunSession
 from securebench.client.submit import PreparedSubmission
 from securebench.client.volume import ClusterTarget, OperatorLink
 from securebench.errors import ConfigErrors, SecureBenchError

@@ -17,7 +17,7 @@ import pytest
 from securebench.cli import options
 from securebench.cli.main import kubectl_complete, kubectl_plugin
 from securebench.client import output, volume
-from securebench.client.session.facade import run_tester_config
+from securebench.client.session import run_tester_config
 from securebench.client.tester_config import load_tester_config, with_tester_overrides
 from securebench.client.volume import ClusterTarget
 from securebench.cluster.port import ObjectKind
@@ -347,7 +347,7 @@ def test_cluster_errors_are_one_line(shell: Shell, error: ClusterError, want: st
 
 def test_no_kubeconfig(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(shell.folder / "none"))
-    monkeypatch.setattr("securebench.client.session.facade.open_connection", volume.open_connection)
+    monkeypatch.setattr("securebench.client.session.open_connection", volume.open_connection)
     result = shell.run()
     assert result.code == 1
     assert result.stdout.count("\n") == 1

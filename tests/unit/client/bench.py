@@ -7,8 +7,8 @@ from itertools import count
 from pathlib import Path
 
 from securebench.client.progress import Event
-from securebench.client.session.dependencies import NOT_WATCHING, SessionDependencies
-from securebench.client.session.run_session import RunEnd, RunSession
+from securebench.client.run_start import NOT_WATCHING, SessionDependencies
+from securebench.client.session import RunEnd, RunSession
 from securebench.client.submit import prepare
 from securebench.client.tester_config import load_tester_config, with_tester_overrides
 from securebench.client.volume import OperatorLink

@@ -1,6 +1,6 @@
 """What the command line brings home of a run with egress."""
 
-from securebench.client.session.run_summary import parse_summary
+from securebench.client.run_summary import parse_summary
 from support.fake_operator import OperatorRun, Script, record
 from unit.client.bench import Bench
 

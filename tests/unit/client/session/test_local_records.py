@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.client.session.earlier import Binding
-from securebench.client.session.local_records import left_out_lines
+from securebench.client.run_start import Binding, left_out_lines
 from securebench.run.records.reading import record_key
 
 BINDING = Binding("r", "sha256:p", "sha256:h", "1")

@@ -9,7 +9,7 @@ import pytest
 
 from securebench.benchmark.scorers.result import VERIFIER_VERSION
 from securebench.client.progress import Event
-from securebench.client.session.earlier import Binding, resumable_run
+from securebench.client.run_start import Binding, resumable_run
 from securebench.client.submit import prepare
 from securebench.client.tester_config import load_tester_config
 from securebench.client.volume import RunEntry

@@ -11,7 +11,7 @@ import pytest
 
 from securebench.client.progress import Event
 from securebench.client.result_folder import RecordMirror, line_marks
-from securebench.client.session.run_summary import localized_summary, parse_summary
+from securebench.client.run_summary import localized_summary, parse_summary
 from securebench.client.volume import ExecResult, OperatorLink
 from securebench.cluster.port import ObjectKind, metadata
 from securebench.errors import (

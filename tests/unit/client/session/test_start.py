@@ -8,8 +8,7 @@ import json
 import pytest
 
 from securebench.client.progress import Event
-from securebench.client.session.earlier import Binding, joinable_run
-from securebench.client.session.local_records import Flaw
+from securebench.client.run_start import Binding, Flaw, joinable_run
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.errors import TransientClusterError
 from support.fake_operator import FakeCluster, record

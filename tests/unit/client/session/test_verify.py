@@ -7,7 +7,7 @@ from securebench.benchmark.scorers.result import (
     VerificationResult,
     VerifierConfigurationError,
 )
-from securebench.client.session.verify import candidate_record, verify_candidate
+from securebench.client.verify import candidate_record, verify_candidate
 from securebench.errors import ConfigError
 
 ANSWER = "Lake Superior"

@@ -9,7 +9,7 @@ import pytest
 
 from securebench.client.live import AttemptInFlight, InFlightWatch, in_flight
 from securebench.client.progress import Event
-from securebench.client.session.dependencies import Watching
+from securebench.client.run_start import Watching
 from securebench.client.volume import ActiveAttempts
 from securebench.errors import (
     InvalidInputError,

@@ -81,7 +81,7 @@ class Watch:
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     made = Shell(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("securebench.client.session.facade.open_connection", made.connect)
+    monkeypatch.setattr("securebench.client.session.open_connection", made.connect)
     return made
 
 

@@ -2,37 +2,90 @@
 
 All errors in the tester's files are found by ``prepare`` before the first request that changes
 anything. Once created, the BenchmarkRun belongs to the cluster: this program may stop at any time
-and join the run again later.
+and join the run again later. ``run_tester_config`` is the Python facade (contract 2.3).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import aclosing, nullcontext
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from itertools import product
+from pathlib import Path
 from typing import NamedTuple
 
 from securebench.client.follow import Follower, NoteFilter, RunState
 from securebench.client.live import AttemptInFlight, InFlightWatch, LiveOutput
 from securebench.client.output import shown_path
-from securebench.client.progress import Event
+from securebench.client.progress import Event, NullReporter, Reporter, record_events
 from securebench.client.result_folder import RecordMirror, make_output_folder
-from securebench.client.session.dependencies import SessionDependencies
-from securebench.client.session.record_progress import RecordProgress
-from securebench.client.session.run_cost import cost_fields
-from securebench.client.session.run_starter import EarlierRecords, RunStarter, Started
-from securebench.client.session.run_summary import (
+from securebench.client.run_start import (
+    NOT_WATCHING,
+    RunStarter,
+    SessionDependencies,
+    Started,
+    Watching,
+)
+from securebench.client.run_summary import (
     TesterRunSummary,
+    cost_fields,
     localized_summary,
     parse_summary,
     write_summary,
 )
-from securebench.client.submit import PreparedSubmission
-from securebench.client.tester_config import TesterConfig
-from securebench.errors import ClusterError, StorageError
+from securebench.client.submit import PreparedSubmission, prepare, random_suffix
+from securebench.client.tester_config import TesterConfig, with_tester_overrides
+from securebench.client.volume import ClusterTarget, open_connection
+from securebench.errors import ClusterError, SecureBenchError, StorageError
 from securebench.protocol.volume import CANDIDATES, EGRESS, SUMMARY
-from securebench.run.records.reading import RecordKey, record_key
+from securebench.run.records.reading import Record, RecordKey, record_key
+
+
+class RecordProgress:
+    """Progress of one run.
+
+    Args:
+        reporter: Receives progress events.
+        path: Where the records are.
+        total: Attempts that are known to belong to the run.
+
+    Attributes:
+        total: Attempts of the run, those that were kept included.
+        kept: Records that were there before.
+    """
+
+    def __init__(self, reporter: Reporter, path: Path, total: int) -> None:
+        self.total = total
+        self.kept: frozenset[RecordKey] = frozenset()
+        self._reporter = reporter
+        self._path = path
+        self._done = 0
+
+    def expect(self, total: int) -> None:
+        """Note how many attempts there are at least."""
+        self.total = max(self.total, total)
+
+    def resume(self, kept: frozenset[RecordKey]) -> None:
+        """Report that so many records are there already."""
+        self.kept = kept
+        self._done = len(kept)
+        self._reporter.report(
+            Event.RESUME,
+            completed=self._done,
+            remaining=max(0, self.total - self._done),
+            output_path=shown_path(self._path),
+        )
+
+    def add(self, record: Record) -> None:
+        """Report a record, unless it was there before."""
+        if record_key(record) in self.kept:
+            return
+        self._done += 1
+        self.expect(self._done)
+        for event, fields in record_events(record, index=self._done, total=self.total):
+            self._reporter.report(event, **fields)
+
 
 _FINAL_TRIES = 8
 """Tries to fetch the results; with back-off about two minutes, enough for a Pod to restart."""
@@ -111,24 +164,23 @@ class RunSession:
         ):
             end = await self._follow(state, mirror)
         await self._follower.with_retries(lambda: self._refresh(mirror), _FINAL_TRIES)
-        return await self._finish(end, started.earlier)
+        return await self._finish(end, started.left_out)
 
     async def _begin(self, started: Started) -> RecordMirror:
         """Prepare the output folder and report what is there before the run is followed."""
-        state, is_joined, earlier = started
+        state, is_joined, kept, _ = started
         path = self._folder / CANDIDATES
-        if not is_joined and earlier is None:
+        if not is_joined and kept is None:
             path.write_bytes(b"")
         for name in (SUMMARY, EGRESS):
             (self._folder / name).unlink(missing_ok=True)
-        if earlier is not None:
-            self._progress.expect(len(self._selected() | earlier.kept))
+        if kept is not None:
+            self._progress.expect(len(self._selected() | kept))
         report, folder = self._deps.reporter.report, shown_path(self._folder)
         report(Event.RUN_START, run_id=self._config.run.id, output_dir=folder)
         message = f"{'joined' if is_joined else 'started'} BenchmarkRun {state.name}"
         report(Event.NOTE, message=message, total=self._progress.total)
         mirror = RecordMirror(self._deps.link, state.uid, path)
-        kept = earlier.kept if earlier is not None else frozenset[RecordKey]()
         if is_joined:
             records = await self._start.with_retries(mirror.refresh)
             kept = frozenset(map(record_key, records))
@@ -171,7 +223,7 @@ class RunSession:
                     await self._refresh_if_possible(mirror)
         raise AssertionError("unreachable: the iterator of states never ends")
 
-    async def _finish(self, state: RunState, earlier: EarlierRecords | None) -> RunEnd:
+    async def _finish(self, state: RunState, left_out: Mapping[str, int]) -> RunEnd:
         end = state.end
         exit_code = 1 if end is None else end.exit_code
         part = await self._follower.with_retries(
@@ -182,7 +234,7 @@ class RunSession:
                 raise StorageError(f"the results volume has no {SUMMARY} of run {state.name}")
             return RunEnd(state, exit_code, None)
         raw = localized_summary(part.data, self._folder)
-        raw |= earlier.left_out if earlier is not None else {}
+        raw |= left_out
         raw |= cost_fields(self._folder / CANDIDATES, self._config.prices)
         write_summary(raw, self._folder)
         log = RecordMirror(self._deps.link, state.uid, self._folder / EGRESS, EGRESS)
@@ -199,3 +251,74 @@ class RunSession:
         for record in await mirror.refresh():
             self._on_record(record_key(record))
             self._progress.add(record)
+
+
+def run_tester_config(
+    config: TesterConfig,
+    *,
+    limit: int | None = None,
+    progress: Reporter | None = None,
+    resume: bool = False,
+) -> TesterRunSummary:
+    """Run a configuration on the cluster of the kubeconfig and return the summary.
+
+    Args:
+        config: From ``load_tester_config`` or ``with_tester_overrides``.
+        limit: Only the first rows; None uses the configuration's limit.
+        progress: Receives the events of contract 16.1.
+        resume: Keep finished records of the last run with this run id, even if the configuration
+            does not ask for it.
+
+    Raises:
+        ConfigErrors: The configuration or the pack is invalid; nothing was created.
+        SecureBenchError: The cluster failed, or the run ended without finishing its work.
+    """
+    chosen = with_tester_overrides(
+        config,
+        limit=config.run.limit if limit is None else limit,
+        resume=resume or config.run.resume,
+    )
+    prepared = prepare(chosen)
+
+    async def execute() -> RunEnd:
+        reporter = NullReporter() if progress is None else progress
+        async with open_session(chosen, prepared, reporter, ClusterTarget()) as session:
+            return await session.execute()
+
+    end = asyncio.run(execute())
+    if end.exit_code != 0 or end.summary is None:
+        raise SecureBenchError(end.failure())
+    return end.summary
+
+
+@asynccontextmanager
+async def open_session(
+    config: TesterConfig,
+    prepared: PreparedSubmission,
+    reporter: Reporter,
+    target: ClusterTarget,
+    parallelism: int | None = None,
+    watching: Watching = NOT_WATCHING,
+) -> AsyncIterator[RunSession]:
+    """Connect to the operator and yield a session that is ready to execute.
+
+    Args:
+        config: With the command line's overrides applied.
+        prepared: Result of ``prepare`` for this configuration.
+        reporter: Receives progress events.
+        target: Namespace, context and operator Pod.
+        parallelism: Concurrent attempts; None uses the API's default.
+        watching: What to report while attempts are in flight.
+    """
+    async with open_connection(target) as connection:
+        deps = SessionDependencies(
+            cluster=connection.cluster,
+            link=connection.link,
+            environ=os.environ,
+            reporter=reporter,
+            sleep=asyncio.sleep,
+            user_name=connection.cluster.user_name,
+            suffix=random_suffix,
+            watching=watching,
+        )
+        yield RunSession(config, prepared, deps, parallelism)

@@ -1,4 +1,4 @@
-"""The summary of a run (contract 15.5) and its result line on stdout."""
+"""The summary of a run (contract 15.5), its cost, and its result line on stdout."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from securebench.client.output import shown_path
+from securebench.client.result_folder import read_records
+from securebench.client.tester_config import Prices
 from securebench.errors import StorageError
+from securebench.json_values import object_at, object_in
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import CANDIDATES, SUMMARY
+from securebench.run.records.reading import record_use, whole_number
 from securebench.run.records.summary import NO_OUTCOME
-from securebench.stats.cost import Cost
+from securebench.stats.cost import Cost, Price, cost
 from securebench.stats.intervals import Interval, reward_text
 
 _DAMAGED = f"{SUMMARY} on the results volume is damaged"
@@ -149,3 +153,28 @@ def _typed(raw: Mapping[str, object], key: str, kind: type[T]) -> T:
     if not isinstance(value, kind):
         raise TypeError(key)
     return value
+
+
+def cost_fields(candidates: Path, prices: Prices) -> dict[str, object]:
+    """Return what ``summary.json`` says of the cost; nothing without a price table.
+
+    Args:
+        candidates: The records; the cost is that of all their attempts.
+        prices: By model; the summary keeps them.
+    """
+    if not prices:
+        return {}
+    found = cost(filter(None, map(record_use, read_records(candidates))), prices)
+    return {
+        "cost": {"micro_dollars": found.micro_dollars, "unpriced_tokens": dict(found.unpriced)},
+        "prices": {model: price._asdict() for model, price in prices.items()},
+    }
+
+
+def summary_prices(summary: Mapping[str, object]) -> dict[str, Price]:
+    """Return the prices that a summary was written with."""
+    rows = object_at(summary, "prices")
+    return {
+        model: Price(*(whole_number(object_in(row).get(name)) for name in Price._fields))
+        for model, row in rows.items()
+    }

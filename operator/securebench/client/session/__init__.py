@@ -1,1 +1,0 @@
-"""A tester's run from start to summary."""
