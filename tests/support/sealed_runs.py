@@ -16,8 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from securebench.attestation.envelope import Key, pem_key
-from securebench.attestation.findings import CheckedRun
-from securebench.attestation.verification import Trust, verify_run
+from securebench.attestation.verification import CheckedRun, Trust, verify_run
 from securebench.client.results import HANDED_ON, FolderFiles
 from securebench.controller.volume.folders import RUNS, run_folder
 from securebench.controller.volume.journal import journal_bytes

@@ -21,8 +21,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from securebench.attestation.envelope import Key, pem_key
-from securebench.attestation.findings import CheckedRun
-from securebench.attestation.verification import Trust, verify_run
+from securebench.attestation.verification import CheckedRun, Trust, verify_run
 from securebench.benchmark.files.bundle import require_digest
 from securebench.client.follow import RunState, published_sha256
 from securebench.client.output import (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from securebench.analysis.results import read_results
-from securebench.attestation import start_checks
+from securebench.attestation import verification
 from securebench.attestation.verification import Trust, verify_run
 from securebench.client.results import FolderFiles
 from securebench.cluster.port import ObjectKind
@@ -187,7 +187,7 @@ def test_a_452_twin(graded: RegradeWorld, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         IndexEntry, "is_try_like", lambda self, other: self.harness_digest == other.harness_digest
     )
-    monkeypatch.setattr(start_checks, "same_agent_runs", lambda _lines, _own: [])
+    monkeypatch.setattr(verification, "same_agent_runs", lambda _lines, _own: [])
     last = tried(graded, "one", "two", "three")
     assert said(graded, last, tmp_path / "handed") == (1, 1, [])
 

@@ -2,8 +2,12 @@ import json
 
 import pytest
 
-from securebench.attestation.attempt_list import attempt_list, decode_attempt, encode_attempts
-from securebench.attestation.statement import course_fields
+from securebench.attestation.statement import (
+    attempt_list,
+    course_fields,
+    decode_attempt,
+    encode_attempts,
+)
 from securebench.clock import rfc3339
 from securebench.run.api.field_types import Outcome
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role

@@ -7,10 +7,9 @@ import shutil
 import pytest
 
 from securebench.attestation.envelope import pem_signer, sealed
-from securebench.attestation.findings import MAX_FINDINGS, Mismatch, bounded
 from securebench.attestation.starts import RunStart, appended, read_starts
 from securebench.attestation.statement import encode
-from securebench.attestation.verification import Trust, verify_run
+from securebench.attestation.verification import MAX_FINDINGS, Mismatch, Trust, bounded, verify_run
 from securebench.client.results import FolderFiles
 from support.operator_world import World, opened
 from support.sealed_runs import (

@@ -26,13 +26,14 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, TypeVar
 
-from securebench.attestation.attempt_list import attempt_list, encode_attempts
 from securebench.attestation.envelope import Signer, SigningFailedError, sealed
 from securebench.attestation.statement import (
     attempt_fields,
+    attempt_list,
     binding_fields,
     course_fields,
     encode,
+    encode_attempts,
     evaluator_fields,
     start_fields,
     statement,
