@@ -8,7 +8,6 @@ from __future__ import annotations
 from securebench.benchmark import resources
 from securebench.benchmark.resources import Lane
 from securebench.protocol.candidate import ORACLE_FOLDER
-from securebench.protocol.gateway import PROVIDER_KEY
 from securebench.run.artifacts import LaunchPart, Part
 from securebench.run.plan.model import LaunchKey, Role, short_uid
 
@@ -56,14 +55,11 @@ COURIER_PRODUCER = "/work/producer"
 COURIER_VERIFICATION = "/work/verification"
 VERIFIER_MEMBERS = "/work/members"
 PROBE_VOLUME = "/work/probe"
-EGRESS_TOKEN = "/work/token"  # noqa: S105 - a folder
+EGRESS_TOKEN_FILE = "/work/token/token"  # noqa: S105 - a file's name
 """In the sidecar only."""
-EGRESS_TOKEN_FILE = "token"  # noqa: S105 - a file's name
 GATEWAY_WORK = "/work/gateway"
 """Configuration and reports, in the gateway."""
-GATEWAY_PROVIDER, GATEWAY_KEY_FILE = PROVIDER_KEY.rsplit("/", 1)
-GATEWAY_AUTHORITIES = "/work/authorities"
-GATEWAY_AUTHORITIES_FILE = "ca.crt"
+GATEWAY_AUTHORITIES_FILE = "/work/authorities/ca.crt"
 
 LANE_PUBLIC = Lane.PUBLIC.value
 LANE_EVALUATION_INPUTS = Lane.EVALUATION_INPUTS.value

@@ -62,7 +62,7 @@ class LastDigit(Verification):
         )
         main["command"] = ["sh", "-c", PROGRAM, f"{CANDIDATE}/{member.candidate.file}"]
         frame = launch_frame(plan, first, SECONDS, facts)
-        return pod(plan, frame, Containers(main, ()))
+        return pod(plan, frame, Containers(main))
 
     def verdict(self, known: VerifierResult, left: Left) -> VerifierResult:
         """Return the verdict by the exit code."""

@@ -12,7 +12,7 @@ from securebench.protocol.candidate import KINDS, CandidateBounds
 from securebench.protocol.messages import encode_spec
 from securebench.protocol.supervise import CourierSpec, RunSpec, SealSpec, StreamsSpec
 from securebench.run import layout
-from securebench.run.artifacts import Part
+from securebench.run.artifacts import Part, Taken, TaskPrograms
 from securebench.run.pods import volumes
 from securebench.run.pods.frame import TASK_IMAGE_PULL_POLICY, Manifest, trusted, untrusted
 from securebench.run.pods.volumes import tail_bytes
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from securebench.protocol.supervise import SuperviseSpec
-    from securebench.run.artifacts import Mount, Taken
+    from securebench.run.plan.environment import Environment
     from securebench.run.plan.model import ClusterFacts, LaunchKey, PodPolicy, RunPlan, TaskPlan
+    from securebench.run.pods.frame import PodMount
 
 PYTHON = "python3"
 POD_SUPERVISE = "/usr/local/bin/supervise"
@@ -104,7 +105,7 @@ class CourierJob:
     """
 
     spec: CourierSpec
-    mounts: Sequence[Mount]
+    mounts: Sequence[PodMount]
 
 
 def courier(policy: PodPolicy, job: CourierJob) -> Manifest:
@@ -121,7 +122,7 @@ def courier(policy: PodPolicy, job: CourierJob) -> Manifest:
 
 
 def verifier_courier(
-    plan: RunPlan, launch: LaunchKey, folders: Sequence[str] = (), mounts: Sequence[Mount] = ()
+    plan: RunPlan, launch: LaunchKey, folders: Sequence[str] = (), mounts: Sequence[PodMount] = ()
 ) -> Manifest:
     """Return the courier of a verifier Pod, which collects what the verifier writes.
 
@@ -137,7 +138,7 @@ def verifier_courier(
 
 
 def trusted_container(
-    policy: PodPolicy, name: str, resources: Manifest, mounts: Sequence[Mount]
+    policy: PodPolicy, name: str, resources: Manifest, mounts: Sequence[PodMount]
 ) -> Manifest:
     """Return a container of our Pod image, still without a command.
 
@@ -164,47 +165,57 @@ class TaskContainer:
 
     Attributes:
         name: ``harness``, ``materialize`` or ``check``.
-        image: Task image.
-        resources: Requests and limits.
-        tools: Our programs.
-        mounts: Besides tools and /dev/shm.
-        shared_memory: Whose /dev/shm it gets.
-        read_only_root: Whether only mounts can be written.
+        environment: Its image, its limits, and whether its root can be written.
+        mounts: Besides our programs and /dev/shm; their sizes are part of its limits.
+        shared_memory: Whose /dev/shm it gets; empty for its own.
         capabilities: Added for a check, or for supervise itself.
         user: User and group; None for the image's own.
+        ended: Containers that ran to their end before: the disk that they took counts as its own.
     """
 
     name: str
-    image: str
-    resources: Manifest
-    tools: Taken
-    mounts: Sequence[Mount]
-    shared_memory: str
-    read_only_root: bool = True
+    environment: Environment
+    mounts: Sequence[PodMount]
+    shared_memory: str = ""
     capabilities: Sequence[str] = ()
     user: int | None = None
+    ended: Sequence[TaskContainer] = ()
+
+    @property
+    def storage_bytes(self) -> int:
+        """What its volumes and roots may hold on the node's disk."""
+        everyone = (self, *self.ended)
+        own = {
+            mount.volume["name"]: mount.size_bytes
+            for each in everyone
+            for mount in each.mounts
+            if isinstance(mount, volumes.OwnVolume)
+        }
+        roots = sum(volumes.root_bytes(each.environment) for each in everyone)
+        return sum(own.values()) + roots + volumes.MARGIN_BYTES
 
 
-def task_container(container: TaskContainer, spec: SuperviseSpec) -> Manifest:
+def task_container(policy: PodPolicy, container: TaskContainer, spec: SuperviseSpec) -> Manifest:
     """Return a container of the task image in which supervise does what ``spec`` says.
 
     It starts in ``/``: the image's own working folder may be missing, supervise enters the right
     one.
     """
+    environment = container.environment
     return {
         "name": container.name,
-        "image": container.image,
+        "image": environment.image,
         "imagePullPolicy": TASK_IMAGE_PULL_POLICY,
         "command": supervise_argv(layout.SUPERVISE, spec),
         "workingDir": "/",
-        "resources": container.resources,
+        "resources": volumes.task_resources(policy, container.storage_bytes),
         "volumeMounts": [
             *container.mounts,
-            container.tools,
-            volumes.shared_memory_mount(container.shared_memory),
+            Taken(TaskPrograms(policy.tools), layout.TOOLS),
+            volumes.shared_memory(container.shared_memory or container.name),
         ],
         "securityContext": untrusted(
-            read_only_root=container.read_only_root,
+            read_only_root=not environment.writable_root,
             capabilities=container.capabilities,
             user=container.user,
         ),

@@ -25,6 +25,7 @@ from securebench.names import (
     label_value,
 )
 from securebench.run.api.field_types import API_VERSION, KIND
+from securebench.run.artifacts import Given, Mount, Taken
 from securebench.run.layout import USER_ID
 from securebench.run.plan.model import (
     LaunchKey,
@@ -35,15 +36,19 @@ from securebench.run.plan.model import (
     RunPlan,
     pod_name,
 )
+from securebench.run.pods.volumes import OwnVolume
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from securebench.run.artifacts import Mount, PodMedium
+    from securebench.run.artifacts import PodMedium
     from securebench.run.plan.model import ClusterFacts
 
 
 Manifest = dict[str, object]
+
+PodMount = Mount | OwnVolume
+"""A mount of a container: an artifact, a volume of the Pod, or a volume that another has."""
 
 
 RUNTIME_DEFAULT = {"type": "RuntimeDefault"}
@@ -89,16 +94,14 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Containers:
-    """The containers of a Pod, which mount volumes and artifacts, and its volumes.
+    """The containers of a Pod; its volumes are those that they mount.
 
     Attributes:
         main: Runs once.
         init: Sidecars and init containers, in their order.
-        volumes: Those of the Pod itself; the medium adds what artifacts need.
     """
 
     main: Manifest
-    volumes: Sequence[Manifest]
     init: Sequence[Manifest] = ()
 
 
@@ -140,7 +143,7 @@ def pod(plan: RunPlan, frame: Frame, containers: Containers) -> Manifest:
         frame: Its name, role and deadline.
         containers: What runs in it.
     """
-    containers = _attached(plan.pods.medium, containers)
+    containers, volumes = _attached(plan.pods.medium, containers)
     metadata: Manifest = {
         "name": frame.name,
         "namespace": plan.identity.namespace,
@@ -162,7 +165,7 @@ def pod(plan: RunPlan, frame: Frame, containers: Containers) -> Manifest:
         **_placement(plan.pods),
         **({"initContainers": list(containers.init)} if containers.init else {}),
         "containers": [containers.main],
-        "volumes": list(containers.volumes),
+        "volumes": volumes,
     }
     if frame.host_aliases:
         spec["hostAliases"] = list(frame.host_aliases)
@@ -171,17 +174,29 @@ def pod(plan: RunPlan, frame: Frame, containers: Containers) -> Manifest:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _attached(medium: PodMedium, containers: Containers) -> Containers:
-    everyone = [*containers.init, containers.main]
-    mounts = [cast("Sequence[Mount]", each["volumeMounts"]) for each in everyone]
-    attached = medium.attach([each for own in mounts for each in own if not isinstance(each, dict)])
+def _attached(medium: PodMedium, containers: Containers) -> tuple[Containers, list[Manifest]]:
+    """Return the containers with mounts as Kubernetes has them, and the Pod's volumes."""
+    everyone = [containers.main, *containers.init]
+    mounts = [cast("Sequence[PodMount]", each["volumeMounts"]) for each in everyone]
+    flat = [each for own in mounts for each in own]
+    attached = medium.attach([each for each in flat if isinstance(each, Taken | Given)])
     found = iter(attached.mounts)
-    *init, main = (
-        {**each, "volumeMounts": [it if isinstance(it, dict) else next(found) for it in own]}
+    main, *init = (
+        {**each, "volumeMounts": [_mounted(it, found) for it in own]}
         for each, own in zip(everyone, mounts, strict=True)
     )
-    volumes = [*attached.volumes, *containers.volumes]
-    return Containers(main, volumes, [*attached.init, *init])
+    own = {each.volume["name"]: each.volume for each in flat if isinstance(each, OwnVolume)}
+    return Containers(main, [*attached.init, *init]), [*attached.volumes, *own.values()]
+
+
+def _mounted(wanted: PodMount, artifacts: Iterator[Manifest]) -> Manifest:
+    match wanted:
+        case OwnVolume():
+            return wanted.mount
+        case dict():
+            return wanted
+        case _:
+            return next(artifacts)
 
 
 def resolvers(addresses: Sequence[str]) -> Manifest:

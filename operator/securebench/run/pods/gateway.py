@@ -13,6 +13,7 @@ from securebench.names import ROLE_LABEL, RUN_UID_LABEL
 from securebench.protocol.gateway import (
     GATEWAY_PORT,
     NO_PROXY,
+    PROVIDER_KEY,
     PROVIDER_PORT,
     PROXY_NAME,
     PROXY_PORT,
@@ -33,8 +34,8 @@ from securebench.run.pods.frame import labels as pod_labels
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from securebench.run.artifacts import Mount
     from securebench.run.plan.model import EgressPlan
+    from securebench.run.pods.frame import PodMount
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -75,7 +76,7 @@ def egress_sidecar(plan: RunPlan, gateway: str) -> Manifest:
         raise InvariantViolationError("the gateway's address is not known", run=plan.identity.uid)
     spec = EgressSpec(
         gateway=GatewayAddress(gateway, GATEWAY_PORT),
-        token=f"{layout.EGRESS_TOKEN}/{layout.EGRESS_TOKEN_FILE}",
+        token=layout.EGRESS_TOKEN_FILE,
         listen=_ports(egress),
         connections=CONNECTIONS,
         start_seconds=START_SECONDS,
@@ -85,7 +86,11 @@ def egress_sidecar(plan: RunPlan, gateway: str) -> Manifest:
         plan.pods,
         layout.EGRESS_PROXY,
         volumes.container_resources(volumes.SIDECAR_REQUESTS, volumes.SIDECAR_LIMITS),
-        (volumes.mount(volumes.EGRESS_TOKEN, layout.EGRESS_TOKEN, read_only=True),),
+        (
+            volumes.service_account_token(
+                volumes.EGRESS_TOKEN, spec.token, audience(plan.identity.uid), TOKEN_SECONDS
+            ),
+        ),
     )
     container["restartPolicy"] = "Always"
     container["command"] = supervise_argv(POD_SUPERVISE, spec)
@@ -96,17 +101,6 @@ def sidecar_addresses(plan: RunPlan) -> list[str]:
     """Return where the sidecar listens once it is ready; nothing where the run has no network."""
     ports = _ports(plan.egress) if plan.egress is not None else {}
     return [f"{LOOPBACK}:{port}" for port in ports.values()]
-
-
-def egress_volumes(plan: RunPlan) -> list[Manifest]:
-    """Return the volumes that only the sidecar mounts."""
-    token = volumes.service_account_token(
-        volumes.EGRESS_TOKEN,
-        layout.EGRESS_TOKEN_FILE,
-        audience(plan.identity.uid),
-        TOKEN_SECONDS,
-    )
-    return [token]
 
 
 def host_aliases() -> list[Manifest]:
@@ -217,12 +211,8 @@ def gateway_pod(plan: RunPlan, number: int, policy: GatewayPolicy, parallelism: 
         user_namespaces=PodUserNamespaces.OFF,
         dns=resolvers(policy.nameservers) if policy.nameservers else CLUSTER_DNS,
     )
-    volume_list = [
-        volumes.empty_dir(volumes.TEMPORARY, volumes.GATEWAY_TEMPORARY_BYTES),
-        *_optional_volumes(egress, policy),
-    ]
     container = _container(plan, egress, policy, volumes.gateway_requests(parallelism))
-    return pod(plan, frame, Containers(container, volume_list))
+    return pod(plan, frame, Containers(container))
 
 
 def gateway_config(plan: RunPlan, policy: GatewayPolicy) -> GatewayConfig:
@@ -237,7 +227,6 @@ def gateway_config(plan: RunPlan, policy: GatewayPolicy) -> GatewayConfig:
     """
     egress = _egress(plan)
     identity = plan.identity
-    authorities = f"{layout.GATEWAY_AUTHORITIES}/{layout.GATEWAY_AUTHORITIES_FILE}"
     return GatewayConfig(
         pod_prefix=f"sb-{short_uid(identity.uid)}-",
         namespace=identity.namespace,
@@ -246,23 +235,18 @@ def gateway_config(plan: RunPlan, policy: GatewayPolicy) -> GatewayConfig:
         domains=egress.domains,
         provider=None if egress.provider is None else egress.provider.config,
         limits=policy.limits,
-        authorities=authorities if policy.ca_config_map else "",
+        authorities=layout.GATEWAY_AUTHORITIES_FILE if policy.ca_config_map else "",
     )
 
 
 def _container(
     plan: RunPlan, egress: EgressPlan, policy: GatewayPolicy, requests: Mapping[str, str]
 ) -> Manifest:
-    mounts: list[Mount] = [
+    mounts: list[PodMount] = [
         Given(GatewayFiles(plan.identity.uid), layout.GATEWAY_WORK),
-        volumes.mount(volumes.TEMPORARY, layout.TEMPORARY),
+        volumes.empty_dir(volumes.TEMPORARY, volumes.GATEWAY_TEMPORARY_BYTES, layout.TEMPORARY),
+        *_optional_volumes(egress, policy),
     ]
-    if egress.provider is not None and egress.provider.secret:
-        mounts.append(volumes.mount(volumes.PROVIDER, layout.GATEWAY_PROVIDER, read_only=True))
-    if policy.ca_config_map:
-        mounts.append(
-            volumes.mount(volumes.AUTHORITIES, layout.GATEWAY_AUTHORITIES, read_only=True)
-        )
     limits = {**volumes.GATEWAY_LIMITS, volumes.MEMORY: policy.memory}
     container = trusted_container(
         replace(plan.pods, image=policy.image),
@@ -280,16 +264,17 @@ def _container(
     return container
 
 
-def _optional_volumes(egress: EgressPlan, policy: GatewayPolicy) -> list[Manifest]:
-    found: list[Manifest] = []
+def _optional_volumes(egress: EgressPlan, policy: GatewayPolicy) -> list[volumes.OwnVolume]:
+    found = []
     if egress.provider is not None and egress.provider.secret:
         secret, key = egress.provider.secret, egress.provider.key
-        found.append(
-            volumes.secret_key(volumes.PROVIDER, secret, key, layout.GATEWAY_KEY_FILE),
-        )
+        found.append(volumes.secret_key(volumes.PROVIDER, secret, key, PROVIDER_KEY))
     if policy.ca_config_map:
-        file = layout.GATEWAY_AUTHORITIES_FILE
-        found.append(volumes.config_map_key(volumes.AUTHORITIES, policy.ca_config_map, file))
+        found.append(
+            volumes.config_map_key(
+                volumes.AUTHORITIES, policy.ca_config_map, layout.GATEWAY_AUTHORITIES_FILE
+            )
+        )
     return found
 
 

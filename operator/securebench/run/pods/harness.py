@@ -42,19 +42,17 @@ from securebench.run.pods.frame import (
 )
 from securebench.run.pods.gateway import (
     egress_sidecar,
-    egress_volumes,
     host_aliases,
     proxy_environment,
     sidecar_addresses,
 )
 from securebench.run.pods.volumes import (
+    OwnVolume,
     asset_mounts,
     asset_places,
     beside_mounts,
-    beside_volume,
     lane_mount,
     part_mount,
-    tools_mount,
 )
 
 if TYPE_CHECKING:
@@ -92,12 +90,9 @@ def harness_pod(
     if plan.egress is not None:
         init.append(egress_sidecar(plan, facts.gateway))
     if task.environment.starts_filled:
-        init.append(_materialize(plan, task, asset_places(lanes)))
-    return pod(
-        plan,
-        _frame(plan, task, launch, facts),
-        Containers(_harness(plan, task, lanes, facts), _volumes(plan, task, lanes), init),
-    )
+        init.append(_materialize(plan, task, lanes))
+    main = _harness(plan, task, lanes, facts)
+    return pod(plan, _frame(plan, task, launch, facts), Containers(main, init))
 
 
 def _frame(plan: RunPlan, task: TaskPlan, launch: LaunchKey, facts: ClusterFacts) -> Frame:
@@ -110,13 +105,11 @@ def _frame(plan: RunPlan, task: TaskPlan, launch: LaunchKey, facts: ClusterFacts
 
 def _courier(plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet) -> Manifest:
     places = asset_places(lanes)
-    beside = beside_mounts(places, layout.COURIER_WORKSPACE)
     job = CourierJob(
         spec=seal_spec(plan, task, [FRAMEWORK_FOLDER, *places]),
         mounts=(
             # Mount points are made in it; without any it is only read.
-            volumes.mount(volumes.WORKSPACE, layout.COURIER_WORKSPACE, read_only=not beside),
-            *beside,
+            *_workspace(plan, task, lanes, layout.COURIER_WORKSPACE, is_read=True),
             part_mount(plan, launch, Part.CANDIDATE, layout.COURIER_CANDIDATE),
             part_mount(plan, launch, Part.PRODUCER, layout.COURIER_PRODUCER),
         ),
@@ -124,43 +117,47 @@ def _courier(plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet) -
     return courier(plan.pods, job)
 
 
-def _materialize(plan: RunPlan, task: TaskPlan, places: list[str]) -> Manifest:
+def _workspace(
+    plan: RunPlan, task: TaskPlan, lanes: LaneSet, path: str, *, is_read: bool = False
+) -> list[OwnVolume]:
+    """Return the workspace at a place in a container, with the folders above its mount points."""
+    if not task.environment.workspace:
+        return []
+    beside = beside_mounts(asset_places(lanes), path, plan.pods)
+    volume = volumes.workspace(plan.pods, path)
+    return [volume._replace(read_only=is_read and not beside), *beside]
+
+
+def _materialize(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> Manifest:
+    environment = task.environment
     container = TaskContainer(
         name=layout.MATERIALIZE,
-        image=task.environment.image,
-        resources=_resources(plan, task),
-        tools=tools_mount(plan.pods),
-        mounts=(
-            volumes.mount(volumes.WORKSPACE, layout.MATERIALIZED),
-            *beside_mounts(places, layout.MATERIALIZED),
-        ),
+        environment=replace(environment, writable_root=False),
+        mounts=_workspace(plan, task, lanes, layout.MATERIALIZED),
         shared_memory=layout.HARNESS,
     )
-    return task_container(container, CopySpec(task.environment.workspace, layout.MATERIALIZED))
+    spec = CopySpec(environment.workspace, layout.MATERIALIZED)
+    return task_container(plan.pods, container, spec)
 
 
 def _harness(plan: RunPlan, task: TaskPlan, lanes: LaneSet, facts: ClusterFacts) -> Manifest:
+    environment = task.environment
     container = TaskContainer(
         name=layout.HARNESS,
-        image=task.environment.image,
-        resources=_resources(plan, task),
-        tools=tools_mount(plan.pods),
+        environment=environment,
         mounts=(
-            volumes.mount(volumes.WORKSPACE, task.environment.workspace),
-            *beside_mounts(asset_places(lanes), task.environment.workspace),
+            *_workspace(plan, task, lanes, environment.workspace),
             *asset_mounts(plan, task, lanes),
             *(lane_mount(plan, task, lane, path) for lane, path, _ in _lanes(plan, lanes)),
-            volumes.mount(volumes.OUTPUT, layout.OUTPUT),
-            volumes.mount(volumes.TEMPORARY, layout.TEMPORARY),
+            volumes.output(_output_bytes(plan, task)),
+            *([volumes.temporary()] if environment.workspace else []),
             *_own_mounts(plan, task),
         ),
-        shared_memory=layout.HARNESS,
-        read_only_root=not task.environment.writable_root,
     )
-    result = task_container(container, _run_spec(plan, task, lanes, facts))
-    environment = _environment(plan)
-    if environment:
-        result["env"] = environment
+    result = task_container(plan.pods, container, _run_spec(plan, task, lanes, facts))
+    variables = _environment(plan)
+    if variables:
+        result["env"] = variables
     return result
 
 
@@ -168,12 +165,11 @@ def _source(task: TaskPlan) -> CandidateSource:
     return SOURCES[task.extraction.mode]
 
 
-def _own_mounts(plan: RunPlan, task: TaskPlan) -> list[Manifest]:
-    agent = plan.harness.agent
-    mounts = [] if agent is None else _overlay_mounts(agent)
-    scratch = _source(task).scratch
+def _own_mounts(plan: RunPlan, task: TaskPlan) -> list[OwnVolume]:
+    agent, scratch = plan.harness.agent, _source(task).scratch
+    mounts = [] if agent is None else overlay_mounts(agent)
     if scratch:
-        mounts.append(volumes.mount(_scratch_volume(scratch), scratch))
+        mounts.append(volumes.workspace(plan.pods, scratch, PurePosixPath(scratch).name))
     return mounts
 
 
@@ -182,12 +178,19 @@ def _run_spec(plan: RunPlan, task: TaskPlan, lanes: LaneSet, facts: ClusterFacts
     spec = replace(
         base_spec(plan, facts, volumes.head_bytes(task, plan.limits)),
         lanes=tuple(DigestedPath(path, digest) for _, path, digest in _lanes(plan, lanes)),
-        copies=(Transfer(layout.PUBLIC_FILES, environment.workspace),),
-        protected=tuple(environment.inside(place) for place in asset_places(lanes)),
         phases=tuple(_harness_phases(plan, task)),
-        open_modes=(environment.workspace, layout.OUTPUT),
         awaits=tuple(sidecar_addresses(plan)),
+        open_modes=(layout.OUTPUT,),
     )
+    if environment.workspace:
+        spec = replace(
+            spec,
+            copies=(Transfer(layout.PUBLIC_FILES, environment.workspace),),
+            protected=tuple(environment.inside(place) for place in asset_places(lanes)),
+            open_modes=(environment.workspace, layout.OUTPUT),
+        )
+    else:
+        spec = replace(spec, temporary="")
     return _source(task).added(spec, environment.workdir, plan.limits)
 
 
@@ -212,66 +215,17 @@ def _from_secret(secret: str, name: str) -> Manifest:
     return {"name": name, "valueFrom": {"secretKeyRef": reference}}
 
 
-def _volumes(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
-    beside = beside_mounts(asset_places(lanes), task.environment.workspace)
-    return [
-        volumes.empty_dir(volumes.WORKSPACE, volumes.workspace_bytes(plan.pods)),
-        volumes.empty_dir(volumes.OUTPUT, _output_bytes(plan, task)),
-        volumes.empty_dir(volumes.TEMPORARY, volumes.TEMPORARY_BYTES),
-        *beside_volume(beside, plan.pods),
-        volumes.shared_memory(layout.HARNESS),
-        *_own_volumes(plan, task),
-    ]
-
-
-def _own_volumes(plan: RunPlan, task: TaskPlan) -> list[Manifest]:
-    agent = plan.harness.agent
-    own = [] if agent is None else overlay_volumes(agent)
-    if plan.egress is not None:
-        own.extend(egress_volumes(plan))
-    scratch = _source(task).scratch
-    if scratch:
-        size_bytes = volumes.workspace_bytes(plan.pods)
-        own.append(volumes.empty_dir(_scratch_volume(scratch), size_bytes))
-    return own
-
-
-def _scratch_volume(path: str) -> str:
-    return PurePosixPath(path).name
-
-
-def _resources(plan: RunPlan, task: TaskPlan) -> Manifest:
-    storage = (
-        volumes.workspace_bytes(plan.pods)
-        + _output_bytes(plan, task)
-        + volumes.TEMPORARY_BYTES
-        + volumes.MARGIN_BYTES
-        + (volumes.AGENT_HOME_BYTES if plan.harness.agent is not None else 0)
-        + (volumes.ROOT_BYTES if task.environment.writable_root else 0)
-        + (volumes.workspace_bytes(plan.pods) if _source(task).scratch else 0)
-    )
-    return volumes.task_resources(plan.pods, storage)
-
-
 def _output_bytes(plan: RunPlan, task: TaskPlan) -> int:
     streams = volumes.output_bytes(plan.limits, volumes.head_bytes(task, plan.limits))
     return streams + _source(task).file_bytes(plan.limits)
 
 
-def overlay_volumes(agent: AgentPlan) -> list[Manifest]:
+def overlay_mounts(agent: AgentPlan) -> list[OwnVolume]:
     """Return the tool's image as a read-only volume, and its home."""
     image = {"reference": agent.overlay, "pullPolicy": TASK_IMAGE_PULL_POLICY}
     return [
-        {"name": OVERLAY, "image": image},
-        volumes.empty_dir(volumes.HOME, volumes.AGENT_HOME_BYTES),
-    ]
-
-
-def _overlay_mounts(agent: AgentPlan) -> list[Manifest]:
-    """Return where the harness container has both."""
-    return [
-        volumes.mount(OVERLAY, agent.overlay_path, read_only=True),
-        volumes.mount(volumes.HOME, agent.home),
+        OwnVolume({"name": OVERLAY, "image": image}, agent.overlay_path, read_only=True),
+        volumes.empty_dir(volumes.HOME, volumes.AGENT_HOME_BYTES, agent.home),
     ]
 
 

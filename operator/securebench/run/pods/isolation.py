@@ -263,7 +263,7 @@ def _probe_pod(
         (Taken(MountProbe(plan.identity.uid), layout.PROBE_VOLUME),),
     )
     main["command"] = supervise_argv(POD_SUPERVISE, spec)
-    return pod(plan, frame, Containers(main, ()))
+    return pod(plan, frame, Containers(main))
 
 
 def _gateway_target(address: str) -> TargetSpec:

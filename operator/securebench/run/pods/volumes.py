@@ -1,13 +1,13 @@
 """Sizes and volumes of Pods: requests, limits, what containers mount, how a workspace is laid out.
 
 Every container and every emptyDir has a size. The kubelet compares the sum of all ephemeral-storage
-limits of a Pod with what its containers and its emptyDirs hold together, so the limit of the task
-container covers the Pod's emptyDirs. Harness and check Pods lay a workspace out alike.
+limits of a Pod with what its containers and its emptyDirs hold together, so the limit of a task
+container covers the emptyDirs that it mounts. Harness and check Pods lay a workspace out alike.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.protocol.candidate import KINDS
 from securebench.protocol.messages import DigestedPath
@@ -15,16 +15,16 @@ from securebench.protocol.supervise import SOURCES
 from securebench.run import layout
 from securebench.run.api.field_types import quantity
 from securebench.run.api.models import DEFAULT_MEMORY_LIMIT, DEFAULT_REQUESTS
-from securebench.run.artifacts import Given, Lanes, Part, Taken, TaskPrograms
+from securebench.run.artifacts import Given, Lanes, Part, Taken
 from securebench.run.plan.model import LaunchKey, PodPolicy, TaskLimits, TaskPlan
 from securebench.sizes import GIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from securebench.benchmark.pack.lane_plan import LaneSet
+    from securebench.run.plan.environment import Environment
     from securebench.run.plan.model import RunPlan
-    from securebench.run.pods.frame import Manifest
     from securebench.run.state.attempts import SealedCandidate
 
 CPU = "cpu"
@@ -79,6 +79,11 @@ ROOT_BYTES = GIB
 
 MARGIN_BYTES = 64 * MIB
 """Termination messages, reports, folders, rounding."""
+
+
+def root_bytes(environment: Environment) -> int:
+    """Return what a container may write into its root file system."""
+    return ROOT_BYTES if environment.writable_root else 0
 
 
 def task_resources(policy: PodPolicy, storage_bytes: int) -> dict[str, object]:
@@ -166,49 +171,92 @@ READABLE = 0o444
 """For containers that are not root: without fsGroup such files belong to root."""
 
 
-def empty_dir(name: str, size_bytes: int) -> dict[str, object]:
+class OwnVolume(NamedTuple):
+    """A volume of the Pod itself, at its place in a container; the Pod has it because of that.
+
+    Attributes:
+        volume: As the Pod has it.
+        path: Absolute folder in the container.
+        size_bytes: What the container may write there on the node's disk.
+        sub_path: Part of the volume, relative; the whole volume when empty.
+        read_only: Whether the container can only read it.
+    """
+
+    volume: dict[str, object]
+    path: str
+    size_bytes: int = 0
+    sub_path: str = ""
+    read_only: bool = False
+
+    @property
+    def mount(self) -> dict[str, object]:
+        """The mount of the container."""
+        name = str(self.volume["name"])
+        return mount(name, self.path, sub_path=self.sub_path, read_only=self.read_only)
+
+
+def empty_dir(name: str, size_bytes: int, path: str) -> OwnVolume:
     """Return a folder on the node's disk that lives as long as the Pod."""
-    return {"name": name, "emptyDir": {"sizeLimit": _mebibytes(size_bytes)}}
+    volume: dict[str, object] = {"name": name, "emptyDir": {"sizeLimit": _mebibytes(size_bytes)}}
+    return OwnVolume(volume, path, size_bytes)
 
 
 def service_account_token(
-    name: str, file: str, audience: str, expiration_seconds: int
-) -> dict[str, object]:
+    name: str, path: str, audience: str, expiration_seconds: int
+) -> OwnVolume:
     """Return a token of the Pod's service account for one audience; the kubelet renews it.
 
     Args:
         name: Name of the volume.
-        file: Name of the token's file.
+        path: Absolute path of the token's file in the container.
         audience: The only one that the token is good for.
         expiration_seconds: At least 600; the API server may give less.
     """
+    folder, _, file = path.rpartition("/")
     token = {"path": file, "audience": audience, "expirationSeconds": expiration_seconds}
-    return {"name": name, "projected": {"sources": [{"serviceAccountToken": token}]}}
+    projected = {"sources": [{"serviceAccountToken": token}]}
+    return OwnVolume({"name": name, "projected": projected}, folder, read_only=True)
 
 
-def secret_key(name: str, secret: str, key: str, file: str) -> dict[str, object]:
+def secret_key(name: str, secret: str, key: str, path: str) -> OwnVolume:
     """Return one entry of a Secret as a file; the others of the Secret are left out."""
+    folder, _, file = path.rpartition("/")
     items = [{"key": key, "path": file}]
-    return {"name": name, "secret": {"secretName": secret, "items": items, "defaultMode": READABLE}}
+    entry = {"secretName": secret, "items": items, "defaultMode": READABLE}
+    return OwnVolume({"name": name, "secret": entry}, folder, read_only=True)
 
 
-def config_map_key(name: str, config_map: str, key: str) -> dict[str, object]:
-    """Return one entry of a ConfigMap as a file of the same name."""
-    items = [{"key": key, "path": key}]
-    return {"name": name, "configMap": {"name": config_map, "items": items}}
+def config_map_key(name: str, config_map: str, path: str) -> OwnVolume:
+    """Return the entry of a ConfigMap that has the file's name as that file."""
+    folder, _, file = path.rpartition("/")
+    entry = {"name": config_map, "items": [{"key": file, "path": file}]}
+    return OwnVolume({"name": name, "configMap": entry}, folder, read_only=True)
 
 
-def shared_memory(container: str) -> dict[str, object]:
+def shared_memory(container: str) -> OwnVolume:
     """Return the memory of a task container's own /dev/shm, which no other container reaches."""
-    return {
-        "name": f"shm-{container}",
-        "emptyDir": {"medium": "Memory", "sizeLimit": _mebibytes(SHARED_MEMORY_BYTES)},
-    }
+    limit = {"medium": "Memory", "sizeLimit": _mebibytes(SHARED_MEMORY_BYTES)}
+    return OwnVolume({"name": f"shm-{container}", "emptyDir": limit}, layout.SHARED_MEMORY)
 
 
-def shared_memory_mount(container: str) -> dict[str, object]:
-    """Return the mount of a task container's own /dev/shm."""
-    return mount(f"shm-{container}", layout.SHARED_MEMORY)
+def workspace(policy: PodPolicy, path: str, name: str = WORKSPACE) -> OwnVolume:
+    """Return a workspace at its place in a container."""
+    return empty_dir(name, workspace_bytes(policy), path)
+
+
+def temporary(name: str = TEMPORARY) -> OwnVolume:
+    """Return a container's folder for everybody's temporary files."""
+    return empty_dir(name, TEMPORARY_BYTES, layout.TEMPORARY)
+
+
+def home(name: str = HOME) -> OwnVolume:
+    """Return the home of a check."""
+    return empty_dir(name, HOME_BYTES, layout.HOME)
+
+
+def output(size_bytes: int) -> OwnVolume:
+    """Return the volume of captured streams, with what else supervise writes."""
+    return empty_dir(OUTPUT, size_bytes, layout.OUTPUT)
 
 
 def mount(
@@ -228,11 +276,6 @@ def mount(
     if read_only:
         result["readOnly"] = True
     return result
-
-
-def tools_mount(policy: PodPolicy) -> Taken:
-    """Return the programs of task containers."""
-    return Taken(TaskPrograms(policy.tools), layout.TOOLS)
 
 
 def lane_mount(plan: RunPlan, task: TaskPlan, lane: str, path: str) -> Taken:
@@ -258,31 +301,29 @@ def asset_places(lanes: LaneSet) -> list[str]:
     return [asset.mount for asset in lanes.asset_mounts]
 
 
-def beside_mounts(places: Iterable[str], workspace: str) -> list[Manifest]:
+def beside_mounts(places: Iterable[str], workspace: str, policy: PodPolicy) -> list[OwnVolume]:
     """Return the folders above mount points in the workspace, outermost first.
 
     Left to the container runtime they would belong to root, and the task could not write beside
     the mounts. The kubelet makes a missing sub-path with the mode of its volume, 0777, but only its
     last component: so each folder is one of a volume of their own, side by side. Nobody mounts that
-    volume as a whole, so nobody can exchange them.
+    volume as a whole, so nobody can exchange them. Whoever writes there takes it for the workspace,
+    so it adds nothing to the limits.
 
     Args:
         places: Mount points relative to the workspace.
         workspace: Where the container has the workspace.
+        policy: Has the workspace's size.
     """
     parents: dict[str, None] = {}
     for place in places:
         parts = place.split("/")[:-1]
         parents |= dict.fromkeys("/".join(parts[: end + 1]) for end in range(len(parts)))
+    volume = empty_dir(BESIDE, workspace_bytes(policy), "").volume
     return [
-        mount(BESIDE, f"{workspace.rstrip('/')}/{parent}", sub_path=str(number))
+        OwnVolume(volume, f"{workspace.rstrip('/')}/{parent}", sub_path=str(number))
         for number, parent in enumerate(sorted(parents))
     ]
-
-
-def beside_volume(mounts: Sequence[object], policy: PodPolicy) -> list[Manifest]:
-    """Return the volume of these folders; whoever writes there takes it for the workspace."""
-    return [empty_dir(BESIDE, workspace_bytes(policy))] if mounts else []
 
 
 def candidate_mount(

@@ -26,7 +26,6 @@ from securebench.reasons import (
     FailurePhase,
 )
 from securebench.run import layout
-from securebench.run.artifacts import Mount
 from securebench.run.observe.pods import PodView, Terminated
 from securebench.run.observe.stage import Ended, Interrupted, memory_kills, supervised_end
 from securebench.run.plan.kinds import PlanRequest
@@ -39,8 +38,8 @@ from securebench.run.pods.containers import (
     task_container,
     verifier_courier,
 )
-from securebench.run.pods.frame import Containers, Manifest, launch_frame, pod
-from securebench.run.pods.volumes import candidate_mount, lane_mount, tools_mount
+from securebench.run.pods.frame import Containers, Manifest, PodMount, launch_frame, pod
+from securebench.run.pods.volumes import OwnVolume, candidate_mount, lane_mount
 from securebench.run.records.labels import command_fields
 from securebench.run.state.attempts import VerifierResult
 from securebench.run.verification.base import Left, Member, Verification
@@ -185,9 +184,7 @@ class CodeVerification(Verification):
         job = _CodeJob(plan, self.code, member, facts)
         tests, *workers = job.places
         sidecars = [{**_container(job, place), "restartPolicy": "Always"} for place in workers]
-        containers = Containers(
-            main=_container(job, tests), volumes=_volumes(job), init=[_courier(job), *sidecars]
-        )
+        containers = Containers(_container(job, tests), [_courier(job), *sidecars])
         wait = 0.0 if self.code.is_shared else WORKER_SECONDS
         frame = launch_frame(plan, first, self.code.timeout_seconds + wait, facts)
         return pod(plan, frame, containers)
@@ -261,45 +258,45 @@ def _courier(job: _CodeJob) -> Manifest:
     if job.code.is_shared:
         return verifier_courier(job.plan, job.member.launch)
     marks = [f"{SOCKET_VOLUME}/{name}" for name in MARKS]
-    mounts = [volumes.mount(SOCKET_VOLUME, f"{layout.COURIER_ROOT}/{SOCKET_VOLUME}")]
+    mounts = [_socket(f"{layout.COURIER_ROOT}/{SOCKET_VOLUME}")]
     return verifier_courier(job.plan, job.member.launch, marks, mounts)
+
+
+def _socket(path: str) -> OwnVolume:
+    return volumes.empty_dir(SOCKET_VOLUME, SOCKET_BYTES, path)
 
 
 def _container(job: _CodeJob, place: _CodePlace) -> Manifest:
     own = _worker_mounts() if place.is_worker else _test_mounts(job)
     container = TaskContainer(
         name=place.name,
-        image=job.member.task.environment.image,
-        resources=volumes.task_resources(job.plan.pods, _storage(job)),
-        tools=tools_mount(job.plan.pods),
+        environment=replace(job.member.task.environment, writable_root=False),
         mounts=(
             *own,
-            volumes.mount(place.workspace, job.workspace),
-            volumes.mount(place.home, layout.HOME),
-            volumes.mount(place.temporary, layout.TEMPORARY),
+            volumes.workspace(job.plan.pods, job.workspace, place.workspace),
+            volumes.home(place.home),
+            volumes.temporary(place.temporary),
         ),
-        shared_memory=place.name,
         capabilities=SUPERVISE_CAPABILITIES if job.code.is_shared else (),
         user=place.user,
     )
     spec = _worker_spec(job) if place.is_worker else _test_spec(job)
-    return task_container(container, spec)
+    return task_container(job.plan.pods, container, spec)
 
 
-def _test_mounts(job: _CodeJob) -> list[Mount]:
-    socket = volumes.mount(SOCKET_VOLUME, SOCKET_FOLDER, read_only=True)
+def _test_mounts(job: _CodeJob) -> list[PodMount]:
     return [
-        *([] if job.code.is_shared else [socket]),
+        *([] if job.code.is_shared else [_socket(SOCKET_FOLDER)._replace(read_only=True)]),
         candidate_mount(job.plan, job.member.launch, job.member.candidate, layout.CANDIDATE),
         lane_mount(
             job.plan, job.member.task, layout.LANE_EVALUATION_INPUTS, layout.REPOSITORY_INPUTS
         ),
-        volumes.mount(volumes.OUTPUT, layout.OUTPUT),
+        volumes.output(volumes.output_bytes(job.plan.limits)),
     ]
 
 
-def _worker_mounts() -> list[Mount]:
-    return [volumes.mount(SOCKET_VOLUME, SOCKET_FOLDER)]
+def _worker_mounts() -> list[PodMount]:
+    return [_socket(SOCKET_FOLDER)]
 
 
 def _test_spec(job: _CodeJob) -> RunSpec:
@@ -367,26 +364,3 @@ def _rerun_arguments(job: _CodeJob) -> tuple[str, ...]:
         return ()
     folders = (job.workspace, layout.HOME, layout.TEMPORARY, layout.SHARED_MEMORY)
     return (str(job.code.repeat), *folders, SOCKET_FOLDER, QUEUES)
-
-
-def _volumes(job: _CodeJob) -> list[Manifest]:
-    result = [
-        volumes.empty_dir(volumes.OUTPUT, volumes.output_bytes(job.plan.limits)),
-    ]
-    if not job.code.is_shared:
-        result.append(volumes.empty_dir(SOCKET_VOLUME, SOCKET_BYTES))
-    for place in job.places:
-        result += [
-            volumes.empty_dir(place.workspace, volumes.workspace_bytes(job.plan.pods)),
-            volumes.empty_dir(place.temporary, volumes.TEMPORARY_BYTES),
-            volumes.empty_dir(place.home, volumes.HOME_BYTES),
-            volumes.shared_memory(place.name),
-        ]
-    return result
-
-
-def _storage(job: _CodeJob) -> int:
-    """Return what one of the two containers' limits adds to the Pod's."""
-    own = volumes.workspace_bytes(job.plan.pods) + volumes.TEMPORARY_BYTES + volumes.HOME_BYTES
-    shared = volumes.output_bytes(job.plan.limits) + volumes.MARGIN_BYTES
-    return own + shared

@@ -13,7 +13,6 @@ from securebench.protocol.messages import FRAMEWORK_FOLDER, DigestedPath
 from securebench.protocol.supervise import CandidateSpec, Phase, RunSpec, Transfer
 from securebench.reasons import FailurePhase
 from securebench.run import layout
-from securebench.run.artifacts import Mount
 from securebench.run.plan.environment import Environment
 from securebench.run.plan.kinds import PlanRequest
 from securebench.run.plan.model import AttemptKey, ClusterFacts, LaunchKey, RunPlan, TaskPlan
@@ -25,16 +24,14 @@ from securebench.run.pods.containers import (
     task_container,
     verifier_courier,
 )
-from securebench.run.pods.frame import Containers, Manifest, launch_frame, pod
+from securebench.run.pods.frame import Containers, Manifest, PodMount, launch_frame, pod
 from securebench.run.pods.volumes import (
     asset_mounts,
     asset_places,
     beside_mounts,
-    beside_volume,
     candidate_file,
     candidate_mount,
     lane_mount,
-    tools_mount,
 )
 from securebench.run.state.attempts import Finish, SealedCandidate, VerifierResult
 from securebench.run.verification.base import Left, Member, Verification, agent_end
@@ -101,22 +98,16 @@ class CommandVerification(Verification):
     ) -> Manifest:
         """Return the Pod that runs the check on a copy of the candidate."""
         (member,) = members
-        task, lanes = member.task, member.lanes
-        environment = self.environment(plan, task)
+        environment = self.environment(plan, member.task)
         container = TaskContainer(
             name=self.container,
-            image=environment.image,
-            resources=_resources(plan),
-            tools=tools_mount(plan.pods),
+            environment=environment,
             mounts=_mounts(plan, member),
-            shared_memory=self.container,
-            read_only_root=not environment.writable_root,
             capabilities=self.check.capabilities,
         )
+        spec = _run_spec(plan, self.check, member, facts)
         containers = Containers(
-            main=task_container(container, _run_spec(plan, self.check, member, facts)),
-            volumes=_volumes(plan, task, lanes),
-            init=[verifier_courier(plan, member.launch)],
+            task_container(plan.pods, container, spec), [verifier_courier(plan, member.launch)]
         )
         frame = launch_frame(plan, first, environment.timeout_seconds, facts)
         return pod(plan, frame, containers)
@@ -150,18 +141,16 @@ class CommandVerification(Verification):
         return Grading.TESTS if self.check.is_pytest else Grading.EXIT_CODE
 
 
-def _beside(task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
-    return beside_mounts([EVALUATION_ROOT, *asset_places(lanes)], task.environment.workspace)
-
-
-def _mounts(plan: RunPlan, member: Member) -> list[Mount]:
+def _mounts(plan: RunPlan, member: Member) -> list[PodMount]:
     task, lanes = member.task, member.lanes
     evaluation_inputs = [task.environment.inside(EVALUATION_ROOT)]
     if checker_reference(task.task) is not None:
         evaluation_inputs.append(layout.EVALUATOR)
     return [
-        volumes.mount(volumes.WORKSPACE, task.environment.workspace),
-        *_beside(task, lanes),
+        volumes.workspace(plan.pods, task.environment.workspace),
+        *beside_mounts(
+            [EVALUATION_ROOT, *asset_places(lanes)], task.environment.workspace, plan.pods
+        ),
         *asset_mounts(plan, task, lanes),
         *(
             lane_mount(plan, task, layout.LANE_EVALUATION_INPUTS, place)
@@ -169,9 +158,9 @@ def _mounts(plan: RunPlan, member: Member) -> list[Mount]:
         ),
         lane_mount(plan, task, layout.LANE_PUBLIC, layout.PUBLIC),
         candidate_mount(plan, member.launch, member.candidate, layout.CANDIDATE),
-        volumes.mount(volumes.OUTPUT, layout.OUTPUT),
-        volumes.mount(volumes.HOME, layout.HOME),
-        volumes.mount(volumes.TEMPORARY, layout.TEMPORARY),
+        volumes.output(volumes.output_bytes(plan.limits)),
+        volumes.home(),
+        volumes.temporary(),
     ]
 
 
@@ -198,29 +187,6 @@ def _run_spec(plan: RunPlan, check: CheckPlan, member: Member, facts: ClusterFac
         phases=tuple(checker_phases(task, check, lanes)),
         open_modes=(layout.OUTPUT,),
     )
-
-
-def _volumes(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
-    return [
-        volumes.empty_dir(volumes.WORKSPACE, volumes.workspace_bytes(plan.pods)),
-        volumes.empty_dir(volumes.OUTPUT, volumes.output_bytes(plan.limits)),
-        volumes.empty_dir(volumes.TEMPORARY, volumes.TEMPORARY_BYTES),
-        *beside_volume(_beside(task, lanes), plan.pods),
-        volumes.empty_dir(volumes.HOME, volumes.HOME_BYTES),
-        volumes.shared_memory(layout.CHECK),
-    ]
-
-
-def _resources(plan: RunPlan) -> Manifest:
-    storage = (
-        volumes.workspace_bytes(plan.pods)
-        + volumes.output_bytes(plan.limits)
-        + volumes.TEMPORARY_BYTES
-        + volumes.HOME_BYTES
-        + volumes.ROOT_BYTES
-        + volumes.MARGIN_BYTES
-    )
-    return volumes.task_resources(plan.pods, storage)
 
 
 def checker_phases(task: TaskPlan, check: CheckPlan, lanes: LaneSet) -> list[Phase]:

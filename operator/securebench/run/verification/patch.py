@@ -30,6 +30,7 @@ from securebench.reasons import EVALUATOR_TAMPERED, VERIFIER_ERROR, VERIFIER_TIM
 from securebench.run import layout
 from securebench.run.api.field_types import Outcome
 from securebench.run.observe.pods import ContainerView, PodView
+from securebench.run.plan.environment import Environment
 from securebench.run.plan.kinds import PlanRequest
 from securebench.run.plan.model import (
     VERIFIER_STDERR,
@@ -47,11 +48,7 @@ from securebench.run.pods.containers import (
     verifier_courier,
 )
 from securebench.run.pods.frame import Containers, Manifest, launch_frame, pod
-from securebench.run.pods.volumes import (
-    candidate_mount,
-    lane_mount,
-    tools_mount,
-)
+from securebench.run.pods.volumes import candidate_mount, lane_mount
 from securebench.run.records.labels import command_fields
 from securebench.run.state.attempts import Finish, SealedCandidate, SealedPatch, VerifierResult
 from securebench.run.verification.base import Folder, Left, Member, Verification, agent_end
@@ -170,6 +167,16 @@ class PatchVerification(Verification):
         """The folder of the repository."""
         return self.check.workdir
 
+    def environment(self, plan: RunPlan, task: TaskPlan) -> Environment:  # noqa: ARG002
+        """Return the agent's image, with the tests' working folder and time limit."""
+        return Environment(
+            image=task.environment.image,
+            workspace="",
+            workdir=self.check.workdir,
+            timeout_seconds=self.check.timeout_seconds,
+            writable_root=True,
+        )
+
     @property
     def counts_tests(self) -> bool:
         """Whether our runner counts the tests; else the exit code alone decides."""
@@ -196,12 +203,8 @@ class PatchVerification(Verification):
             index = member.task.index
             raise InvariantViolationError("a repository is checked with a patch", task=index)
         job = _Job(plan, self, member, digests, facts)
-        *control, main = (_container(job, place) for place in job.places)
-        containers = Containers(
-            main=main,
-            volumes=_volumes(job),
-            init=[verifier_courier(job.plan, job.member.launch), *control],
-        )
+        *control, main = _containers(job)
+        containers = Containers(main, [verifier_courier(job.plan, job.member.launch), *control])
         return pod(plan, launch_frame(plan, first, self.pod_seconds, facts), containers)
 
     def main(self, view: PodView) -> ContainerView | None:
@@ -425,26 +428,33 @@ class _Job:
         return (_CONTROL, _CHECK) if self.patch.has_control else (_CHECK,)
 
 
-def _container(job: _Job, place: _Place) -> Manifest:
-    container = TaskContainer(
+def _containers(job: _Job) -> list[Manifest]:
+    """Return the container of the control, where there is one, and that of the check."""
+    made: list[Manifest] = []
+    ended: list[TaskContainer] = []
+    for place in job.places:
+        container = replace(_container(job, place), ended=tuple(ended))
+        spec = _run_spec(job, has_control=place is _CONTROL)
+        made.append(task_container(job.plan.pods, container, spec))
+        ended.append(container)
+    return made
+
+
+def _container(job: _Job, place: _Place) -> TaskContainer:
+    return TaskContainer(
         name=place.name,
-        image=job.member.task.environment.image,
-        resources=volumes.task_resources(job.plan.pods, _storage(job)),
-        tools=tools_mount(job.plan.pods),
+        environment=job.verification.environment(job.plan, job.member.task),
         mounts=(
-            volumes.mount(volumes.WORKSPACE, layout.SCRATCH),
+            volumes.workspace(job.plan.pods, layout.SCRATCH),
             candidate_mount(job.plan, job.member.launch, job.member.candidate, layout.CANDIDATE),
             lane_mount(
                 job.plan, job.member.task, layout.LANE_EVALUATION_INPUTS, layout.REPOSITORY_INPUTS
             ),
-            volumes.mount(volumes.OUTPUT, layout.OUTPUT),
-            volumes.mount(place.home, layout.HOME),
-            volumes.mount(place.temporary, layout.TEMPORARY),
+            volumes.output(_output_bytes(job)),
+            volumes.home(place.home),
+            volumes.temporary(place.temporary),
         ),
-        shared_memory=place.name,
-        read_only_root=False,
     )
-    return task_container(container, _run_spec(job, has_control=place is _CONTROL))
 
 
 def _run_spec(job: _Job, *, has_control: bool) -> RunSpec:
@@ -481,28 +491,6 @@ def _repository(job: _Job, *, has_control: bool) -> RepositorySpec:
 
 def _field(name: str, *, is_given: bool) -> PatchField | None:
     return PatchField(f"{layout.REPOSITORY_INPUTS}/{TESTS}", name) if is_given else None
-
-
-def _volumes(job: _Job) -> list[Manifest]:
-    own = [(place.temporary, volumes.TEMPORARY_BYTES) for place in job.places] + [
-        (place.home, volumes.HOME_BYTES) for place in job.places
-    ]
-    return [
-        volumes.empty_dir(volumes.WORKSPACE, volumes.workspace_bytes(job.plan.pods)),
-        volumes.empty_dir(volumes.OUTPUT, _output_bytes(job)),
-        *(volumes.empty_dir(name, size_bytes) for name, size_bytes in own),
-        *(volumes.shared_memory(place.name) for place in job.places),
-    ]
-
-
-def _storage(job: _Job) -> int:
-    own = volumes.TEMPORARY_BYTES + volumes.HOME_BYTES + volumes.ROOT_BYTES
-    return (
-        volumes.workspace_bytes(job.plan.pods)
-        + _output_bytes(job)
-        + len(job.places) * own
-        + volumes.MARGIN_BYTES
-    )
 
 
 def _output_bytes(job: _Job) -> int:

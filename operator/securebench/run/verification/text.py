@@ -110,7 +110,7 @@ class TextVerification(Verification):
         )
         spec = TextSpec(tuple(_spec(number, member) for number, member in enumerate(members)))
         main["command"] = module_argv("grading.verify_text", spec)
-        return pod(plan, frame, Containers(main, ()))
+        return pod(plan, frame, Containers(main))
 
     def ended(self, view: PodView, end: Terminated) -> Interrupted | Ended:
         """Return how the scorers ended; nothing of a candidate runs beside them."""
