@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from securebench.attestation.envelope import pem_signer
-from securebench.controller.sealing import Totals, write_summary
+from securebench.controller.sealing import write_summary
 from securebench.controller.volume.journal import encode_all
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.results import write_statement
@@ -30,6 +30,7 @@ from securebench.run.state.entries import (
     RunEnded,
     Verified,
 )
+from securebench.run.state.history import whole_history
 from support.build import NOW, production, verification
 from support.sealed_runs import OPERATOR, check, handed_on, told
 
@@ -59,10 +60,9 @@ def ended_run(root: Path, records: int, size_bytes: int) -> RunStore:
     entry = IndexEntry("large", UID, "large", "pack", digest, digest, "1", "2026-01-01T00:00:00Z")
     store = RunStore(root, UID)
     store.create({"index": asdict(RunIndex(root).add(entry))})
-    finishes = [Finish(AttemptKey(task, 1), Outcome.SCORED, passed=True) for task in range(records)]
     with (store.folder / CANDIDATES).open("wb") as file:
         file.writelines(record(task, size_bytes) + b"\n" for task in range(records))
-    write_summary(store, "large", finishes, "", Totals(None, {}, {}))
+    write_summary(store, whole_history(entries(records, size_bytes)), "")
     lines, _ = encode_all(entries(records, size_bytes), first_link(UID))
     (store.folder / JOURNAL).write_bytes(lines)
     return store

@@ -28,7 +28,7 @@ from securebench.controller.object_loop import (
 from securebench.controller.publish import Publisher, sealed
 from securebench.controller.run_ledger import RunLedger
 from securebench.controller.run_loop import RunLoop
-from securebench.controller.sealing import Exported, ended_run, seal_run
+from securebench.controller.sealing import Exported, seal_run
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.store import RunStore
 from securebench.controller.volume_calls import on_volume, open_on_volume, surely_on_volume
@@ -368,15 +368,14 @@ class RunLifecycle(ObjectLoop[RunObject]):
 
     async def _seal(self, reason: Reason, message: str) -> Exported:
         store = self._store
-        binding = await on_volume(store.binding)
         journal = await open_on_volume(store.open_journal, Journal.close)
         try:
             last = RunEnded(reason.value, message, self._context.clock.now())
             history = whole_history(journal.take_entries())
             end = [last] if history.ended is None else []
             journal_end = partial(on_volume, journal.append, end)
-            ended = ended_run(binding, history)
-            return await seal_run(self._context, store, ended, reason.value, journal_end)
+            context = self._context
+            return await seal_run(context, store, history, None, reason.value, journal_end)
         finally:
             await surely_on_volume(journal.close)
 

@@ -8,7 +8,7 @@ writes candidates.jsonl during the run.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -24,7 +24,7 @@ from securebench.controller.capacity import MEMORY_FACTOR
 from securebench.controller.context import Context
 from securebench.controller.run_ledger import RunLedger
 from securebench.controller.settings import Settings, Signing
-from securebench.controller.volume.registers import IndexEntry, RunIndex, index_entry
+from securebench.controller.volume.registers import RunIndex, index_entry
 from securebench.controller.volume.results import publish, write_statement
 from securebench.controller.volume.store import RunStore
 from securebench.controller.volume_calls import (
@@ -37,11 +37,11 @@ from securebench.errors import ConfigError
 from securebench.json_values import number_at, object_at
 from securebench.protocol.candidate import RECORD_BYTES
 from securebench.protocol.volume import CANDIDATES, SUMMARY
-from securebench.run.plan.model import AttemptKey
+from securebench.run.plan.model import AttemptKey, RunPlan
 from securebench.run.records.record import record_outcome, verdict_fields
 from securebench.run.records.summary import RecordFacts, record_facts, regrade_summary, run_summary
-from securebench.run.state.attempts import Finish, Usage
-from securebench.run.state.entries import CandidateKept, ResourceNoise
+from securebench.run.state.attempts import Finish
+from securebench.run.state.entries import CandidateKept
 from securebench.run.state.history import RunHistory, total_usage, verdict_of
 from securebench.stats.intervals import Estimates
 
@@ -50,74 +50,6 @@ logger = logging.getLogger(__name__)
 
 READ_SECONDS = 0.01
 """That a volume which answers may take for each of many records."""
-
-
-class Totals(NamedTuple):
-    """What a summary says of all launches of a run, and of runs like it.
-
-    Attributes:
-        usage: Usage of the model provider; None for a run without one.
-        losses: Number of launches that were lost, by reason.
-        noise: Number of launches that met a limit, by how.
-        regrade: What it says of the run that was graded again; None for a run that is no regrade.
-        tries: As of ``IndexEntry``.
-        tries_by_others: The same.
-    """
-
-    usage: Usage | None
-    losses: Mapping[str, int]
-    noise: Mapping[ResourceNoise, int]
-    regrade: Mapping[str, object] | None = None
-    tries: int = 1
-    tries_by_others: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class EndedRun:
-    """What is sealed of a run.
-
-    Attributes:
-        index: Its line of the index.
-        records: Its finished attempts with the digests of their records, in pack order.
-        finishes: How they ended, in the same order.
-        totals: Totals of its launches.
-        is_audit: Whether it examines a pack: then nothing is published.
-        record_bytes: Bound of one record.
-    """
-
-    index: IndexEntry
-    records: Sequence[tuple[AttemptKey, str]]
-    finishes: Sequence[Finish]
-    totals: Totals
-    is_audit: bool
-    record_bytes: int
-
-
-def ended_run(
-    binding: Mapping[str, object],
-    history: RunHistory,
-    usage: Usage | None = None,
-    regrade: Mapping[str, object] | None = None,
-) -> EndedRun:
-    """Return what is sealed of a run with this history.
-
-    Args:
-        binding: What it is bound to.
-        history: What its journal tells.
-        usage: As of ``Totals``.
-        regrade: The same.
-    """
-    index, ends = index_entry(binding["index"]), history.finished
-    return EndedRun(
-        index=index,
-        records=records_of(history),
-        finishes=[each.finish for each in ends],
-        totals=Totals(
-            usage, history.losses, history.noise, regrade, index.tries, index.tries_by_others
-        ),
-        is_audit=binding["audit"] is True,
-        record_bytes=int(number_at(object_at(binding, "limits"), "record_bytes") or RECORD_BYTES),
-    )
 
 
 def records_of(history: RunHistory) -> list[tuple[AttemptKey, str]]:
@@ -160,20 +92,22 @@ async def export(store: RunStore, records: Collection[tuple[AttemptKey, str]]) -
 async def seal_run(
     context: Context,
     store: RunStore,
-    run: EndedRun,
+    history: RunHistory,
+    plan: RunPlan | None,
     reason: str,
     journal_end: Callable[[], Awaitable[None]],
 ) -> Exported:
     """Write the results of a run that ends, then that it ended; may be repeated.
 
-    The order is that of what one may read when the other is there: records and summary, what is
-    published of them, the journal's last entry, the statement on all of that, the index, by which
-    others resume the run. What comes behind it is the status.
+    Each file is written before the file that refers to it: records and summary, what is published
+    of them, the journal's last entry, the statement on all of that, the index, by which others
+    resume the run. The status follows.
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
         store: The run's folder.
-        run: What is sealed.
+        history: What its journal tells.
+        plan: Its plan, or None for a run that this version cannot plan.
         reason: Reason of ``Succeeded``.
         journal_end: Writes the last entry of the journal, unless that is there.
 
@@ -181,35 +115,29 @@ async def seal_run(
         StorageError: A record is not what the journal says, or the journal has another writer.
         OSError: The volume did not do what was asked.
     """
+    binding = await on_volume(store.binding)
+    index, settings = index_entry(binding["index"]), context.settings
+    record_bytes = int(number_at(object_at(binding, "limits"), "record_bytes") or RECORD_BYTES)
+
+    async def seal() -> Exported:
+        records, sha256 = await export(store, records_of(history))
+        estimates = await bulk_on_volume(write_summary, store, history, sha256, plan)
+        is_audit = binding["audit"] is True
+        published = "" if is_audit else await bulk_on_volume(publish, store, index, reason)
+        await journal_end()
+        unsigned = await bulk_on_volume(_write_statement, store, settings)
+        await on_volume(RunIndex(store.root, staging=store.staging).end, index.uid, reason)
+        return Exported(
+            records,
+            sha256,
+            is_sealed=True,
+            published_sha256=published,
+            unsigned=unsigned,
+            estimates=estimates,
+        )
+
     # What is published of the records is read from them, one at a time.
-    need_bytes = MEMORY_FACTOR * run.record_bytes
-    seal = partial(_seal, context.settings, store, run, reason, journal_end)
-    return await context.reading.run_within(need_bytes, seal)
-
-
-async def _seal(
-    settings: Settings,
-    store: RunStore,
-    run: EndedRun,
-    reason: str,
-    journal_end: Callable[[], Awaitable[None]],
-) -> Exported:
-    records, sha256 = await export(store, run.records)
-    run_id = run.index.run_id
-    estimates = await bulk_on_volume(write_summary, store, run_id, run.finishes, sha256, run.totals)
-    published = "" if run.is_audit else await bulk_on_volume(publish, store, run.index, reason)
-    await journal_end()
-    unsigned = await bulk_on_volume(_write_statement, store, settings)
-    index = RunIndex(store.root, staging=store.staging)
-    await on_volume(index.end, run.index.uid, reason)
-    return Exported(
-        records,
-        sha256,
-        is_sealed=True,
-        published_sha256=published,
-        unsigned=unsigned,
-        estimates=estimates,
-    )
+    return await context.reading.run_within(MEMORY_FACTOR * record_bytes, seal)
 
 
 def _write_statement(store: RunStore, settings: Settings) -> str:
@@ -227,16 +155,15 @@ def _write_statement(store: RunStore, settings: Settings) -> str:
 
 
 def write_summary(
-    store: RunStore, run_id: str, finishes: Iterable[Finish], sha256: str, totals: Totals
+    store: RunStore, history: RunHistory, sha256: str, plan: RunPlan | None = None
 ) -> Estimates:
     """Write ``summary.json`` of the records that have been exported. Blocks.
 
     Args:
         store: The run's folder.
-        run_id: Run ID of the summary.
-        finishes: How each of the attempts ended.
+        history: What the run's journal tells.
         sha256: Hex digest of candidates.jsonl.
-        totals: Totals of the run's launches.
+        plan: As of ``seal_run``.
 
     Returns:
         What it says of the verdicts.
@@ -244,12 +171,18 @@ def write_summary(
     Raises:
         OSError: The volume did not do what was asked.
     """
-    facts = map(_record_facts, finishes)
-    summary = run_summary(run_id, facts, totals.usage, totals.losses, totals.noise)
+    index, usage = index_entry(store.binding()["index"]), None
+    if plan is not None and plan.asks_provider:
+        usage = total_usage(history.attempts.values())
+    facts = [_record_facts(each.finish) for each in history.finished]
+    summary = run_summary(index.run_id, facts, usage, history.losses, history.noise)
     body = summary.to_json(str(store.folder), str(store.folder / CANDIDATES))
-    body |= {} if totals.regrade is None else {"regrade": dict(totals.regrade)}
-    body |= {"tries": totals.tries} if totals.tries > 1 else {}
-    body |= {"tries_by_others": totals.tries_by_others} if totals.tries_by_others else {}
+    if plan is not None and plan.regrade is not None:
+        kept = store.kept()
+        graded_again = sum(isinstance(entry, CandidateKept) for entry in kept)
+        body["regrade"] = regrade_summary(plan.regrade, graded_again, len(kept) - graded_again)
+    body |= {"tries": index.tries} if index.tries > 1 else {}
+    body |= {"tries_by_others": index.tries_by_others} if index.tries_by_others else {}
     store.write_json(SUMMARY, body | {"sha256": sha256})
     return Estimates(summary.pass_rate, summary.pass_at_k, summary.mean_reward)
 
@@ -351,11 +284,11 @@ class ResultsExport:
         Raises:
             OSError: The volume did not do what was asked.
         """
-        context, store = self._context, self._ledger.store
-        journal_end = partial(self._ledger.end, reason, message)
-        binding = await on_volume(store.binding)
-        run = ended_run(binding, self._ledger.history, self._usage(), await self._regrade())
-        self.exported = await seal_run(context, store, run, reason, journal_end)
+        ledger = self._ledger
+        journal_end = partial(ledger.end, reason, message)
+        self.exported = await seal_run(
+            self._context, ledger.store, ledger.history, ledger.plan, reason, journal_end
+        )
 
     def _is_behind(self) -> bool:
         done = self._ledger.history.attempts.done
@@ -367,16 +300,3 @@ class ResultsExport:
         self.exported = Exported(records, sha256)
         ended = self._clock.monotonic()
         self._next_at = ended + max(self._interval, EXPORT_SHARE * (ended - began))
-
-    def _usage(self) -> Usage | None:
-        if not self._ledger.plan.asks_provider:
-            return None
-        return total_usage(self._ledger.history.attempts.values())
-
-    async def _regrade(self) -> Mapping[str, object] | None:
-        earlier = self._ledger.plan.regrade
-        if earlier is None:
-            return None
-        kept = await on_volume(self._ledger.store.kept)
-        graded_again = sum(isinstance(entry, CandidateKept) for entry in kept)
-        return regrade_summary(earlier, graded_again, len(kept) - graded_again)
