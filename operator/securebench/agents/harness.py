@@ -38,7 +38,7 @@ from securebench.json_values import (
     nullable,
     object_of,
 )
-from securebench.protocol.candidate import KINDS, Extraction, ExtractionMode
+from securebench.protocol.candidate import KINDS, CandidateForm, Extraction, ExtractionMode
 
 NOP: Final = "nop"
 ORACLE: Final = "oracle"
@@ -46,9 +46,12 @@ LATEST: Final = "latest"
 """Alias for a CLI version that the administrator chooses."""
 EXTRACTIONS: Final = (ExtractionMode.STDOUT, ExtractionMode.GIT_DIFF)
 """Extraction modes of a command on a repo_patch task; the first is the default (decision 0027)."""
+NO_NETWORK: Final = "none"
+"""Value of ``harness.config.network``: tasks that ask for an open network run without one."""
 AUDIT_KEYS: Final[Mapping[str, Schema]] = {
     "task_file": ANYTHING,
     "timeout_seconds": nullable(SECONDS),
+    "network": {"enum": [NO_NETWORK]},
 }
 COMMON_KEYS: Final[Mapping[str, Schema]] = {
     **AUDIT_KEYS,
@@ -94,6 +97,7 @@ class HarnessConfig:
         max_requests: Budget of requests per launch, or None.
         max_tokens: Budget of tokens per launch, or None.
         allow_external_tools: Whether tools hosted by the provider may be used.
+        network: What tasks that ask for an open network get: ``none``, or empty to refuse them.
     """
 
     type: str
@@ -107,6 +111,7 @@ class HarnessConfig:
     max_requests: int | None = None
     max_tokens: int | None = None
     allow_external_tools: bool = False
+    network: str = ""
 
     @property
     def effective_domains(self) -> tuple[str, ...]:
@@ -115,11 +120,17 @@ class HarnessConfig:
         return tuple(dict.fromkeys(host for host in hosts if host))
 
     def filled_config(self) -> dict[str, object]:
-        """Return the configuration as JSON with every default filled in."""
+        """Return the configuration as JSON with every default filled in.
+
+        ``network`` is omitted if it is not set, so that digests from before it existed do not
+        change.
+        """
+        network = {"network": self.network} if self.network else {}
         return {
             "task_file": self.task_file,
             "timeout_seconds": self.timeout_seconds,
             "allowed_domains": list(self.allowed_domains),
+            **network,
         }
 
     def provider_config(self) -> dict[str, object]:
@@ -193,7 +204,7 @@ class AuditHarness(CommandHarness):
     def filled_config(self) -> dict[str, object]:
         """Return the configuration as JSON with every default filled in."""
         config = HarnessConfig.filled_config(self)
-        return {key: config[key] for key in AUDIT_KEYS}
+        return {key: config[key] for key in AUDIT_KEYS if key in config}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +272,7 @@ def common_fields(config: Mapping[str, Any], *, timeout: float | None = None) ->
         "timeout_seconds": None if seconds is None else float(seconds),
         "is_default_timeout": "timeout_seconds" not in config,
         "allowed_domains": config.get("allowed_domains", ()),
+        "network": config.get("network", ""),
     }
 
 
@@ -451,6 +463,18 @@ def _shape(default_model: str | None) -> Shape:
     return Shape(object_of({**_KEYS, "model": {**_KEYS["model"], "default": default_model}}))
 
 
+def candidate_form(kind: str) -> CandidateForm:
+    """Return how agents hand in a kind of candidate.
+
+    Raises:
+        ConfigError: Nobody knows it.
+    """
+    form = KINDS.get(kind)
+    if form is None:
+        raise ConfigError(f"no installed package has the kind of candidate {kind!r}")
+    return form
+
+
 def extraction_for(family: str, harness: HarnessConfig) -> Extraction:
     """Return how the candidate of a task is extracted.
 
@@ -466,9 +490,7 @@ def extraction_for(family: str, harness: HarnessConfig) -> Extraction:
     if known is None:
         return Extraction(mode=ExtractionMode.UNSUPPORTED, kind="none", path=None)
     kind = known.candidate_kind
-    form = KINDS.get(kind)
-    if form is None:
-        raise ConfigError(f"no installed package has the kind of candidate {kind!r}")
+    form = candidate_form(kind)
     if not isinstance(harness, CommandHarness):
         return Extraction(mode=form.from_agent, kind=kind, path=form.path)
     if harness.artifact_path is not None:

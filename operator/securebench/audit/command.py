@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from securebench.agents.harness import NO_NETWORK
 from securebench.agents.registry import harness_config
 from securebench.audit.images import Catalogue, catalogue
 from securebench.audit.rules import (
@@ -56,6 +57,7 @@ from securebench.audit.subject import (
     write_trial_pack,
 )
 from securebench.benchmark.families.base import TrialRule
+from securebench.benchmark.files.folders import is_folder_pack
 from securebench.benchmark.files.load import pack_digest
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.client.output import print_error, print_note
@@ -166,7 +168,9 @@ def _trial_config(pack: Path, kind: TrialKind, output: Path, limit: int | None) 
         run = RunSection(pack.resolve().name, output)
         config = TesterConfig(run, benchmark, HarnessSection(kind), VerificationPolicy())
     run = RunSection(f"{config.run.id}-{kind}", output, limit=limit)
-    return replace(config, run=run, harness=HarnessSection(kind), source=None, lines={})
+    is_open = is_folder_pack(config.benchmark.manifest, config.benchmark.tasks)
+    harness = HarnessSection(kind, config={"network": NO_NETWORK} if is_open else {})
+    return replace(config, run=run, harness=harness, source=None, lines={})
 
 
 RunPack = Callable[[Path, TrialKind, int | None], Records]
@@ -504,6 +508,8 @@ def _show(report: Report) -> None:
 def _subject(options: AuditOptions) -> Subject:
     folder = options.pack or Path()
     config = options.config
+    if config is not None and config.is_dir() and not (config / TESTER_FILE).exists():
+        folder, config = config, None
     if config is None and (folder / TESTER_FILE).is_file():
         config = folder / TESTER_FILE
     if config is None:

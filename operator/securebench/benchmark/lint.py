@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from securebench.benchmark.families.base import PYTEST
-from securebench.benchmark.families.registry import EVAL_VISIBILITY, FAMILIES
+from securebench.benchmark.families.registry import EVAL_VISIBILITY, FAMILIES, row_families
 from securebench.benchmark.files.folders import WHOLE_PACK
 from securebench.benchmark.files.load import asset_source
 from securebench.benchmark.pack.lane_plan import (
@@ -227,10 +227,11 @@ def _manifest_warnings(manifest: BenchmarkManifest) -> Iterator[LintFinding]:
 
 def _task_warnings(item: CompiledTask, path: str | None) -> Iterator[LintFinding]:
     row, task = item
+    is_row = task.task_type in row_families()
     for rule, message in _task_messages(item):
         context = f"task {task.id!r} ({task.task_type}): {message}"
         yield _warning(rule, path, row.line, context)
-    for key in WITHOUT_EFFECT:
+    for key in WITHOUT_EFFECT if is_row else ():
         if key in row.environment:
             yield _without_effect(key, path, row.line)
     if _lacks_digest(row.environment):

@@ -109,7 +109,28 @@ OptionalTask = Annotated[
 ]
 Output = Annotated[OutputForm, typer.Option("--output", "-o", help="Form of what is printed.")]
 Config = Annotated[
-    Path, typer.Option("--config", help="Tester YAML, or the folder with tester.yaml.")
+    Path | None, typer.Option("--config", help="Tester YAML, or the folder with tester.yaml.")
+]
+RunFolder = Annotated[
+    Path | None,
+    typer.Argument(help="Folder with tester.yaml; or of a pack, whose agent --agent names."),
+]
+FolderAgentType = Annotated[
+    str | None,
+    typer.Option("--agent", help="Harness type for a folder without tester.yaml, such as codex."),
+]
+FolderModel = Annotated[str, typer.Option("--model", help="Model of that agent.")]
+FolderCommand = Annotated[str, typer.Option("--command", help="Command of --agent command.")]
+TaskNetwork = Annotated[
+    str | None,
+    typer.Option(
+        "--network",
+        metavar="none",
+        help="none: tasks that ask for an open network run without one.",
+    ),
+]
+SkipInvalid = Annotated[
+    bool, typer.Option("--skip-invalid", help="Leave out task folders that cannot run.")
 ]
 EnvFile = Annotated[
     Path | None, typer.Option("--env-file", help="Dotenv file; default: .env, if there is one.")

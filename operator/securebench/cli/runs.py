@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from securebench.cli.options import (
     Context,
     EnvFile,
     FailBelow,
+    FolderAgentType,
+    FolderCommand,
+    FolderModel,
     Limit,
     Namespace,
     OperatorPod,
@@ -24,13 +27,19 @@ from securebench.cli.options import (
     Prices,
     Resume,
     Run,
+    RunFolder,
     Runs,
+    SkipInvalid,
     Task,
+    TaskNetwork,
     TextOrJson,
     TextOrJsonOutput,
     complete_run,
 )
 from securebench.client.output import OutputForm, end_with
+
+if TYPE_CHECKING:
+    from securebench.client.run import FolderAgent
 
 # ruff: noqa: PLC0415
 
@@ -39,8 +48,14 @@ app = typer.Typer()
 
 @app.command()
 def run(  # noqa: PLR0913 - the flags of contract 2.1
-    config: Config,
+    folder: RunFolder = None,
+    config: Config = None,
     *,
+    agent: FolderAgentType = None,
+    model: FolderModel = "",
+    command: FolderCommand = "",
+    network: TaskNetwork = None,
+    skip_invalid: SkipInvalid = False,
     env_file: EnvFile = None,
     limit: Limit = None,
     attempts: Attempts = None,
@@ -62,12 +77,15 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
     context: Context = None,
     operator_pod: OperatorPod = None,
 ) -> None:
-    """Run the benchmark of a tester YAML and fetch its results."""
+    """Run a tester YAML, or a folder of tasks, and fetch the results."""
     from securebench.client.run import RunCommand, RunOptions
     from securebench.client.volume import ClusterTarget
 
     options = RunOptions(
-        config=config,
+        config=_place(folder, config),
+        agent=_folder_agent(agent, model, command),
+        network=network,
+        skips_invalid=skip_invalid,
         env_file=env_file,
         limit=limit,
         attempts=attempts,
@@ -85,10 +103,36 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
     end_with(RunCommand(options))
 
 
+def _place(folder: Path | None, config: Path | None) -> Path:
+    """Return what names the pack and its agent."""
+    if folder is not None and config is not None:
+        raise typer.BadParameter("name a folder or a tester YAML, not both")
+    place = folder or config
+    if place is None:
+        raise typer.BadParameter("name a folder, or a tester YAML with --config")
+    return place
+
+
+def _folder_agent(agent: str | None, model: str, command: str) -> FolderAgent | None:
+    from securebench.client.run import FolderAgent
+
+    if agent is not None:
+        return FolderAgent(agent, model, command)
+    if model or command:
+        raise typer.BadParameter("--model and --command go with --agent")
+    return None
+
+
 @app.command()
 def submit(  # noqa: PLR0913 - flags
-    config: Config,
+    folder: RunFolder = None,
+    config: Config = None,
     *,
+    agent: FolderAgentType = None,
+    model: FolderModel = "",
+    command: FolderCommand = "",
+    network: TaskNetwork = None,
+    skip_invalid: SkipInvalid = False,
     env_file: EnvFile = None,
     limit: Limit = None,
     attempts: Attempts = None,
@@ -100,13 +144,16 @@ def submit(  # noqa: PLR0913 - flags
     context: Context = None,
     operator_pod: OperatorPod = None,
 ) -> None:
-    """Start the benchmark of a tester YAML and leave it to the cluster."""
+    """Start a tester YAML, or a folder of tasks, and leave it to the cluster."""
     from securebench.client.run import RunOptions
     from securebench.client.run import submit as submit_run
     from securebench.client.volume import ClusterTarget
 
     options = RunOptions(
-        config=config,
+        config=_place(folder, config),
+        agent=_folder_agent(agent, model, command),
+        network=network,
+        skips_invalid=skip_invalid,
         env_file=env_file,
         limit=limit,
         attempts=attempts,

@@ -64,9 +64,12 @@ from securebench.client.submit import (
     without_value,
 )
 from securebench.client.tester_config import (
+    TESTER_FILE,
     TesterConfig,
+    folder_config,
     load_prices,
     load_tester_config,
+    with_task_overrides,
     with_tester_overrides,
 )
 from securebench.client.volume import ClusterTarget, WatchedNamespace, open_cluster, open_watched
@@ -269,12 +272,30 @@ async def _ended(cluster: Cluster, name: str, uid: str) -> RunState:
 _ENV_FILE: Final = Path(".env")
 
 
+class FolderAgent(NamedTuple):
+    """The agent for a folder without a tester YAML; ``model`` and ``command`` may be empty."""
+
+    type: str
+    model: str
+    command: str
+
+    @property
+    def config(self) -> Mapping[str, object]:
+        """The harness configuration."""
+        given = {"model": self.model, "command": self.command}
+        return {name: value for name, value in given.items() if value}
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """The flags of ``securebench run`` (contract 2.1), and the cluster.
 
     Attributes:
+        config: Tester YAML, its folder, or the folder of a pack for which ``agent`` is given.
         env_file: None where the flag was not given: then ``.env`` holds, if there is one.
+        agent: Agent for a folder without a tester YAML.
+        network: As ``harness.config.network``, or None.
+        skips_invalid: Whether task folders with errors are left out.
     """
 
     config: Path
@@ -291,6 +312,9 @@ class RunOptions:
     attempts: int | None = None
     prices: Path | None = None
     budget_tokens: int | None = None
+    agent: FolderAgent | None = None
+    network: str | None = None
+    skips_invalid: bool = False
 
 
 class RunCommand:
@@ -309,6 +333,7 @@ class RunCommand:
         except KeyboardInterrupt:
             self._print_rejoin_hint()
             return INTERRUPTED
+        _print_skipped(prepared)
         return conclude(end, is_quiet=options.quiet, fail_below=options.fail_below)
 
     async def _execute(self, config: TesterConfig, prepared: PreparedSubmission) -> RunEnd:
@@ -376,19 +401,38 @@ def prepared_run(options: RunOptions) -> tuple[TesterConfig, PreparedSubmission]
     if options.env_file is not None and not env_file.exists():
         print_notices([f"--env-file: there is no file {env_file}; no variable comes from it"])
     config = with_tester_overrides(
-        load_tester_config(options.config),
+        _loaded(options),
         output_dir=options.output_dir,
         attempts=options.attempts,
         limit=options.limit,
         resume=options.resume,
         budget_tokens=options.budget_tokens,
     )
+    config = with_task_overrides(
+        config, network=options.network, skips_invalid=options.skips_invalid
+    )
     if options.prices is not None:
         config = replace(config, prices={**config.prices, **load_prices(options.prices)})
     prepared = prepare(config)
     print_notices(prepared.warnings)
+    _print_skipped(prepared)
     print_notices(_missing_variables(config, env_file))
     return config, prepared
+
+
+def _loaded(options: RunOptions) -> TesterConfig:
+    agent = options.agent
+    if agent is None:
+        return load_tester_config(options.config)
+    if not options.config.is_dir() or (options.config / TESTER_FILE).exists():
+        reason = f"{options.config}: --agent is for a folder without {TESTER_FILE}, which names one"
+        raise InvalidInputError(reason)
+    return folder_config(options.config, agent.type, agent.config)
+
+
+def _print_skipped(prepared: PreparedSubmission) -> None:
+    if prepared.skipped:
+        print_notices([f"skipped: {each}" for each in prepared.skipped])
 
 
 def _missing_variables(config: TesterConfig, env_file: Path) -> Iterator[str]:

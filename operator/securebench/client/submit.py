@@ -51,6 +51,7 @@ from securebench.names import (
 )
 from securebench.run.api.field_types import API_VERSION, KIND
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE, BenchmarkRunSpec
+from securebench.run.plan.build import check_kinds, network_problem
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -240,12 +241,14 @@ class PreparedSubmission:
         families: Family of each selected row by task id, in pack order.
         harness_digest: ``sha256:…`` (contract 15.6).
         warnings: Unknown keys and defects of graders, for stderr.
+        skipped: What is wrong with task folders that do not run.
     """
 
     pack: LocalPack
     families: Mapping[str, str]
     harness_digest: str
     warnings: tuple[LintFinding, ...]
+    skipped: tuple[PackError, ...] = ()
 
     @property
     def task_ids(self) -> tuple[str, ...]:
@@ -265,9 +268,19 @@ def prepare(config: TesterConfig) -> PreparedSubmission:
     if absent:
         raise ConfigErrors([*errors, *absent])
     task_file = harness.task_file if harness is not None else TASK_FILE
-    checked = check_upload(manifest, tasks, limit=config.run.limit, task_file=task_file)
+    checked = check_upload(
+        manifest,
+        tasks,
+        limit=config.run.limit,
+        task_file=task_file,
+        skips_invalid=config.benchmark.skips_invalid,
+    )
     if checked.pack is None or harness is None or errors or checked.errors:
         raise ConfigErrors([*errors, *checked.errors])
+    check_kinds(item.task for item in checked.tasks)
+    closed = network_problem((item.task for item in checked.tasks), harness)
+    if closed is not None:
+        raise ConfigErrors([PackError(closed, path=str(manifest.parent))])
     findings = lint_graders(checked)
     hopeless = [each for each in findings if each.severity is Severity.ERROR]
     if hopeless:
@@ -288,6 +301,7 @@ def prepare(config: TesterConfig) -> PreparedSubmission:
             *(item for item in lint_pack(checked) if item.rule is LintRule.UNKNOWN_KEY),
             *findings,
         ),
+        skipped=checked.skipped,
     )
 
 

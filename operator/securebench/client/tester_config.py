@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from securebench.agents.registry import AGENTS, unknown_type_message
-from securebench.benchmark.harbor.folder import CANNOT_RUN, holds_tasks
+from securebench.benchmark.harbor.folder import holds_tasks
 from securebench.benchmark.reading.plain import (
     KeyPath,
     PlainProblem,
@@ -24,6 +24,7 @@ from securebench.benchmark.reading.shape import REQUIRED, UNKNOWN, SchemaDefect,
 from securebench.benchmark.scorers.dangerous_commands import KNOWN_COMMANDS, VerificationPolicy
 from securebench.errors import ConfigError, ConfigErrors, InvalidInputError
 from securebench.json_values import BOOLEAN, OBJECT, TEXT, Schema, object_at, object_of
+from securebench.names import kubernetes_name
 from securebench.run.api.models import (
     MANIFEST_FILE,
     MAX_ATTEMPTS,
@@ -202,11 +203,13 @@ class BenchmarkSection:
 
     Args:
         folder: The folder; None where the files are named.
+        skips_invalid: Whether task folders with errors are left out. Command line only.
     """
 
     manifest: Path
     tasks: Path
     folder: Path | None = None
+    skips_invalid: bool = False
 
     @classmethod
     def of_folder(cls, folder: Path) -> BenchmarkSection:
@@ -285,7 +288,7 @@ def load_tester_config(path: str | Path) -> TesterConfig:
 
 
 def _refuse_harbor_folders(folder: Path) -> None:
-    """Say how a folder without a tester YAML runs when it holds tasks of Harbor.
+    """Refuse a folder that holds tasks of Harbor but no tester YAML, with how to go on.
 
     Raises:
         ConfigErrors: It holds them.
@@ -293,7 +296,8 @@ def _refuse_harbor_folders(folder: Path) -> None:
     if (folder / TESTER_FILE).exists():
         return
     if holds_tasks(folder):
-        raise ConfigErrors([ConfigError(CANNOT_RUN, path=str(folder))])
+        reason = f"there is no {TESTER_FILE}; name the agent for the Harbor tasks with --agent"
+        raise ConfigErrors([ConfigError(reason, path=str(folder))])
     if holds_tasks(folder / "tasks"):
         reason = f"there is no {TESTER_FILE}; the Harbor task folders are in {folder / 'tasks'}"
         raise ConfigErrors([ConfigError(reason, path=str(folder))])
@@ -308,6 +312,28 @@ def _refuse_manifest(value: object, source: Path) -> None:
     if isinstance(value, Mapping) and "defaults" in value and "schema_version" not in value:
         reason = "this is a pack's manifest; give the tester YAML that names it"
         raise ConfigErrors([ConfigError(reason, path=str(source))])
+
+
+def folder_config(folder: Path, agent: str, config: Mapping[str, object]) -> TesterConfig:
+    """Return the configuration of a run of a folder that has no tester YAML.
+
+    Args:
+        folder: The pack's.
+        agent: Harness type.
+        config: As ``harness.config``.
+
+    Raises:
+        ConfigErrors: There is no such harness type.
+    """
+    if agent not in AGENTS:
+        raise _error(unknown_type_message(agent))
+    run_id = f"{folder.resolve().name}-{agent}"
+    return TesterConfig(
+        run=RunSection(run_id, Path("results", kubernetes_name(run_id))),
+        benchmark=BenchmarkSection.of_folder(folder),
+        harness=HarnessSection(agent, config=config),
+        verification=VerificationPolicy(),
+    )
 
 
 def parse_tester_config(data: object, *, base_dir: str | Path | None = None) -> TesterConfig:
@@ -374,6 +400,23 @@ def with_tester_overrides(
     if budget_tokens is not None:
         run = replace(run, budget_tokens=budget_tokens)
     return replace(config, run=run)
+
+
+def with_task_overrides(
+    config: TesterConfig, *, network: str | None, skips_invalid: bool
+) -> TesterConfig:
+    """Apply the command line's overrides about tasks that are folders.
+
+    Args:
+        config: From the file.
+        network: Replaces ``harness.config.network``; None keeps it.
+        skips_invalid: Whether task folders with errors are left out.
+    """
+    harness = config.harness
+    if network is not None:
+        harness = replace(harness, config={**harness.config, "network": network})
+    benchmark = replace(config.benchmark, skips_invalid=skips_invalid)
+    return replace(config, harness=harness, benchmark=benchmark)
 
 
 def _defect_message(defect: SchemaDefect, data: Mapping[str, object]) -> str:

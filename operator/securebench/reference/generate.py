@@ -229,6 +229,11 @@ CONFIG_MEANINGS: Final[Mapping[str, Meaning]] = {
         " 900 for the CLI of a provider and none for a command.",
         600,
     ),
+    "network": Meaning(
+        "`none`: tasks of Harbor that ask for an open network run without one. Without this key"
+        " such tasks are refused.",
+        "none",
+    ),
     "allowed_domains": Meaning(
         "Hosts that the agent may reach through the gateway, with what is below them.",
         ["pypi.org"],

@@ -58,13 +58,6 @@ def test_the_same_in_json(shell: Shell, tasks) -> None:
     ]
 
 
-@pytest.mark.parametrize("command", ["run", "audit"])
-def test_other_commands_say_that_they_cannot_run(shell: Shell, tasks, command) -> None:
-    result = shell(*command.split(), "--config", str(tasks))
-    assert result.code == 1
-    assert f"{tasks}: {CANNOT_RUN}" in result.stdout
-
-
 def test_a_folder_around_the_tasks_says_where_they_are(shell: Shell, tasks) -> None:
     repository = tasks.parent / "repository"
     repository.mkdir()
@@ -161,3 +154,14 @@ def test_a_tester_yaml_names_the_folder(shell: Shell) -> None:
     result = shell("pack", "push", "--config", str(shell.yaml))
     assert result.code == 0, result.stdout
     assert "pack mine path=mine-" in result.stdout
+
+
+@pytest.mark.parametrize("words", [["{root}"], ["--config", "{root}"]])
+def test_a_folder_is_audited(shell: Shell, tmp_path, words) -> None:
+    root = folder_pack(tmp_path / "mine", "fix-it")
+    named = [word.format(root=root) for word in words]
+    result = shell("audit", *named, "--static", "--output-dir", str(tmp_path / "out"))
+    assert "audit: pack=mine" in result.stdout
+    report = json.loads((tmp_path / "out/audit-report.json").read_text())
+    failed = [each for each in report["findings"] if each["outcome"] == "failed"]
+    assert failed == []

@@ -372,6 +372,11 @@ def _no_answer(_task: TaskView) -> str | None:
     return None
 
 
+def _closed_network(_task: TaskView) -> str:
+    """Return nothing: the task asks for no network."""
+    return ""
+
+
 def _no_metadata(_task: TaskView) -> Mapping[str, object]:
     """Return nothing: the common fields say everything."""
     return {}
@@ -410,6 +415,9 @@ class Family:
         folders: Resources whose value lists files of the task's folder, with the name of the folder
             below it. Those of the evaluation inputs lie at the root of that lane.
         answer: Returns the script that solves a task, where tasks bring their reference answers.
+        prompt: Name of the public value that is the agent's whole prompt; empty: the prompt names
+            the file with all values.
+        asked_network: Returns what network a task asks for that runs do not open, or nothing.
     """
 
     name: str
@@ -440,6 +448,8 @@ class Family:
     has_rows: bool = True
     folders: Mapping[str, str] = field(default_factory=dict)
     answer: Callable[[TaskView], str | None] = _no_answer
+    prompt: str = ""
+    asked_network: Callable[[TaskView], str] = _closed_network
 
     def eval_visibility(self) -> dict[str, Lane]:
         """Return the lane of every known eval key."""

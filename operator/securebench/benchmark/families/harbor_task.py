@@ -20,6 +20,7 @@ from securebench.json_values import (
     object_at,
     object_in,
     object_of,
+    text_at,
 )
 from securebench.protocol.candidate import ORACLE_FOLDER
 
@@ -31,6 +32,9 @@ VERIFIER = "verifier"
 
 TEST_SCRIPT = "test.sh"
 SOLVE_SCRIPT = "solve.sh"
+
+CLOSED = "no-network"
+"""The one mode of Harbor's networks that runs have."""
 
 _SOLVE = """\
 folder=/solution
@@ -59,11 +63,26 @@ def _answer(task: TaskView) -> str | None:
 
 
 def _record_metadata(task: TaskView) -> Mapping[str, object]:
-    return {"script": TEST_SCRIPT, "timeout_seconds": _verifier(task).get("timeout_seconds")}
+    return {"script": TEST_SCRIPT, "asked_network": _networks(task)}
 
 
 def _verifier(task: TaskView) -> Mapping[str, object]:
     return object_in(task.resources.value(VERIFIER))
+
+
+def _network(environment: Mapping[str, object]) -> str:
+    return text_at(object_at(environment, "network"), "mode")
+
+
+def _networks(task: TaskView) -> Mapping[str, str]:
+    verifier = object_at(_verifier(task), "environment")
+    return {"agent": _network(task.environment), "verifier": _network(verifier)}
+
+
+def _asked_network(task: TaskView) -> str:
+    """Return who asks for what; a network mode that is not written is Harbor's default."""
+    asked = {name: mode for name, mode in _networks(task).items() if mode not in ("", CLOSED)}
+    return " and ".join(f"{mode} for the {name}" for name, mode in asked.items())
 
 
 _FILES = object_of({"files": PATTERNS}, "files")
@@ -109,5 +128,7 @@ FAMILY = Family(
     never_written=frozenset({VERIFIER, SOLUTION}),
     folders={TESTS: TESTS, SOLUTION: SOLUTION},
     answer=_answer,
+    prompt=INSTRUCTION,
+    asked_network=_asked_network,
     record_metadata=_record_metadata,
 )

@@ -37,8 +37,15 @@ from securebench.benchmark.harbor.folder import (
     is_task_folder,
     read_folders,
 )
-from securebench.benchmark.pack.lane_plan import HARBOR, TASK_FOLDER
-from securebench.benchmark.pack.task import CompiledTask, task_of
+from securebench.benchmark.pack.lane_plan import (
+    HARBOR,
+    TASK_FOLDER,
+    lane_plan,
+    solution_files,
+)
+from securebench.benchmark.pack.lane_plan import TASK_FILE as PAYLOAD_FILE
+from securebench.benchmark.pack.paths import environment_problems
+from securebench.benchmark.pack.task import CompiledTask, SecureBenchTask, task_of
 from securebench.benchmark.reading.plain import PlainProblem, decoded
 from securebench.benchmark.reading.rows import (
     AssetRoots,
@@ -63,7 +70,7 @@ class FolderPack(NamedTuple):
     Attributes:
         tasks: Those that hold, sorted by id.
         errors: What is wrong with the others.
-        files: Every file that counts, by its path in an upload.
+        files: Every file of these tasks that counts, by its path in an upload.
     """
 
     manifest: BenchmarkManifest
@@ -90,13 +97,18 @@ def is_folder_pack(manifest: Path, tasks: Path) -> bool:
 
 
 def read_folder_pack(
-    manifest: Path, *, limit: int | None = None, shown: str | None = None
+    manifest: Path,
+    *,
+    limit: int | None = None,
+    task_file: str = PAYLOAD_FILE,
+    shown: str | None = None,
 ) -> FolderPack:
     """Return a pack of task folders with everything that stops a run of it.
 
     Args:
         manifest: Where its manifest is or would be; the folders are beside it.
         limit: Task folders behind this many do not count; None takes all.
+        task_file: Workspace path of the public payload.
         shown: Name of the manifest in errors and metadata; default: the path as given.
 
     Raises:
@@ -115,7 +127,14 @@ def read_folder_pack(
         if found or reading.task is None:
             continue
         row = _row(reading.task, folder="" if base is not None else reading.id)
-        tasks.append(CompiledTask(row, task_of(row, loaded)))
+        task = task_of(row, loaded)
+        problems = [
+            PackError(each, path=str(reading.folder)) for each in _problems(task, task_file)
+        ]
+        if problems:
+            errors += problems
+            continue
+        tasks.append(CompiledTask(row, task))
         files |= {f"{reading.id}/{name}": path for name, path in _files(reading.task)}
     return FolderPack(loaded, tuple(tasks), tuple(errors), files)
 
@@ -176,6 +195,15 @@ def _errors(reading: FolderReading) -> Iterator[PackError]:
     for each in found:
         path = str(reading.folder / each.file) if each.file else str(reading.folder)
         yield PackError(str(each), path=path, line=each.line)
+
+
+def _problems(task: SecureBenchTask, task_file: str) -> Iterator[str]:
+    yield from (each.reason for each in environment_problems(task))
+    try:
+        lane_plan(task, task_file)
+        solution_files(task)
+    except PackError as error:
+        yield error.reason
 
 
 def _files(task: HarborTask) -> Iterator[tuple[str, Path]]:

@@ -129,7 +129,7 @@ def check_pack(
             is done again.
     """
     if is_folder_pack(Path(manifest), Path(tasks)):
-        return _check_folders(Path(manifest), str(tasks), limit, task_file)
+        return _check_folders(Path(manifest), limit, task_file)
     try:
         pack = load_benchmark_pack(manifest, tasks, limit=limit)
     except ConfigErrors as broken:
@@ -151,40 +151,47 @@ def check_pack(
     return CheckedPack(pack, compiled.tasks, (*placed.manifest, *rows))
 
 
-def _check_folders(
-    manifest: Path, tasks_path: str, limit: int | None, task_file: str
-) -> CheckedPack:
+def _check_folders(manifest: Path, limit: int | None, task_file: str) -> CheckedPack:
     """Collect everything that would stop a run of a pack of task folders."""
     try:
-        found = read_folder_pack(manifest, limit=limit)
+        found = read_folder_pack(manifest, limit=limit, task_file=task_file)
     except ConfigErrors as broken:
         return CheckedPack(None, (), tuple(_pack_error(error) for error in broken.errors))
-    errors = list(found.errors)
-    for row, task in found.tasks:
-        problems = [
-            *task_problems(task, manifest.parent, task_file=task_file),
-            *(each.reason for each in environment_problems(task)),
-        ]
-        place = str(manifest.parent / row.id)
-        errors += [PackError(problem, path=place) for problem in problems]
+    errors = found.errors
     if not found.tasks and not errors:
-        errors.append(PackError("a limit below 1 leaves no task", path=str(manifest.parent)))
-    return CheckedPack(BenchmarkPack(found.manifest, (), tasks_path), found.tasks, tuple(errors))
+        errors = (PackError("a limit below 1 leaves no task", path=str(manifest.parent)),)
+    pack = BenchmarkPack(found.manifest, (), str(manifest.parent))
+    return CheckedPack(pack, found.tasks, errors)
 
 
 def check_upload(
-    manifest: Path, tasks: Path, *, limit: int | None = None, task_file: str = TASK_FILE
+    manifest: Path,
+    tasks: Path,
+    *,
+    limit: int | None = None,
+    task_file: str = TASK_FILE,
+    skips_invalid: bool = False,
 ) -> CheckedPack:
     """Collect what would stop a pack of this machine: its upload or, as ``check_pack``, its run.
 
     The files that it names come first: a FIFO is not read. What else is no file and no folder is
     told of packs without other errors.
+
+    Args:
+        manifest: As of ``check_pack``.
+        tasks: As of ``check_pack``.
+        limit: As of ``check_pack``.
+        task_file: As of ``check_pack``.
+        skips_invalid: Whether task folders with errors are left out, unless all have some.
     """
     unreadable = named_file_problems(manifest, tasks)
     if unreadable:
         return CheckedPack(None, (), unreadable)
     checked = check_pack(manifest, tasks, limit=limit, task_file=task_file)
-    if checked.pack is None or checked.errors or is_folder_pack(manifest, tasks):
+    if is_folder_pack(manifest, tasks):
+        is_skipped = skips_invalid and checked.tasks
+        return checked._replace(errors=(), skipped=checked.errors) if is_skipped else checked
+    if checked.pack is None or checked.errors:
         return checked
     roots = checked.pack.manifest.asset_roots
     return checked._replace(errors=root_problems(manifest, roots))

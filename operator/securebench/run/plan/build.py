@@ -20,6 +20,7 @@ from securebench.agents.harness import (
     HarnessConfig,
     ProviderHarness,
     agent_time_limit,
+    candidate_form,
     extraction_for,
     task_prompt,
 )
@@ -38,7 +39,7 @@ from securebench.benchmark.scorers.dangerous_commands import (
     denial_result,
 )
 from securebench.digests import json_digest
-from securebench.errors import ConfigErrors, InvalidInputError, SpecError
+from securebench.errors import ConfigErrors, InvalidInputError, PackError, SpecError
 from securebench.names import AUDIT, PURPOSE_LABEL
 from securebench.protocol.candidate import Extraction
 from securebench.protocol.gateway import NO_PROXY, PROVIDER_KEY
@@ -204,6 +205,9 @@ def _task_plans(
     chosen = selected(spec.task_selector, [task.id for task in tasks])
     if not chosen:
         raise SpecError(f"spec.taskSelector matches none of {len(tasks)} tasks")
+    problem = network_problem((tasks[index] for index in chosen), harness)
+    if problem is not None:
+        errors.append(PackError(problem))
     for index in sorted({index for index in kept if index < len(tasks)}.union(chosen)):
         try:
             plans.append(task_plan(index, tasks[index], harness, policy))
@@ -340,7 +344,7 @@ def task_plan(
         refusal=_refusal(task),
         denial=_denial(task, decision, policy),
         row_digest=row_digest(task),
-        command=_agent_command(harness, extraction, workspace),
+        command=_agent_command(task, harness, extraction, workspace),
     )
 
 
@@ -363,12 +367,48 @@ def _workdir(
     return workdir if isinstance(workdir, str) else verification.checkout
 
 
+def check_kinds(tasks: Iterable[SecureBenchTask]) -> None:
+    """Check that somebody knows what tasks are handed in as, and how that is verified.
+
+    Raises:
+        ConfigError: No installed package does.
+    """
+    for name in dict.fromkeys(task.task_type for task in tasks):
+        family = FAMILIES.get(name)
+        if family is not None:
+            candidate_form(family.candidate_kind)
+            kind_named(family.verification)
+
+
+def network_problem(tasks: Iterable[SecureBenchTask], harness: HarnessConfig) -> str | None:
+    """Return why tasks cannot run with the network that they ask for, or None."""
+    if harness.network:
+        return None
+    asked: dict[str, str] = {}
+    for task in tasks:
+        family = FAMILIES.get(task.task_type)
+        if family is not None and (wanted := family.asked_network(task)):
+            asked[task.id] = wanted
+    if not asked:
+        return None
+    (first, wanted), more = next(iter(asked.items())), len(asked) - 1
+    others = f" (and {more} other task{'s' if more > 1 else ''} ask for an open network)"
+    return (
+        f"task {first!r} asks for the network {wanted}{others if more else ''}; this release opens"
+        " none: run the tasks without it by --network none, or harness.config.network: none"
+    )
+
+
 def _agent_command(
-    harness: HarnessConfig, extraction: Extraction, workspace: str
+    task: SecureBenchTask, harness: HarnessConfig, extraction: Extraction, workspace: str
 ) -> tuple[str, ...]:
     if not isinstance(harness, ProviderHarness):
         return ()
-    prompt = task_prompt(extraction, workspace, harness.task_file)
+    family = FAMILIES.get(task.task_type)
+    if family is not None and family.prompt:
+        prompt = str(task.resources.value(family.prompt))
+    else:
+        prompt = task_prompt(extraction, workspace, harness.task_file)
     return cli_named(harness.type).command(harness, prompt, PROVIDER_URL)
 
 
