@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final
+from uuid import uuid4
 
 from securebench.benchmark.files.bundle import CHUNK_BYTES, require_digest
 from securebench.client.output import print_note, shown_path
 from securebench.client.volume import OperatorLink
-from securebench.errors import ConfigError, InvalidInputError
+from securebench.errors import ConfigError, InvalidInputError, StorageError
 from securebench.files import UnreadableError, open_regular, open_root
 from securebench.protocol.exec_calls import PrefixMark
 from securebench.protocol.volume import CANDIDATES
@@ -105,6 +107,22 @@ def make_output_folder(folder: Path) -> None:
         raise ConfigError(f"{_problem(folder, error)}; choose another with --output-dir") from error
 
 
+def refuse_other_run(folder: Path, run_id: str) -> None:
+    """Check that records in an output folder are none of another run.
+
+    Raises:
+        ConfigError: They are.
+    """
+    path = folder / CANDIDATES
+    found = (record.get("run_id") for record in read_records(path)) if path.exists() else ()
+    other = next((each for each in found if each not in (None, run_id)), None)
+    if other is not None:
+        raise ConfigError(
+            f"{shown_path(folder)} has the records of run {other!r}; choose another folder with"
+            " --output-dir, or remove them"
+        )
+
+
 def _problem(folder: Path, error: OSError) -> str:
     if isinstance(error, FileExistsError | NotADirectoryError):
         file = next(path for path in (folder, *folder.parents) if path.exists())
@@ -156,12 +174,18 @@ class RecordMirror:
             outdated: A file that tells of the records that are there; it is removed before they
                 are replaced, so that it never lies beside others.
         """
-        draft = self._path.with_name(f".{self._path.name}.part")
+        # Another terminal may follow the same run into the same folder.
+        draft = self._path.with_name(f".{self._path.name}.{uuid4().hex}.part")
         try:
-            with draft.open("wb") as sink:
-                arrived = await self._fetch(sink)
+            with draft.open("wb") as sink, _present(self._path) as local:
+                arrived = await self._fetch(sink, local)
             if arrived:
                 self._replace(draft, outdated)
+        except OSError as error:
+            raise StorageError(
+                f"{shown_path(self._path)} cannot be written: {error.strerror}; the results are on"
+                " the results volume: make room, and fetch them with securebench results"
+            ) from error
         finally:
             draft.unlink(missing_ok=True)
         return arrived
@@ -171,15 +195,15 @@ class RecordMirror:
             outdated.unlink(missing_ok=True)
         draft.replace(self._path)
 
-    async def _fetch(self, sink: IO[bytes]) -> bool:
-        marks = line_marks(self._path)
+    async def _fetch(self, sink: IO[bytes], local: IO[bytes]) -> bool:
+        marks = line_marks(local)
         content, position = hashlib.sha256(), 0
         while True:
             part = await self._link.get_run(self._uid, self._file, marks)
             if part is None:
                 return False
             if part.offset != position:
-                content = self._restart(sink, part.offset)
+                content = _restart(sink, local, part.offset)
             sink.write(part.data)
             content.update(part.data)
             position = part.offset + len(part.data)
@@ -187,18 +211,6 @@ class RecordMirror:
             if part.is_complete:
                 return True
             marks = (PrefixMark(position, content.hexdigest()),)
-
-    def _restart(self, sink: IO[bytes], size: int) -> hashlib._Hash:
-        """Restart from a prefix of the local file."""
-        sink.seek(0)
-        sink.truncate()
-        content = hashlib.sha256()
-        if size:
-            with self._path.open("rb") as local:
-                for data in _first(local, size):
-                    content.update(data)
-                    sink.write(data)
-        return content
 
     def _unseen(self) -> Iterator[Record]:
         for record in read_records(self._path):
@@ -222,17 +234,32 @@ def read_records(path: Path, flaws: RecordFlaws | None = None) -> Iterator[Recor
     return distinct_records(handed_lines(path), RecordFlaws() if flaws is None else flaws)
 
 
-def line_marks(path: Path) -> tuple[PrefixMark, ...]:
-    """Return prefixes of a file that end at line ends, shortest first; none if it is missing."""
+def _present(path: Path) -> IO[bytes]:
+    """Open a file, or an empty one in its place."""
     try:
-        source = path.open("rb")
+        return path.open("rb")
     except FileNotFoundError:
-        return ()
-    with source:
-        ends = list(accumulate(len(line) for line in source if line.endswith(b"\n")))
-        offsets = sorted({ends[-1 - back] for back in _LINES_BACK if back < len(ends)})
-        source.seek(0)
-        return tuple(_marks(source, offsets))
+        return BytesIO()
+
+
+def _restart(sink: IO[bytes], local: IO[bytes], size: int) -> hashlib._Hash:
+    """Let the sink begin with a prefix of the local file."""
+    sink.seek(0)
+    sink.truncate()
+    local.seek(0)
+    content = hashlib.sha256()
+    for data in _first(local, size):
+        content.update(data)
+        sink.write(data)
+    return content
+
+
+def line_marks(source: IO[bytes]) -> tuple[PrefixMark, ...]:
+    """Return prefixes of a file that end at line ends, shortest first."""
+    ends = list(accumulate(len(line) for line in source if line.endswith(b"\n")))
+    offsets = sorted({ends[-1 - back] for back in _LINES_BACK if back < len(ends)})
+    source.seek(0)
+    return tuple(_marks(source, offsets))
 
 
 def _marks(source: IO[bytes], offsets: list[int]) -> Iterator[PrefixMark]:

@@ -19,7 +19,7 @@ from securebench.client.follow import Follower, NoteFilter, RunState
 from securebench.client.live import AttemptInFlight, InFlightWatch, LiveOutput
 from securebench.client.output import shown_path
 from securebench.client.progress import Event, NullReporter, Reporter, record_events
-from securebench.client.result_folder import RecordMirror, make_output_folder
+from securebench.client.result_folder import RecordMirror, make_output_folder, refuse_other_run
 from securebench.client.run_start import (
     NOT_WATCHING,
     RunStarter,
@@ -151,6 +151,8 @@ class RunSession:
         """
         spec = self._start.checked_spec()
         make_output_folder(self._folder)
+        if not self._config.run.resume:
+            refuse_other_run(self._folder, self._config.run.id)
         started = await self._start.start(spec)
         state, deps = started.state, self._deps
         mirror = await self._begin(started)
@@ -170,8 +172,9 @@ class RunSession:
         """Prepare the output folder and report what is there before the run is followed."""
         state, is_joined, kept, _ = started
         path = self._folder / CANDIDATES
-        if not is_joined and kept is None:
-            path.write_bytes(b"")
+        if not is_joined and kept is None and path.exists():
+            path.unlink()
+            self._deps.note(f"{shown_path(path)} had the records of an earlier start, and goes")
         for name in (SUMMARY, EGRESS):
             (self._folder / name).unlink(missing_ok=True)
         if kept is not None:
