@@ -16,9 +16,10 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from securebench.cli import analysis, packs, runs
 from securebench.cli.options import Context, Namespace, OperatorPod, TextOrJson, TextOrJsonOutput
@@ -35,8 +36,25 @@ _FILES = ":0"
 
 _PROGRAM = "securebench"
 
+
+class _Commands(TyperGroup):
+    """Commands of the program; an unknown one may be a command of one of its groups."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the first word names."""
+        groups = [
+            name
+            for name, group in self.commands.items()
+            if isinstance(group, TyperGroup) and args[0] in group.commands
+        ]
+        if groups and args[0] not in self.commands:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean '{groups[0]} {args[0]}'?")
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
     name=_PROGRAM,
+    cls=_Commands,
     help="Run AI agent benchmarks on Kubernetes and grade them safely.",
     no_args_is_help=True,
     rich_markup_mode=None,

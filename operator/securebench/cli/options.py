@@ -7,6 +7,7 @@ cluster does not answer.
 from __future__ import annotations
 
 import os
+import re
 import signal
 from enum import StrEnum
 from pathlib import Path
@@ -135,7 +136,29 @@ SkipInvalid = Annotated[
 EnvFile = Annotated[
     Path | None, typer.Option("--env-file", help="Dotenv file; default: .env, if there is one.")
 ]
-Limit = Annotated[int | None, typer.Option("--limit", help="Only the first N rows.")]
+
+
+def _whole(text: str) -> int:
+    if re.fullmatch(r"-?[0-9]+", text, re.ASCII) is None:
+        raise typer.BadParameter(f"{text!r} is no whole number")
+    return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no number from 0 to 1") from None
+    if not 0 <= share <= 1:
+        remedy = f"; write {share / 100:g} for {share:g} %" if 1 < share <= 100 else ""  # noqa: PLR2004
+        raise typer.BadParameter(f"{text} is not from 0 to 1{remedy}")
+    return share
+
+
+Limit = Annotated[
+    int | None,
+    typer.Option("--limit", parser=_whole, metavar="N", help="Only the first N rows."),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Keep finished records, run the rest.")]
 Parallelism = Annotated[
     int | None, typer.Option("--parallelism", min=1, help="Concurrent attempts.")
@@ -150,8 +173,7 @@ FailBelow = Annotated[
     float | None,
     typer.Option(
         "--fail-below",
-        min=0.0,
-        max=1.0,
+        parser=_share,
         metavar="SCORE",
         help="Exit with code 3 if the share of passes is smaller, for example 0.8.",
     ),

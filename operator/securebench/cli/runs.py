@@ -318,16 +318,14 @@ def results(  # noqa: PLR0913 - flags
     from securebench.client.why import print_launches
 
     target = ClusterTarget(namespace, context, operator_pod)
-    if why:
+    if diff and task is None:
+        raise typer.BadParameter("--diff needs two runs: results --diff OLD NEW")
+    if why or (task is not None and not diff):
         end_with(lambda: print_launches(run, task or "", output, target))
     if diff:
         from securebench.analysis.command import diff_runs
 
-        if task is None:
-            raise typer.BadParameter("--diff needs two runs: results --diff OLD NEW")
-        end_with(lambda: diff_runs(run, task, output, target))
-    if task is not None:
-        raise typer.BadParameter("TASK goes with --why")
+        end_with(lambda: diff_runs(run, str(task), output, target))
     options = command.ResultOptions(output, fail_below, prices)
     end_with(lambda: command.results(run, output_dir, options, target))
 

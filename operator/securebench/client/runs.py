@@ -33,9 +33,10 @@ from securebench.client.output import (
 )
 from securebench.client.volume import ClusterTarget, Connection, open_cluster, open_connection
 from securebench.cluster.port import Cluster, ObjectKind, Raw
-from securebench.errors import InvalidInputError, SecureBenchError
+from securebench.errors import InvalidInputError, PermanentClusterError, SecureBenchError
 from securebench.json_values import object_at, text_at
 from securebench.run.api.field_types import CancelMode
+from securebench.text import did_you_mean
 
 _SHOWN = 5
 """Runs that a message names."""
@@ -81,7 +82,7 @@ async def require_run(cluster: Cluster, text: str) -> Raw:
     """
     run = await find_run(cluster, text)
     if run is None:
-        raise no_such_run(text)
+        raise await _missing(cluster, text)
     return run
 
 
@@ -93,7 +94,7 @@ async def require_one_run(cluster: Cluster, text: str) -> Raw:
     """
     found = named_runs((await cluster.list(ObjectKind.BENCHMARK_RUN, "")).items, text)
     if found.chosen is None:
-        raise no_such_run(text)
+        raise await _missing(cluster, text)
     if found.others and not found.is_name:
         names = _names([found.chosen, *found.others])
         raise InvalidInputError(
@@ -102,12 +103,32 @@ async def require_one_run(cluster: Cluster, text: str) -> Raw:
     return found.chosen
 
 
-def no_such_run(text: str) -> InvalidInputError:
-    """Return the error for a text that means no BenchmarkRun."""
+async def _missing(cluster: Cluster, text: str, *, where: str = "") -> InvalidInputError:
+    """Return the error for a text that means no run.
+
+    Args:
+        cluster: The namespace.
+        text: As written.
+        where: What else was looked through.
+    """
+    if await _is_suite(cluster, text):
+        return InvalidInputError(
+            f"{text!r} is a BenchmarkSuite and no BenchmarkRun; securebench ps lists its runs"
+        )
+    runs = (await cluster.list(ObjectKind.BENCHMARK_RUN, "")).items
+    hint = did_you_mean([text], {*map(_name, runs), *filter(None, map(run_id_of, runs))})
     return InvalidInputError(
-        f"there is no BenchmarkRun {text!r} in this namespace, and none has this run id;"
-        " securebench ps lists them"
+        f"there is no BenchmarkRun {text!r} in this namespace, and none has this run id{where}"
+        f"{hint or '; securebench ps lists them'}"
     )
+
+
+async def _is_suite(cluster: Cluster, text: str) -> bool:
+    try:
+        suites = (await cluster.list(ObjectKind.BENCHMARK_SUITE, "")).items
+    except PermanentClusterError:  # testers need no right to see suites
+        return False
+    return text in map(_name, suites)
 
 
 async def find_state(connection: Connection, text: str) -> RunState:
@@ -121,10 +142,7 @@ async def find_state(connection: Connection, text: str) -> RunState:
         return run_state(found)
     entries = await connection.link.find_named(text)
     if not entries:
-        raise InvalidInputError(
-            f"there is no BenchmarkRun {text!r} in this namespace, and the results volume has no"
-            " run with this name or run id"
-        )
+        raise await _missing(connection.cluster, text, where=", nor on the results volume")
     last = entries[-1]
     if len({entry.uid for entry in entries}) > 1:
         names = ", ".join(entry.run for entry in entries[-2 : -2 - _SHOWN : -1])

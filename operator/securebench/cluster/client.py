@@ -52,6 +52,7 @@ from securebench.json_values import object_at, text_at
 from securebench.run.api.field_types import API_VERSION, PLURAL
 from securebench.sizes import MIB
 from securebench.suite.api import PLURAL as SUITES
+from securebench.text import did_you_mean_or_known
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
@@ -83,7 +84,9 @@ def default_namespace(context: str | None = None) -> str:
     for entry in [active] if context is None else contexts:
         if context in (None, entry["name"]):
             return str(entry["context"].get("namespace") or "default")
-    raise ConfigError(f"the kubeconfig has no context {context!r}")
+    names = [str(entry["name"]) for entry in contexts]
+    hint = did_you_mean_or_known(str(context), names)
+    raise ConfigError(f"the kubeconfig has no context {context!r}{hint}")
 
 
 async def load_configuration(context: str | None) -> Configuration:

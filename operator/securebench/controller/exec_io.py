@@ -237,7 +237,8 @@ def checked(pattern: re.Pattern[str], text: str, what: str) -> str:
         InvalidInputError: It has another.
     """
     if pattern.fullmatch(text) is None:
-        raise InvalidInputError(f"{text!r} is no {what}")
+        form = "; it has small letters, digits and inner hyphens" if pattern is _PACK_NAME else ""
+        raise InvalidInputError(f"{text!r} is no {what}{form}")
     return text
 
 

@@ -286,6 +286,40 @@ def test_wrong_usage(shell: Shell, arguments: tuple[str, ...]) -> None:
     assert "Error" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        (("lint",), "No such command 'lint'. Did you mean 'pack lint'?"),
+        (("run", "--config", "a", "--limit", "abc"), "'abc' is no whole number"),
+        (("run", "--config", "a", "--fail-below", "80"), "write 0.8 for 80 %"),
+        (("run", "--config", "a", "--fail-below", "all"), "'all' is no number from 0 to 1"),
+    ],
+)
+def test_wrong_usage_says_what_is_right(
+    shell: Shell, arguments: tuple[str, ...], want: str
+) -> None:
+    assert shell(*arguments).stderr.rstrip().endswith(want)
+
+
+def test_the_records_of_another_run_are_not_replaced(shell: Shell) -> None:
+    assert shell.run().code == 0
+    records = shell.folder / "out" / "candidates.jsonl"
+    before = records.read_bytes()
+    text = shell.yaml.read_text()
+    shell.yaml.write_text(text.replace("My run", "Another"))
+    refused = shell.run()
+    assert (refused.code, refused.last) == (
+        1,
+        (
+            f"securebench: error: {records.parent} has the records of run 'My run'; choose another"
+            " folder with --output-dir, or remove them"
+        ),
+    )
+    assert records.read_bytes() == before
+    shell.yaml.write_text(text)
+    assert "had the records of an earlier start" in shell.run().stderr
+
+
 def test_an_interrupt_says_how_to_come_back(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     async def script(run: OperatorRun) -> None:
         run.bind()

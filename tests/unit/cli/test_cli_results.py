@@ -80,8 +80,8 @@ def test_results_of_an_unknown_run(shell: Shell) -> None:
     assert (result.code, result.last) == (
         1,
         (
-            "securebench: error: there is no BenchmarkRun 'none' in this namespace, and the results"
-            " volume has no run with this name or run id"
+            "securebench: error: there is no BenchmarkRun 'none' in this namespace, and none has"
+            " this run id, nor on the results volume; securebench ps lists them"
         ),
     )
     assert not (shell.folder / "none").exists()

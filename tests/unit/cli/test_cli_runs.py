@@ -90,6 +90,20 @@ def test_what_cannot_be_cancelled(shell: Shell, finished: str) -> None:
     )
 
 
+def test_a_misspelt_run_is_recognised(shell: Shell, finished: str) -> None:
+    said = shell("why", f"{finished[:-1]}").last
+    assert said.endswith(f", did you mean {finished!r}?")
+
+
+def test_a_suite_is_no_run(shell: Shell) -> None:
+    suite = {"kind": "BenchmarkSuite", "metadata": {"name": "nightly"}}
+    asyncio.run(shell.namespace.cluster.create(ObjectKind.BENCHMARK_SUITE, suite))
+    assert shell("why", "nightly").last == (
+        "securebench: error: 'nightly' is a BenchmarkSuite and no BenchmarkRun; securebench ps"
+        " lists its runs"
+    )
+
+
 @pytest.mark.parametrize("name", ["My run", None], ids=["run id", "old name"])
 def test_results_of_a_run_whose_object_is_gone(
     shell: Shell, finished: str, name: str | None
@@ -154,7 +168,10 @@ def test_names_that_are_no_packs(shell: Shell, name: str) -> None:
     refused = shell("pack", "rm", "--", name)
     assert (refused.code, refused.last) == (
         1,
-        f"securebench: error: the operator's Pod answered: {name!r} is no pack name",
+        (
+            f"securebench: error: the operator's Pod answered: {name!r} is no pack name; it has"
+            " small letters, digits and inner hyphens"
+        ),
     )
 
 

@@ -405,6 +405,10 @@ def test_a_launch_under_way_says_what_it_waits_for(
     assert shown[1] == f"  harness launch 1 at {rfc3339(begun_at)}: {want}"
 
 
-@pytest.mark.parametrize("words", [("a",), ("-o", "xml"), ("--why", "-o", "xml")])
+@pytest.mark.parametrize("words", [("--diff",), ("-o", "xml"), ("--why", "-o", "xml")])
 def test_wrong_usage(shell: Shell, words: tuple[str, ...]) -> None:
     assert shell("results", "run", *words).code == 2
+
+
+def test_a_task_alone_asks_for_its_launches(shell: Shell, finished: str) -> None:
+    assert shell("results", finished, "a") == shell("results", finished, "a", "--why")

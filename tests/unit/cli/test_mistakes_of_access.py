@@ -107,7 +107,7 @@ TLS = (
         "unknown context": (
             at(nobody),
             ("--context", "home"),
-            r"the kubeconfig has no context 'home'",
+            r"the kubeconfig has no context 'home'; known are work",
         ),
         "nothing listens": (
             at(nobody),

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Mapping
+from errno import ENOSPC
 from itertools import count
 from pathlib import Path
 
@@ -433,6 +434,35 @@ async def test_the_mirror_fetches_only_what_changed(bench: Bench) -> None:
     assert [mark.offset for mark in marks] == sorted(mark.offset for mark in marks)
     assert marks[-1].offset == file.stat().st_size
     assert await mirror.refresh() == []
+
+
+async def test_two_mirrors_of_one_file_do_not_disturb_each_other(bench: Bench) -> None:
+    namespace, path = bench.namespace, bench.folder / "mirror.jsonl"
+    file = namespace.root / "runs" / "abc" / "candidates.jsonl"
+    file.parent.mkdir(parents=True)
+    mirrors = [RecordMirror(OperatorLink(namespace.execute), "abc", path) for _ in range(4)]
+    for lines in range(1, 6):
+        file.write_text("".join(f'{{"task_id": "{number}"}}\n' for number in range(lines)))
+        await asyncio.gather(*(mirror.fetch() for mirror in mirrors))
+        assert path.read_bytes() == file.read_bytes()
+    assert [each.name for each in bench.folder.iterdir() if "mirror" in each.name] == [path.name]
+
+
+async def test_a_full_disk_names_the_file_and_what_to_do(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace, path = bench.namespace, bench.folder / "mirror.jsonl"
+
+    def full(_draft: Path, _mode: str) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "open", full)
+    mirror = RecordMirror(OperatorLink(namespace.execute), "abc", path)
+    with pytest.raises(
+        StorageError, match=r"mirror\.jsonl cannot be written: No space left"
+    ) as said:
+        await mirror.fetch()
+    assert "fetch them with securebench results" in str(said.value)
 
 
 async def test_the_mirror_joins_parts_and_notices_a_change_between_them(
