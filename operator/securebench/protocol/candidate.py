@@ -19,7 +19,9 @@ CandidateKind = str
 TEXT_FILE = "candidate.txt"
 CODE_FILE = "candidate.py"
 WORKSPACE_FILE = "workspace.tar"
-"""Names of candidates: of text, of code in a workspace, of a sealed workspace."""
+ROOT_FILE = "root.tar"
+"""Names of candidates: of text, of code in a workspace, of a sealed workspace, of sealed changes of
+a root file system."""
 
 CHANGED_FILE = "changed.json"
 """Of a verification: the list of really changed paths, when they are not the declared ones."""
@@ -37,6 +39,7 @@ class ExtractionMode(StrEnum):
     FILE = "file"
     GIT_DIFF = "git_diff"
     WORKSPACE = "workspace"
+    ROOT = "root_diff"
     UNSUPPORTED = "unsupported"
 
 
@@ -82,10 +85,10 @@ class CandidateBounds:
     Attributes:
         text_bytes: Candidate text or code.
         patch_bytes: Candidate patch.
-        workspace_bytes: File contents and names of a candidate workspace together; sparse files
-            count in full.
-        workspace_files: Entries of a candidate workspace: files, folders, links and whatever is
-            dropped.
+        workspace_bytes: File contents and names of a candidate workspace, or of the changes of a
+            root file system, together; of a sparse file its parts.
+        workspace_files: Entries of either: files, folders, links and whatever is dropped, of
+            changes also what is gone.
         stream_bytes: Stdout and stderr, each.
     """
 
@@ -144,6 +147,13 @@ KINDS: Final[dict[CandidateKind, CandidateForm]] = {
         from_command=ExtractionMode.WORKSPACE,
         hand_in="What is judged is the state of the workspace when you have finished.",
         archive=WORKSPACE_FILE,
+        record_field="candidate_workspace",
+    ),
+    "root": CandidateForm(
+        from_agent=ExtractionMode.ROOT,
+        from_command=ExtractionMode.ROOT,
+        hand_in="What is judged is the state of the file system when you have finished.",
+        archive=ROOT_FILE,
         record_field="candidate_workspace",
     ),
     "none": CandidateForm(ExtractionMode.UNSUPPORTED, ExtractionMode.UNSUPPORTED),

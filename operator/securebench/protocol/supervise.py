@@ -103,6 +103,36 @@ class CandidateSpec(DigestedPath):
 
 
 @dataclass(frozen=True, slots=True)
+class RootSpec:
+    """How the changes of the root file system become an archive beside the streams.
+
+    Mounts and what the kernel shows of itself are never part of it.
+
+    Attributes:
+        excluded: Further absolute paths that are not part of it.
+        bytes: Most bytes of contents and names.
+        entries: Most entries, those that are gone too.
+    """
+
+    excluded: tuple[Absolute, ...]
+    bytes: Size
+    entries: Size
+
+
+@dataclass(frozen=True, slots=True)
+class RootChangesSpec(DigestedPath):
+    """Sealed changes of a root file system that are made before the phases.
+
+    Attributes:
+        excluded: Absolute paths at and below which nothing is changed.
+        tools: Names of programs that stay the image's, with what they load.
+    """
+
+    excluded: tuple[Absolute, ...]
+    tools: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Phase:
     """One command that supervise runs.
 
@@ -239,6 +269,8 @@ class RunSpec:
         open_modes: Absolute folders that everybody may read in the end.
         awaits: ``host:port`` of each sidecar that must accept connections first.
         diff: The checkout whose changes are kept, or None.
+        root: How the changes of the root file system are kept, or None.
+        changes: Changes of a root file system that are made before the phases, or None.
     """
 
     verb: ClassVar = "run"
@@ -266,6 +298,8 @@ class RunSpec:
     open_modes: tuple[Absolute, ...] = ()
     awaits: tuple[str, ...] = ()
     diff: DiffSpec | None = None
+    root: RootSpec | None = None
+    changes: RootChangesSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +407,9 @@ class CandidateSource:
         seconds: Time that supervise takes for it, before and after the commands.
         bound: Field of ``CandidateBounds``: the size of the file that supervise writes beside the
             streams. Empty if it writes none.
+        entry_bytes: What each entry of a tree takes in this file besides.
+        excluded: Paths below ``/`` that never belong to the candidate, of a source that is not the
+            workspace.
         is_stream: Whether it is what the command prints.
         added: The specification with what supervise does for it, from the one without, the working
             folder and the bounds.
@@ -382,12 +419,16 @@ class CandidateSource:
     scratch: str = ""
     seconds: float = 0.0
     bound: str = ""
+    entry_bytes: int = 0
+    excluded: tuple[Relative, ...] = ()
     is_stream: bool = False
     added: Callable[[RunSpec, str, CandidateBounds], RunSpec] = lambda spec, *_: spec
 
     def file_bytes(self, bounds: CandidateBounds) -> int:
         """Return the size of what supervise writes beside the streams."""
-        return int(getattr(bounds, self.bound)) if self.bound else 0
+        if not self.bound:
+            return 0
+        return int(getattr(bounds, self.bound)) + self.entry_bytes * bounds.workspace_files
 
 
 BASELINE: Final = "/opt/securebench/baseline"
@@ -401,6 +442,39 @@ def _with_diff(spec: RunSpec, workdir: str, bounds: CandidateBounds) -> RunSpec:
     return replace(spec, diff=DiffSpec(workdir, BASELINE, DIFF_SECONDS, bounds.patch_bytes))
 
 
+ROOT_SECONDS: Final = 150.0
+"""Of one reading of a root file system, before and after the agent."""
+
+ROOT_ENTRY_BYTES: Final = 4096
+"""Headers and long names of an entry in an archive of changes."""
+
+ROOT_EXCLUDED: Final[tuple[Absolute, ...]] = (
+    "/opt/securebench",
+    "/securebench-workspace",
+    "/tests",
+    "/logs",
+    "/solution",
+)
+"""Places of the framework and of the tests: never part of what an agent changed."""
+
+ROOT_TOOLS: Final = ("bash", "sh", "env")
+"""Programs that start a test script; they stay the image's, with what they load."""
+
+
+def _with_root(spec: RunSpec, _workdir: str, bounds: CandidateBounds) -> RunSpec:
+    root = RootSpec(ROOT_EXCLUDED, bounds.workspace_bytes, bounds.workspace_files)
+    return replace(spec, root=root)
+
+
+def root_changes(candidate: DigestedPath) -> RootChangesSpec:
+    """Return how sealed changes are made in the root file system of a check.
+
+    Args:
+        candidate: Where the check has them.
+    """
+    return RootChangesSpec(candidate.path, candidate.digest, ROOT_EXCLUDED, ROOT_TOOLS)
+
+
 SOURCES: Final[Mapping[ExtractionMode, CandidateSource]] = {
     ExtractionMode.STDOUT: CandidateSource(is_stream=True),
     ExtractionMode.FILE: CandidateSource(),
@@ -412,6 +486,14 @@ SOURCES: Final[Mapping[ExtractionMode, CandidateSource]] = {
         added=_with_diff,
     ),
     ExtractionMode.WORKSPACE: CandidateSource(),
+    ExtractionMode.ROOT: CandidateSource(
+        is_image=True,
+        seconds=2 * ROOT_SECONDS,
+        bound="workspace_bytes",
+        entry_bytes=ROOT_ENTRY_BYTES,
+        excluded=tuple(place.removeprefix("/") for place in ROOT_EXCLUDED),
+        added=_with_root,
+    ),
     ExtractionMode.UNSUPPORTED: CandidateSource(),
 }
 """Every source of candidates; Pods, plans and records ask nothing else of a source."""

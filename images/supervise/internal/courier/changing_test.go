@@ -2,7 +2,6 @@ package courier
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"securebench.dev/supervise/internal/bundle"
 	"securebench.dev/supervise/internal/specs"
 	"securebench.dev/supervise/internal/untrusted"
 )
@@ -182,7 +182,7 @@ func TestEntriesThatAreSwappedWithoutAPause(t *testing.T) {
 	}
 	for range 1000 {
 		var archive bytes.Buffer
-		made := &bundle{target: &archive, hash: sha256.New()}
+		made := bundle.New(&archive)
 		_, err := packWorkspace(root, made, specs.CandidateBounds{WorkspaceBytes: 1 << 20, WorkspaceFiles: 100}, nil, untrusted.Modes{})
 		if err == nil && strings.Contains(archive.String(), "secret") {
 			t.Fatal("the secret crossed")

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"securebench.dev/supervise/internal/bundle"
 	"securebench.dev/supervise/internal/outcome"
 	"securebench.dev/supervise/internal/specs"
 	"securebench.dev/supervise/internal/untrusted"
@@ -22,7 +23,7 @@ type packedTree struct {
 
 // packer writes a tree into a bundle.
 type packer struct {
-	archive *bundle
+	archive *bundle.Writer
 	losses  *outcome.Losses
 	linked  map[untrusted.Inode]firstName
 }
@@ -33,7 +34,7 @@ type firstName struct{ path, digest string }
 // packWorkspace writes a workspace as an archive whose bytes depend on the tree alone (contract 13.3, 21.2).
 // The tree is read twice: once to refuse what is too large before anything is written, once to write.
 func packWorkspace(
-	root *os.File, archive *bundle, bounds specs.CandidateBounds, exclude map[string]bool, modes untrusted.Modes,
+	root *os.File, archive *bundle.Writer, bounds specs.CandidateBounds, exclude map[string]bool, modes untrusted.Modes,
 ) (packedTree, error) {
 	if err := measureTree(root, bounds, exclude, modes); err != nil {
 		return packedTree{}, err
@@ -55,7 +56,7 @@ func packWorkspace(
 	if err := errors.Join(err, add(self), tree.Each(add)); err != nil {
 		return packedTree{}, err
 	}
-	return packedTree{untrusted.DigestPrefix + hex.EncodeToString(total.Sum(nil)), tree.Losses}, archive.end()
+	return packedTree{untrusted.DigestPrefix + hex.EncodeToString(total.Sum(nil)), tree.Losses}, archive.End()
 }
 
 func measureTree(root *os.File, bounds specs.CandidateBounds, exclude map[string]bool, modes untrusted.Modes) error {
@@ -68,18 +69,18 @@ func measureTree(root *os.File, bounds specs.CandidateBounds, exclude map[string
 
 // add adds an entry and returns the digest of its content, empty for a file that cannot be opened.
 func (p packer) add(entry untrusted.TreeEntry) (string, error) {
-	header := tarEntry{name: entry.Path, mode: entry.Mode & untrusted.KeptModes, modified: entry.Modified}
+	header := bundle.Entry{Name: entry.Path, Mode: entry.Mode & untrusted.KeptModes, Modified: entry.Modified}
 	switch entry.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
-		header.name, header.kind = entry.Path+"/", tarFolder
-		return textDigest(""), p.archive.begin(header)
+		header.Name, header.Kind = entry.Path+"/", bundle.Folder
+		return textDigest(""), p.archive.Begin(header)
 	case unix.S_IFLNK:
-		header.link, header.kind = entry.Target, tarLink
-		return textDigest(entry.Target), p.archive.begin(header)
+		header.Link, header.Kind = entry.Target, bundle.Link
+		return textDigest(entry.Target), p.archive.Begin(header)
 	}
 	if first, isKnown := p.linked[entry.Inode]; isKnown {
-		header.link, header.kind = first.path, tarHardLink
-		return first.digest, p.archive.begin(header)
+		header.Link, header.Kind = first.path, bundle.HardLink
+		return first.digest, p.archive.Begin(header)
 	}
 	file, err := untrusted.OpenRegularAt(entry.Parent, entry.Name, "a file")
 	if untrusted.IsUnreadable(err) {
@@ -90,8 +91,8 @@ func (p packer) add(entry untrusted.TreeEntry) (string, error) {
 		return "", err
 	}
 	defer file.Close()
-	header.kind = tarFile
-	digest, err := p.archive.addFile(header, file, entry)
+	header.Kind = bundle.File
+	digest, err := p.archive.AddFile(header, file, entry.Size, entry.Extents)
 	if entry.Inode != (untrusted.Inode{}) {
 		p.linked[entry.Inode] = firstName{entry.Path, digest}
 	}

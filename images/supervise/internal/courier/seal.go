@@ -12,7 +12,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"securebench.dev/supervise/internal/bundle"
 	"securebench.dev/supervise/internal/outcome"
+	"securebench.dev/supervise/internal/rootfs"
 	"securebench.dev/supervise/internal/specs"
 	"securebench.dev/supervise/internal/untrusted"
 )
@@ -21,6 +23,7 @@ import (
 const (
 	textFile      = "candidate.txt"
 	workspaceFile = "workspace.tar"
+	rootFile      = "root.tar"
 
 	messageCharacters = 500
 )
@@ -79,6 +82,8 @@ func (t job) seal(stdout *output) (sealedCandidate, error) {
 	case specs.FromNothing:
 	case specs.FromTree:
 		sealed, err = t.sealWorkspace()
+	case specs.FromRoot:
+		sealed, err = t.sealRoot()
 	default:
 		sealed, err = t.sealText(stdout)
 	}
@@ -212,20 +217,63 @@ func (t job) sealWorkspace() (sealedCandidate, error) {
 	if err != nil {
 		return sealedCandidate{}, err
 	}
+	sealed := sealedCandidate{file: workspaceFile}
+	err = untrusted.WriteBuffered(path.Join(volumes, "candidate"), workspaceFile, func(target *bufio.Writer) error {
+		archive := bundle.New(target)
+		packed, err := packWorkspace(root, archive, t.Limits, t.excluded(), modes)
+		sealed.candidate, sealed.losses = packed.digest, packed.losses
+		sealed.size = archive.Size()
+		sealed.digest = archive.Digest()
+		return err
+	})
+	return sealed, err
+}
+
+// sealRoot seals what supervise found changed in the root file system.
+func (t job) sealRoot() (sealedCandidate, error) {
+	source, err := openUntrusted("output", outcome.RootFile, rootfs.ArchiveBytes(t.Limits))
+	if untrusted.IsMissing(err) {
+		return sealedCandidate{}, t.withoutRoot()
+	}
+	if err != nil {
+		return sealedCandidate{}, err
+	}
+	defer source.Close()
+	sealed := sealedCandidate{file: rootFile}
+	err = untrusted.WriteBuffered(path.Join(volumes, "candidate"), rootFile, func(target *bufio.Writer) error {
+		archive := bundle.New(target)
+		found, err := rootfs.Seal(bufio.NewReaderSize(source, untrusted.CopyBytes), t.Limits, t.excluded(), archive)
+		sealed.candidate, sealed.losses = found.Digest, found.Losses
+		sealed.size, sealed.digest = archive.Size(), archive.Digest()
+		return err
+	})
+	return sealed, err
+}
+
+// withoutRoot returns why there is no archive of changes.
+func (t job) withoutRoot() error {
+	output, err := untrusted.OpenFolder(path.Join(volumes, "output"))
+	if err != nil {
+		return err
+	}
+	defer output.Close()
+	note, err := untrusted.ReadRegular(output, outcome.RootNote, noteBytes)
+	if untrusted.IsMissing(err) {
+		return untrusted.Unreadable(untrusted.ProblemInvalid, "it is not known what changed in the root file system")
+	}
+	if err != nil {
+		return err
+	}
+	return rootfs.ReadNote(string(note), t.Limits)
+}
+
+// excluded are paths that never belong to a candidate.
+func (t job) excluded() map[string]bool {
 	exclude := make(map[string]bool, len(t.Seal.Exclude))
 	for _, name := range t.Seal.Exclude {
 		exclude[name] = true
 	}
-	sealed := sealedCandidate{file: workspaceFile}
-	err = untrusted.WriteBuffered(path.Join(volumes, "candidate"), workspaceFile, func(target *bufio.Writer) error {
-		archive := &bundle{target: target, hash: sha256.New()}
-		packed, err := packWorkspace(root, archive, t.Limits, exclude, modes)
-		sealed.candidate, sealed.losses = packed.digest, packed.losses
-		sealed.size = archive.size
-		sealed.digest = untrusted.DigestPrefix + hex.EncodeToString(archive.hash.Sum(nil))
-		return err
-	})
-	return sealed, err
+	return exclude
 }
 
 // readModes reads the modes that supervise changed so that the workspace can be read.

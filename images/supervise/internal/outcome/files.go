@@ -13,5 +13,12 @@ const ModesFile = "modes"
 // DiffFile is where the courier finds the diff, beside the streams. It is untrusted text.
 const DiffFile = "diff"
 
+// RootFile has what the command changed in the root file system, beside the streams; RootNote says in its place which
+// bound that exceeds. Both are untrusted.
+const (
+	RootFile = "root.tar"
+	RootNote = "root.note"
+)
+
 // StreamNames are the streams of a command, and the files that keep them.
 var StreamNames = [2]string{"stdout", "stderr"}

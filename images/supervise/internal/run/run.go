@@ -14,6 +14,7 @@ import (
 	"securebench.dev/supervise/internal/outcome"
 	"securebench.dev/supervise/internal/process"
 	"securebench.dev/supervise/internal/repository"
+	"securebench.dev/supervise/internal/rootfs"
 	"securebench.dev/supervise/internal/specs"
 	"securebench.dev/supervise/internal/staging"
 	"securebench.dev/supervise/internal/untrusted"
@@ -197,7 +198,13 @@ func bring(spec specs.Run) (outcome.Losses, error) {
 		}
 		return nil
 	}
-	if spec.Candidate == nil {
+	switch {
+	case spec.Changes != nil:
+		if err := copies(); err != nil {
+			return outcome.Losses{}, err
+		}
+		return staging.ChangeRoot(*spec.Changes)
+	case spec.Candidate == nil:
 		return outcome.Losses{}, copies()
 	}
 	return staging.StageCandidate(*spec.Candidate, spec.Protected, copies)
@@ -205,8 +212,11 @@ func bring(spec specs.Run) (outcome.Losses, error) {
 
 // work makes the repository ready, where there is one, and runs the phases.
 func work(spec specs.Run, streams *os.File, stop <-chan struct{}) (outcome.Message, [2]*process.Capture) {
-	if spec.Diff != nil {
+	switch {
+	case spec.Diff != nil:
 		return workAndDiff(spec, streams, stop)
+	case spec.Root != nil:
+		return workOnRoot(spec, streams, stop)
 	}
 	if spec.Repository == nil {
 		return process.RunPhases(spec, streams, stop)
@@ -256,6 +266,29 @@ func workAndDiff(spec specs.Run, streams *os.File, stop <-chan struct{}) (outcom
 		result.Code = process.StopCode()
 	case err != nil:
 		return outcome.Failure(outcome.CodeStaging, fmt.Errorf("diff: %w", err)), kept
+	}
+	return result, kept
+}
+
+// rootFolder is the root file system whose changes are kept; programs built for tests have another one.
+var rootFolder = "/"
+
+// workOnRoot runs the phases and leaves what they changed in the root file system, also when their time was over.
+func workOnRoot(spec specs.Run, streams *os.File, stop <-chan struct{}) (outcome.Message, [2]*process.Capture) {
+	before, err := rootfs.Take(rootFolder, spec.Root.Excluded, stop)
+	if err != nil {
+		return outcome.Failure(outcome.CodeStaging, fmt.Errorf("root file system: %w", err)), [2]*process.Capture{{}, {}}
+	}
+	result, kept := process.RunPhases(spec, streams, stop)
+	if outcome.IsStopped(result.Code) {
+		return result, kept
+	}
+	err = before.Write(streams, rootfs.Bounds{Bytes: spec.Root.Bytes, Entries: spec.Root.Entries})
+	switch {
+	case errors.Is(err, outcome.ErrStopped):
+		result.Code = process.StopCode()
+	case err != nil:
+		return outcome.Failure(outcome.CodeStaging, untrusted.OfCandidate(fmt.Errorf("root file system: %w", err))), kept
 	}
 	return result, kept
 }

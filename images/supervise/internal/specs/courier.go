@@ -8,6 +8,7 @@ const (
 	FromFile    = "file"
 	FromDiff    = "git_diff"
 	FromTree    = "workspace"
+	FromRoot    = "root_diff"
 	FromNothing = "unsupported"
 )
 

@@ -62,6 +62,10 @@ type Run struct {
 	Awaits []string `json:"awaits,omitempty"`
 	// Diff: The checkout whose changes are kept, or None.
 	Diff *Diff `json:"diff,omitempty"`
+	// Root: How the changes of the root file system are kept, or None.
+	Root *Root `json:"root,omitempty"`
+	// Changes: Changes of a root file system that are made before the phases, or None.
+	Changes *RootChanges `json:"changes,omitempty"`
 }
 
 // Streams: How much of the last phase's output is kept.
@@ -172,6 +176,28 @@ type Diff struct {
 	Bytes int `json:"bytes"`
 }
 
+// Root: How the changes of the root file system become an archive beside the streams.
+type Root struct {
+	// Excluded: Further absolute paths that are not part of it.
+	Excluded []string `json:"excluded" is:"absolute"`
+	// Bytes: Most bytes of contents and names.
+	Bytes int64 `json:"bytes"`
+	// Entries: Most entries, those that are gone too.
+	Entries int64 `json:"entries"`
+}
+
+// RootChanges: Sealed changes of a root file system that are made before the phases.
+type RootChanges struct {
+	// Path: Absolute, in the container.
+	Path string `json:"path" is:"absolute"`
+	// Digest: sha256:…, of a folder the tree digest.
+	Digest string `json:"digest"`
+	// Excluded: Absolute paths at and below which nothing is changed.
+	Excluded []string `json:"excluded" is:"absolute"`
+	// Tools: Names of programs that stay the image's, with what they load.
+	Tools []string `json:"tools"`
+}
+
 // Courier: courier: seals the candidate of a harness Pod, or keeps what a verifier Pod's check said.
 type Courier struct {
 	// Version of the protocol.
@@ -190,9 +216,9 @@ type CandidateBounds struct {
 	TextBytes int64 `json:"text_bytes"`
 	// PatchBytes: Candidate patch.
 	PatchBytes int64 `json:"patch_bytes"`
-	// WorkspaceBytes: File contents and names of a candidate workspace together; sparse files count in full.
+	// WorkspaceBytes: File contents and names of a candidate workspace, or of the changes of a root file system, together; of a sparse file its parts.
 	WorkspaceBytes int64 `json:"workspace_bytes"`
-	// WorkspaceFiles: Entries of a candidate workspace: files, folders, links and whatever is dropped.
+	// WorkspaceFiles: Entries of either: files, folders, links and whatever is dropped, of changes also what is gone.
 	WorkspaceFiles int64 `json:"workspace_files"`
 	// StreamBytes: Stdout and stderr, each.
 	StreamBytes int64 `json:"stream_bytes"`
@@ -213,7 +239,7 @@ type Seal struct {
 // Extraction: What the courier takes.
 type Extraction struct {
 	// Mode: Source of the candidate.
-	Mode string `json:"mode" is:"stdout|file|git_diff|workspace|unsupported"`
+	Mode string `json:"mode" is:"stdout|file|git_diff|workspace|root_diff|unsupported"`
 	// Kind: What the candidate is.
 	Kind string `json:"kind"`
 	// Path: Workspace-relative file; present exactly for mode file.

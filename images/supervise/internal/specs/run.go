@@ -41,6 +41,12 @@ func (s *Run) validate() error {
 	if s.Diff != nil && (s.Streams.Folder == "" || s.Diff.TimeoutSeconds <= 0 || s.Diff.Bytes >= MaxPatchFile) {
 		return errors.New("a diff needs a folder for it, a time limit and a bound")
 	}
+	if s.Root != nil && (s.Streams.Folder == "" || s.Diff != nil || s.Repository != nil) {
+		return errors.New("changes of the root file system need a folder for them, and are all that is kept")
+	}
+	if s.Changes != nil && s.Candidate != nil {
+		return errors.New("a candidate is a workspace or changes of a root file system")
+	}
 	return nil
 }
 

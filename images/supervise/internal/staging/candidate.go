@@ -25,7 +25,7 @@ func StageCandidate(spec specs.Candidate, protected []string, copy func() error)
 	if err != nil {
 		return losses, err
 	}
-	archive, size, err := openSealed(spec)
+	archive, size, err := openSealed(spec.Path, spec.Digest)
 	if err != nil {
 		return losses, err
 	}
@@ -45,17 +45,17 @@ func StageCandidate(spec specs.Candidate, protected []string, copy func() error)
 }
 
 // openSealed opens an archive that has the expected digest.
-func openSealed(spec specs.Candidate) (*os.File, int64, error) {
-	folder, err := untrusted.OpenFolder(path.Dir(spec.Path))
+func openSealed(name, digest string) (*os.File, int64, error) {
+	folder, err := untrusted.OpenFolder(path.Dir(name))
 	if err != nil {
 		return nil, 0, err
 	}
 	defer folder.Close()
-	archive, err := untrusted.OpenFileAt(folder, path.Base(spec.Path))
+	archive, err := untrusted.OpenFileAt(folder, path.Base(name))
 	if err != nil {
 		return nil, 0, err
 	}
-	size, err := checkDigest(archive, spec.Digest)
+	size, err := checkDigest(archive, digest)
 	if err != nil {
 		_ = archive.Close()
 	}
@@ -103,7 +103,10 @@ func unpack(archive io.Reader, size int64, target *place) error {
 
 func unpackEntry(target *place, header *tar.Header, content io.Reader) error {
 	name := strings.TrimSuffix(header.Name, "/")
-	state := entryState{uint32(header.Mode) & untrusted.KeptModes, timeOf(header.ModTime)}
+	state := entryState{mode: uint32(header.Mode) & untrusted.KeptModes, modified: timeOf(header.ModTime)}
+	if target.inRoot != nil {
+		state.owner = &owner{header.Uid, header.Gid}
+	}
 	if name == untrusted.RootPath && header.Typeflag == tar.TypeDir {
 		target.putRoot(state)
 		return nil
@@ -120,9 +123,12 @@ func unpackEntry(target *place, header *tar.Header, content io.Reader) error {
 		return target.putHardLink(name, header.Linkname)
 	case tar.TypeSymlink:
 		return target.putLink(name, header.Linkname, state)
-	default:
-		return fmt.Errorf("entry %q has type %q", name, header.Typeflag)
+	case tar.TypeChar:
+		if target.inRoot != nil && header.Devmajor == 0 && header.Devminor == 0 {
+			return target.remove(name)
+		}
 	}
+	return fmt.Errorf("entry %q has type %q", name, header.Typeflag)
 }
 
 func timeOf(moment time.Time) unix.Timespec {

@@ -60,7 +60,7 @@ func copyFolder(target *place, source *os.File, prefix string, depth int) error 
 }
 
 func copyEntry(target *place, source *os.File, place string, status unix.Stat_t, depth int) error {
-	name, state := path.Base(place), entryState{status.Mode & fileModes, status.Mtim}
+	name, state := path.Base(place), entryState{mode: status.Mode & fileModes, modified: status.Mtim}
 	switch untrusted.KindOf(status) {
 	case unix.S_IFDIR:
 		child, err := untrusted.OpenFolderAt(source, name)

@@ -1,13 +1,10 @@
 package staging
 
 import (
-	"bufio"
-	"errors"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +19,6 @@ const (
 	// frameworkRoot holds all mounts of ours.
 	frameworkRoot = "/opt/securebench"
 
-	mountTable = "/proc/self/mountinfo"
 	// maxFollowed links are followed by the kernel on the way to one file.
 	maxFollowed = 40
 	// maxSteps on the ways of all links of a candidate take a few seconds.
@@ -41,13 +37,19 @@ var harmless = []string{
 	"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf",
 }
 
+// temporaryPlaces are folders of an image where a check is most likely to put something of its own.
+var temporaryPlaces = []string{"/tmp", "/var/tmp", "/run"}
+
 // linkJudge follows links of a candidate as processes of this container will. A link may lead to what is in the
 // workspace, except for our folder, and to what is in the image. Anything else, mounts of ours and of the
 // runtime and what is not there yet, could become what the check holds (decision 0110).
 type linkJudge struct {
 	workspace string
 	mounts    []string
-	steps     int
+	// ours are places of the framework, besides its root and its folder in the workspace. They are set for a candidate
+	// that is the root file system, of which everything is in the workspace but them and mounts.
+	ours  []string
+	steps int
 }
 
 // judgeLinks removes links that must not be there. All of them are judged before the first goes.
@@ -73,31 +75,18 @@ func newLinkJudge(workspace string) (*linkJudge, error) {
 	if err != nil {
 		return nil, err
 	}
-	table, err := os.Open(mountTable)
+	mounts, err := untrusted.MountPoints()
 	if err != nil {
 		return nil, err
 	}
-	defer table.Close()
 	judge := &linkJudge{workspace: real}
-	for lines := bufio.NewScanner(table); lines.Scan(); {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 5 {
-			return nil, errors.New("the table of mounts is not readable")
-		}
+	for _, mount := range mounts {
 		// What the workspace lies on is like the image.
-		if mount := mountPoint(fields[4]); !untrusted.IsBelow(real, mount) && !slices.Contains(harmless, mount) {
+		if !untrusted.IsBelow(real, mount) && !slices.Contains(harmless, mount) {
 			judge.mounts = append(judge.mounts, mount)
 		}
 	}
 	return judge, nil
-}
-
-// mountPoint is a path without the escapes of the mount table.
-func mountPoint(text string) string {
-	for _, character := range []byte(" \t\n\\") {
-		text = strings.ReplaceAll(text, `\`+strconv.FormatInt(int64(character)+0o1000, 8)[1:], string(character))
-	}
-	return text
 }
 
 // judge returns why a link is not kept, or nothing.
@@ -151,7 +140,7 @@ func (j *linkJudge) judge(link string) string {
 
 // refusal is why a link may not go on through a place, or end there.
 func (j *linkJudge) refusal(place string, pending []string) string {
-	if untrusted.IsBelow(place, path.Join(j.workspace, frameworkFolder)) || untrusted.IsBelow(place, frameworkRoot) {
+	if j.isOurs(place) {
 		return lostFramework
 	}
 	if j.isInside(place) || !slices.Contains(j.mounts, place) || slices.Contains(harmless, path.Join(place, path.Join(pending...))) {
@@ -160,12 +149,26 @@ func (j *linkJudge) refusal(place string, pending []string) string {
 	return lostOutside
 }
 
-func (j *linkJudge) isInside(place string) bool { return untrusted.IsBelow(place, j.workspace) }
+func (j *linkJudge) isOurs(place string) bool {
+	if untrusted.IsBelow(place, frameworkRoot) {
+		return true
+	}
+	if j.ours == nil {
+		return untrusted.IsBelow(place, path.Join(j.workspace, frameworkFolder))
+	}
+	return slices.ContainsFunc(j.ours, func(each string) bool { return untrusted.IsBelow(place, each) })
+}
+
+func (j *linkJudge) isInside(place string) bool {
+	return j.ours == nil && untrusted.IsBelow(place, j.workspace)
+}
 
 // missing judges a link that leads to nothing, below a folder that is there: in the workspace it is what the
 // agent left, elsewhere the check may put something there.
 func (j *linkJudge) missing(folder string) string {
-	if j.isInside(folder) {
+	if j.isInside(folder) || j.ours != nil && !slices.ContainsFunc(temporaryPlaces, func(each string) bool {
+		return untrusted.IsBelow(folder, each)
+	}) {
 		return ""
 	}
 	return lostOutside
@@ -176,7 +179,8 @@ func (j *linkJudge) landed(place string) string {
 	if j.isInside(place) {
 		return ""
 	}
-	if untrusted.IsBelow(frameworkRoot, place) || untrusted.IsBelow(j.workspace, place) {
+	if untrusted.IsBelow(frameworkRoot, place) || j.ours == nil && untrusted.IsBelow(j.workspace, place) ||
+		slices.ContainsFunc(j.ours, func(each string) bool { return untrusted.IsBelow(each, place) }) {
 		return lostFramework
 	}
 	for _, mount := range j.mounts {

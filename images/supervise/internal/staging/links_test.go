@@ -113,9 +113,6 @@ func TestTheTableOfMountsIsRead(t *testing.T) {
 	if err != nil || !slices.Contains(judge.mounts, "/proc") || slices.Contains(judge.mounts, "/") {
 		t.Errorf("%v, %v", judge, err)
 	}
-	if got := mountPoint(`/a\040b\134040`); got != `/a b\040` {
-		t.Errorf("%q", got)
-	}
 }
 
 // TestLinksAreJudgedBeforeAnyGoes: else what leads through a refused link would lead nowhere.

@@ -21,7 +21,8 @@ type place struct {
 	root      *os.File
 	path      string
 	protected []string
-	at        string // the folder that was used last, kept open
+	inRoot    *rootRules // of the root file system; nil for a workspace
+	at        string     // the folder that was used last, kept open
 	folder    *os.File
 	folders   []madeFolder
 	links     []string // that were made
@@ -32,6 +33,7 @@ type place struct {
 type entryState struct {
 	mode     uint32
 	modified unix.Timespec
+	owner    *owner // nil for whoever runs this
 }
 
 func (s entryState) times() []unix.Timespec { return []unix.Timespec{s.modified, s.modified} }
@@ -57,9 +59,17 @@ func (p *place) close() error {
 	for index := len(p.folders) - 1; index >= 0 && result == nil; index-- {
 		wanted := p.folders[index]
 		var folder *os.File
-		if folder, result = p.enter(wanted.path); result == nil {
-			result = setState(folder, wanted.entryState)
+		if folder, result = p.enter(wanted.path); result != nil {
+			continue
 		}
+		if p.inRoot == nil {
+			result = setState(folder, wanted.entryState)
+		} else {
+			result = p.inRoot.setState(folder, wanted)
+		}
+	}
+	if p.inRoot != nil && result == nil {
+		result = p.inRoot.closeAgain(p)
 	}
 	p.leave()
 	return result
@@ -98,7 +108,16 @@ func (p *place) isProtected(name string, isFolder bool) bool {
 			return true
 		}
 	}
-	return false
+	return p.inRoot != nil && p.inRoot.keeps(target, isFolder)
+}
+
+// isRefused is isProtected for an entry that is about to be made; it names one that a tool keeps from being made.
+func (p *place) isRefused(name string, isFolder bool) bool {
+	if p.inRoot != nil && p.inRoot.keeps(path.Join(p.path, name), isFolder) {
+		p.inRoot.losses.Drop("/"+name, lostTool)
+		return true
+	}
+	return p.isProtected(name, isFolder)
 }
 
 // hasProtected reports whether a protected path lies below the entry.
@@ -128,35 +147,43 @@ func (p *place) enter(name string) (*os.File, error) {
 		p.leave()
 	}
 	for _, component := range strings.Split(rest, "/") {
-		next, err := enterOne(p.folder, component)
+		next, before, err := enterOne(p.folder, component)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		at := path.Join(p.at, component)
+		if before != nil && p.inRoot != nil {
+			p.inRoot.opened[at] = *before
+		}
 		p.leave()
 		p.folder, p.at = next, at
 	}
 	return p.folder, nil
 }
 
-func enterOne(parent *os.File, name string) (*os.File, error) {
+// enterOne opens a folder, and returns the status that one had which was opened to its owner.
+func enterOne(parent *os.File, name string) (*os.File, *unix.Stat_t, error) {
 	status, err := untrusted.StatAt(parent, name)
 	if err == nil && untrusted.KindOf(status) != unix.S_IFDIR {
 		if err := untrusted.RemoveAt(parent, name, 0); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if err != nil || untrusted.KindOf(status) != unix.S_IFDIR {
 		if err := unix.Mkdirat(int(parent.Fd()), name, 0o755); err != nil {
-			return nil, &os.PathError{Op: "mkdir", Path: name, Err: err}
+			return nil, nil, &os.PathError{Op: "mkdir", Path: name, Err: err}
 		}
-		return untrusted.OpenFolderAt(parent, name)
+		folder, err := untrusted.OpenFolderAt(parent, name)
+		return folder, nil, err
 	}
-	if status.Mode&untrusted.OwnerAll != untrusted.OwnerAll {
-		// A read-only folder of an image; a failure shows when something is made in it.
-		_ = untrusted.ChangeMode(parent, name, status.Mode|untrusted.OwnerAll)
+	var before *unix.Stat_t
+	// A read-only folder of an image; a failure shows when something is made in it.
+	if status.Mode&untrusted.OwnerAll != untrusted.OwnerAll &&
+		untrusted.ChangeMode(parent, name, status.Mode|untrusted.OwnerAll) == nil {
+		before = &status
 	}
-	return untrusted.OpenFolderAt(parent, name)
+	folder, err := untrusted.OpenFolderAt(parent, name)
+	return folder, before, err
 }
 
 // clear opens the folder of an entry and removes what has its name.
@@ -177,13 +204,16 @@ func (p *place) putRoot(state entryState) {
 
 // putFolder makes a folder; its state is applied when the place is closed.
 func (p *place) putFolder(name string, state entryState) error {
-	if p.isProtected(name, true) {
+	if p.isRefused(name, true) {
 		return nil
 	}
 	if _, err := p.enter(name); err != nil {
 		return err
 	}
-	if !p.hasProtected(name) {
+	if p.inRoot != nil {
+		delete(p.inRoot.opened, name)
+	}
+	if p.inRoot != nil || !p.hasProtected(name) {
 		p.folders = append(p.folders, madeFolder{name, state})
 	}
 	return nil
@@ -191,7 +221,7 @@ func (p *place) putFolder(name string, state entryState) error {
 
 // putFile makes a regular file, which fill writes.
 func (p *place) putFile(name string, state entryState, fill func(*os.File) error) error {
-	if p.isProtected(name, false) {
+	if p.isRefused(name, false) {
 		return nil
 	}
 	parent, base, err := p.clear(name)
@@ -205,6 +235,9 @@ func (p *place) putFile(name string, state entryState, fill func(*os.File) error
 	err = errors.Join(fill(file), unix.Fchmod(int(file.Fd()), state.mode), file.Close())
 	if err == nil {
 		err = unix.UtimesNanoAt(int(parent.Fd()), base, state.times(), unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if err == nil && state.owner != nil {
+		err = p.inRoot.setOwner(parent, base, name, *state.owner)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -222,7 +255,7 @@ func (p *place) copyTo(file *os.File, content io.Reader) error {
 
 // putHardLink gives a file that was put here another name.
 func (p *place) putHardLink(name, first string) error {
-	if p.isProtected(name, false) {
+	if p.isRefused(name, false) {
 		return nil
 	}
 	if p.isProtected(first, false) || !specs.IsCleanRelative(first) {
@@ -263,7 +296,7 @@ func openParent(root *os.File, name string) (*os.File, error) {
 
 // putLink makes a symlink; nobody follows it here.
 func (p *place) putLink(name, target string, state entryState) error {
-	if p.isProtected(name, false) {
+	if p.isRefused(name, false) {
 		return nil
 	}
 	parent, base, err := p.clear(name)
@@ -274,5 +307,9 @@ func (p *place) putLink(name, target string, state entryState) error {
 		return &os.PathError{Op: "symlink", Path: name, Err: err}
 	}
 	p.links = append(p.links, name)
-	return unix.UtimesNanoAt(int(parent.Fd()), base, state.times(), unix.AT_SYMLINK_NOFOLLOW)
+	err = unix.UtimesNanoAt(int(parent.Fd()), base, state.times(), unix.AT_SYMLINK_NOFOLLOW)
+	if err == nil && state.owner != nil {
+		err = p.inRoot.setOwner(parent, base, name, *state.owner)
+	}
+	return err
 }

@@ -1,10 +1,12 @@
 package untrusted
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -184,4 +186,34 @@ func CreateAt(folder *os.File, name string) (*os.File, error) {
 // IsBelow reports whether a clean path is another one or lies below it.
 func IsBelow(name, parent string) bool {
 	return name == parent || parent == "/" || strings.HasPrefix(name, parent+"/")
+}
+
+const mountTable = "/proc/self/mountinfo"
+
+// MountPoints returns where something is mounted in this mount namespace.
+func MountPoints() ([]string, error) {
+	table, err := os.Open(mountTable)
+	if err != nil {
+		return nil, err
+	}
+	defer table.Close()
+	var mounts []string
+	lines := bufio.NewScanner(table)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 5 {
+			return nil, errors.New("the table of mounts is not readable")
+		}
+		mounts = append(mounts, mountPoint(fields[4]))
+	}
+	return mounts, lines.Err()
+}
+
+// mountPoint is a path without the escapes of the mount table.
+func mountPoint(text string) string {
+	for _, character := range []byte(" \t\n\\") {
+		text = strings.ReplaceAll(text, `\`+strconv.FormatInt(int64(character)+0o1000, 8)[1:], string(character))
+	}
+	return text
 }

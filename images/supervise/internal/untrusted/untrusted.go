@@ -91,7 +91,16 @@ var (
 // OpenBeneath opens an entry of a folder without following a link. A kernel or sandbox without openat2 is
 // asked for the entry itself, which is no less: a name has one component.
 func OpenBeneath(parent *os.File, name string, flags int) (*os.File, error) {
-	how := unix.OpenHow{Flags: uint64(flags | unix.O_NOFOLLOW | unix.O_CLOEXEC), Resolve: beneath}
+	return openResolved(parent, name, flags, beneath)
+}
+
+// OpenOnMount is OpenBeneath for an entry on the same mount; another mount is the error EXDEV, where openat2 is there.
+func OpenOnMount(parent *os.File, name string, flags int) (*os.File, error) {
+	return openResolved(parent, name, flags, beneath|unix.RESOLVE_NO_XDEV)
+}
+
+func openResolved(parent *os.File, name string, flags int, resolve uint64) (*os.File, error) {
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_NOFOLLOW | unix.O_CLOEXEC), Resolve: resolve}
 	for {
 		descriptor, err := Openat2(int(parent.Fd()), name, &how)
 		switch {

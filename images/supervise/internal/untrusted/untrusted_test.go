@@ -2,6 +2,7 @@ package untrusted
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -19,5 +20,14 @@ func TestWhatTheNodeLacksIsNotTheCandidates(t *testing.T) {
 	}
 	if err := OfCandidate(nil); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestMountPointsHaveTheirNames(t *testing.T) {
+	if got := mountPoint(`/a\040b\134040`); got != `/a b\040` {
+		t.Errorf("%q", got)
+	}
+	if mounts, err := MountPoints(); err != nil || !slices.Contains(mounts, "/proc") {
+		t.Errorf("%v, %v", mounts, err)
 	}
 }

@@ -294,26 +294,26 @@ func (w *Walk) file(entry TreeEntry, status unix.Stat_t) (TreeEntry, error) {
 		}
 		w.linked[entry.Inode] = true
 	}
-	if status.Blocks < status.Size/blockBytes {
+	if IsSparse(status) {
 		file, err := OpenRegularAt(entry.Parent, entry.Name, "a file")
 		if err != nil {
 			return entry, nil // its reader finds out
 		}
 		defer file.Close()
-		if entry.Extents, err = extents(file, status.Size); err != nil {
+		if entry.Extents, err = Extents(file, status.Size); err != nil {
 			return entry, err
 		}
 	}
-	return entry, w.measure(entry.Stored())
+	return entry, w.measure(Stored(entry.Size, entry.Extents))
 }
 
-// Stored is how much of a file is carried.
-func (e TreeEntry) Stored() int64 {
-	if e.Extents == nil {
-		return e.Size
+// Stored is how much of a file of a size is carried, of a sparse one its parts.
+func Stored(size int64, parts []Extent) int64 {
+	if parts == nil {
+		return size
 	}
 	var total int64
-	for _, each := range e.Extents {
+	for _, each := range parts {
 		total += each.Length
 	}
 	return total
@@ -361,8 +361,11 @@ func ParseExtents(text string, stored int64) (int64, []Extent, error) {
 	return size, parts, nil
 }
 
-// extents returns the parts of a file that hold data, nil where its file system does not know them.
-func extents(file *os.File, size int64) ([]Extent, error) {
+// IsSparse reports whether a file has holes.
+func IsSparse(status unix.Stat_t) bool { return status.Blocks < status.Size/blockBytes }
+
+// Extents returns the parts of a file that hold data, nil where its file system does not know them.
+func Extents(file *os.File, size int64) ([]Extent, error) {
 	found := []Extent{}
 	for at := int64(0); at < size; {
 		begin, err := unix.Seek(int(file.Fd()), at, unix.SEEK_DATA)

@@ -1,4 +1,5 @@
-package courier
+// Package bundle writes candidates that are trees.
+package bundle
 
 import (
 	"crypto/sha256"
@@ -20,57 +21,78 @@ import (
 const (
 	tarRecord = 20 * untrusted.TarBlock
 	tarName   = 100     // bytes of a name or target in a header
+	tarID     = 1 << 21 // from this user or group on a header has no room for it
 	tarSize   = 1 << 33 // from this size or time on a header has no room for it
 
-	tarFolder   = '5'
-	tarLink     = '2'
-	tarHardLink = '1'
-	tarFile     = '0'
-	tarPax      = 'x'
+	extended = 'x'
 )
 
-// bundle is a tar of form pax whose bytes depend on its entries alone. Nothing is kept of an entry that is in it.
-type bundle struct {
+// Kinds of entries.
+const (
+	Folder   = '5'
+	Link     = '2'
+	HardLink = '1'
+	File     = '0'
+	// Whiteout is a device without numbers: what had its name is gone.
+	Whiteout = '3'
+	FIFO     = '6'
+	Device   = '4'
+	// Socket and Unreadable are kinds of our own: archives have none.
+	Socket     = 's'
+	Unreadable = 'u'
+)
+
+// Writer writes a tar of form pax whose bytes depend on its entries alone. Nothing is kept of an entry that is in it.
+type Writer struct {
 	target io.Writer
 	hash   hash.Hash
 	size   int64
 	buffer []byte
 }
 
-// tarEntry is one entry: a folder's name ends with a slash.
-type tarEntry struct {
-	name, link string
-	kind       byte
-	mode       uint32
-	size       int64
-	modified   unix.Timespec
-	extents    string // of a sparse file, as staging reads them
+// New returns a writer of an archive that begins.
+func New(target io.Writer) *Writer { return &Writer{target: target, hash: sha256.New()} }
+
+// Size is how many bytes were written.
+func (b *Writer) Size() int64 { return b.size }
+
+// Digest is that of the bytes that were written.
+func (b *Writer) Digest() string { return untrusted.DigestPrefix + hex.EncodeToString(b.hash.Sum(nil)) }
+
+// Entry is one entry: a folder's name ends with a slash.
+type Entry struct {
+	Name, Link string
+	Kind       byte
+	Mode       uint32
+	UID, GID   uint32
+	Size       int64
+	Modified   unix.Timespec
+	Extents    string // of a sparse file, as untrusted.ParseExtents reads them
 }
 
-// addFile adds a file and returns the hex SHA-256 of what is carried of it. Of a sparse file these are the
+// AddFile adds a file and returns the hex SHA-256 of what is carried of it. Of a sparse file these are the
 // parts that hold data.
-func (b *bundle) addFile(header tarEntry, file *os.File, entry untrusted.TreeEntry) (string, error) {
-	parts := entry.Extents
+func (b *Writer) AddFile(header Entry, file *os.File, size int64, parts []untrusted.Extent) (string, error) {
+	header.Size = untrusted.Stored(size, parts)
 	if parts == nil {
-		parts = []untrusted.Extent{{Length: entry.Size}}
+		parts = []untrusted.Extent{{Length: size}}
 	} else {
-		header.extents = untrusted.ExtentText(entry.Size, parts)
+		header.Extents = untrusted.ExtentText(size, parts)
 	}
-	header.size = entry.Stored()
-	if err := b.begin(header); err != nil {
+	if err := b.Begin(header); err != nil {
 		return "", err
 	}
 	if b.buffer == nil {
 		b.buffer = make([]byte, untrusted.CopyBytes)
 	}
 	content := sha256.New()
-	_, _ = io.WriteString(content, header.extents)
+	_, _ = io.WriteString(content, header.Extents)
 	for _, part := range parts {
 		if err := b.addPart(file, part, content); err != nil {
 			return "", err
 		}
 	}
-	if _, err := file.Seek(entry.Size, io.SeekStart); err != nil {
+	if _, err := file.Seek(size, io.SeekStart); err != nil {
 		return "", err
 	}
 	if count, err := readSome(file, b.buffer[:1]); err != nil || count > 0 {
@@ -79,7 +101,31 @@ func (b *bundle) addFile(header tarEntry, file *os.File, entry untrusted.TreeEnt
 	return hex.EncodeToString(content.Sum(nil)), b.fill(untrusted.TarBlock)
 }
 
-func (b *bundle) addPart(file *os.File, part untrusted.Extent, content hash.Hash) error {
+// AddStream adds a file from a reader of exactly its bytes and returns what AddFile does.
+func (b *Writer) AddStream(header Entry, source io.Reader) (string, error) {
+	if err := b.Begin(header); err != nil {
+		return "", err
+	}
+	content := sha256.New()
+	_, _ = io.WriteString(content, header.Extents)
+	if b.buffer == nil {
+		b.buffer = make([]byte, untrusted.CopyBytes)
+	}
+	count, err := io.CopyBuffer(io.MultiWriter(content, writerFunc(b.write)), source, b.buffer)
+	if err == nil && count != header.Size {
+		err = errChanged
+	}
+	if err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(content.Sum(nil)), b.fill(untrusted.TarBlock)
+}
+
+type writerFunc func([]byte) error
+
+func (f writerFunc) Write(data []byte) (int, error) { return len(data), f(data) }
+
+func (b *Writer) addPart(file *os.File, part untrusted.Extent, content hash.Hash) error {
 	if _, err := file.Seek(part.Offset, io.SeekStart); err != nil {
 		return err
 	}
@@ -114,34 +160,45 @@ func readSome(file *os.File, buffer []byte) (int, error) {
 	return 0, untrusted.Unreadable(untrusted.ProblemInvalid, "a file cannot be read")
 }
 
-func (b *bundle) end() error {
+// End closes the archive.
+func (b *Writer) End() error {
 	if err := b.write(make([]byte, 2*untrusted.TarBlock)); err != nil {
 		return err
 	}
 	return b.fill(tarRecord)
 }
 
-func (b *bundle) begin(entry tarEntry) error {
+// Begin writes what stands before the content of an entry.
+func (b *Writer) Begin(entry Entry) error {
 	var records []byte
-	if !fitsHeader(entry.name) {
-		records = append(records, paxRecord("path", entry.name)...)
+	if !fitsHeader(entry.Name) {
+		records = append(records, paxRecord("path", entry.Name)...)
 	}
-	if !fitsHeader(entry.link) {
-		records = append(records, paxRecord("linkpath", entry.link)...)
+	if !fitsHeader(entry.Link) {
+		records = append(records, paxRecord("linkpath", entry.Link)...)
 	}
-	if entry.size >= tarSize {
-		records = append(records, paxRecord("size", strconv.FormatInt(entry.size, 10))...)
-		entry.size = 0
+	if entry.Size >= tarSize {
+		records = append(records, paxRecord("size", strconv.FormatInt(entry.Size, 10))...)
+		entry.Size = 0
 	}
-	if time := entry.modified; time.Nsec != 0 || time.Sec < 0 || time.Sec >= tarSize {
+	if time := entry.Modified; time.Nsec != 0 || time.Sec < 0 || time.Sec >= tarSize {
 		records = append(records, paxRecord("mtime", paxTime(time))...)
-		entry.modified = unix.Timespec{}
+		entry.Modified = unix.Timespec{}
 	}
-	if entry.extents != "" {
-		records = append(records, paxRecord(untrusted.ExtentsRecord, entry.extents)...)
+	if entry.Extents != "" {
+		records = append(records, paxRecord(untrusted.ExtentsRecord, entry.Extents)...)
+	}
+	for _, owner := range []struct {
+		key string
+		id  *uint32
+	}{{"uid", &entry.UID}, {"gid", &entry.GID}} {
+		if *owner.id >= tarID {
+			records = append(records, paxRecord(owner.key, strconv.FormatUint(uint64(*owner.id), 10))...)
+			*owner.id = 0
+		}
 	}
 	if records != nil {
-		extended := tarEntry{name: "././@PaxHeader", kind: tarPax, size: int64(len(records))}
+		extended := Entry{Name: "././@PaxHeader", Kind: extended, Size: int64(len(records))}
 		if err := errors.Join(b.write(extended.header()), b.write(records), b.fill(untrusted.TarBlock)); err != nil {
 			return err
 		}
@@ -180,14 +237,14 @@ func paxTime(time unix.Timespec) string {
 
 // header is the block before an entry; what does not fit is cut, other characters than ASCII are question
 // marks, as the records before it have both in full.
-func (e tarEntry) header() []byte {
+func (e Entry) header() []byte {
 	block := make([]byte, 0, untrusted.TarBlock)
-	block = append(block, field(e.name, tarName)...)
-	block = fmt.Appendf(block, "%07o\x00%07o\x00%07o\x00%011o\x00%011o\x00", e.mode, 0, 0, e.size, e.modified.Sec)
+	block = append(block, field(e.Name, tarName)...)
+	block = fmt.Appendf(block, "%07o\x00%07o\x00%07o\x00%011o\x00%011o\x00", e.Mode, e.UID, e.GID, e.Size, e.Modified.Sec)
 	checksum := len(block)
 	block = append(block, "        "...)
-	block = append(block, e.kind)
-	block = append(block, field(e.link, tarName)...)
+	block = append(block, e.Kind)
+	block = append(block, field(e.Link, tarName)...)
 	block = append(block, "ustar\x0000"...)
 	block = append(block, make([]byte, untrusted.TarBlock-len(block))...)
 	sum := 0
@@ -214,14 +271,14 @@ func field(text string, size int) []byte {
 	return result
 }
 
-func (b *bundle) fill(block int64) error {
+func (b *Writer) fill(block int64) error {
 	if surplus := b.size % block; surplus > 0 {
 		return b.write(make([]byte, block-surplus))
 	}
 	return nil
 }
 
-func (b *bundle) write(data []byte) error {
+func (b *Writer) write(data []byte) error {
 	_, _ = b.hash.Write(data)
 	b.size += int64(len(data))
 	_, err := b.target.Write(data)
