@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -19,6 +20,8 @@ from securebench.protocol.supervise import (
     Phase,
     ProbeSpec,
     RepositorySpec,
+    RootChangesSpec,
+    RootSpec,
     RunSpec,
     SealSpec,
     StreamsSpec,
@@ -77,10 +80,17 @@ FULL_RUN = RunSpec(
     awaits=("127.0.0.1:8080",),
     diff=DiffSpec("/w", "/scratch", 300, 10),
 )
+ROOT_RUN = replace(
+    SMALL_RUN,
+    streams=StreamsSpec("/o", 1, 2),
+    root=RootSpec(("/tests",), 100, 10),
+    changes=RootChangesSpec("/root.tar", "sha256:0", ("/tests",), ("bash",)),
+)
 CASES: tuple[SuperviseSpec, ...] = (
     CopySpec("/app", "/copy"),
     SMALL_RUN,
     FULL_RUN,
+    ROOT_RUN,
     CourierSpec(CandidateBounds()),
     CourierSpec(CandidateBounds(), folders=("socket/first",)),
     *(

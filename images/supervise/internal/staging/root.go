@@ -121,7 +121,7 @@ func ChangeRoot(spec specs.RootChanges) (outcome.Losses, error) {
 	if err != nil {
 		return losses, err
 	}
-	mounts = slices.DeleteFunc(mounts, func(mount string) bool { return untrusted.IsBelow(rootPlace, mount) })
+	mounts = slices.DeleteFunc(slices.Concat(kernelPlaces, mounts), func(mount string) bool { return untrusted.IsBelow(rootPlace, mount) })
 	tools, err := findTools(spec.Tools)
 	if err != nil {
 		return losses, err
@@ -131,14 +131,14 @@ func ChangeRoot(spec specs.RootChanges) (outcome.Losses, error) {
 		return losses, err
 	}
 	defer archive.Close()
-	protected := slices.Concat(kernelPlaces, mounts, spec.Excluded)
+	protected := slices.Concat(mounts, spec.Excluded)
 	target, err := openPlace(rootPlace, protected)
 	if err != nil {
 		return losses, err
 	}
 	target.inRoot = newRootRules(tools.paths(), &losses)
 	judge := &linkJudge{workspace: rootPlace, ours: slices.Concat([]string{frameworkRoot}, spec.Excluded)}
-	for _, mount := range slices.Concat(kernelPlaces, mounts) {
+	for _, mount := range mounts {
 		if !slices.Contains(harmless, mount) {
 			judge.mounts = append(judge.mounts, mount)
 		}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from securebench.protocol.candidate import KINDS, CandidateBounds
 from securebench.protocol.messages import encode_spec
-from securebench.protocol.supervise import CourierSpec, RunSpec, SealSpec, StreamsSpec
+from securebench.protocol.supervise import SOURCES, CourierSpec, RunSpec, SealSpec, StreamsSpec
 from securebench.run import layout
 from securebench.run.artifacts import Part, Taken, TaskPrograms
 from securebench.run.pods import volumes
@@ -81,7 +81,8 @@ def seal_spec(plan: RunPlan, task: TaskPlan, exclude: Sequence[str]) -> CourierS
     is_live = not plan.harness.env
     bounds = _bounds(plan)
     limit = KINDS[task.extraction.kind].limit(bounds)
-    return CourierSpec(bounds, SealSpec(task.extraction, limit, tuple(exclude), is_live))
+    left_out = SOURCES[task.extraction.mode].excluded or tuple(exclude)
+    return CourierSpec(bounds, SealSpec(task.extraction, limit, left_out, is_live))
 
 
 def _bounds(plan: RunPlan) -> CandidateBounds:
