@@ -61,8 +61,6 @@ def replace_file(path: Path, data: bytes, staging: Path | None = None) -> None:
     """Replace a file as a whole, 0644 whatever the umask is, and return when the disk has it.
 
     Args:
-        path: The file.
-        data: Its new content.
         staging: As of ``replacing``.
     """
     with replacing(path, staging) as file:
@@ -76,7 +74,6 @@ def replacing(path: Path, staging: Path | None = None) -> Iterator[BinaryIO]:
     Readers see the old content or the whole new one; the disk has it on return.
 
     Args:
-        path: The file.
         staging: Folder of the same file system where the new content is written; None for the
             file's own.
     """

@@ -78,7 +78,6 @@ def harness_config(type: str, config: Mapping[str, object]) -> HarnessConfig:  #
     """Validate the configuration of a harness and fill in defaults.
 
     Args:
-        type: Harness type.
         config: ``harness.config`` as written.
 
     Raises:
@@ -92,7 +91,6 @@ def provider_key(harness_type: str, config: Mapping[str, object]) -> str:
     """Return the variable with the provider's key, which is its entry in the run's Secret.
 
     Args:
-        harness_type: Harness type of the run.
         config: ``harness.config`` as written.
 
     Returns:
@@ -115,7 +113,6 @@ def forwarded_env(
     The key of the run's provider is not among them: it goes only to the gateway.
 
     Args:
-        harness_type: Harness type of the run.
         names: Variables in ``harness.env``.
         config: ``harness.config``.
 

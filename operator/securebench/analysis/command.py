@@ -62,7 +62,6 @@ def write_report(
     Args:
         runs: Result folders, or names or run ids of runs in the cluster.
         output: The file.
-        target: Namespace of the runs.
         prices: File with a price table; it takes precedence over those of the folders.
     """
     _require_place(output)
@@ -88,7 +87,6 @@ def compare_runs(
         runs: At least two, as for ``write_report``.
         form: What is printed on stdout.
         html: Also write the comparison as one HTML file.
-        target: Namespace of the runs.
         prices: File with a price table, as for ``write_report``.
         looks: Parts of the tasks after each of which two runs are compared; None: once.
     """
@@ -131,7 +129,6 @@ def diff_runs(old: str, new: str, form: OutputForm, target: ClusterTarget) -> in
         old: Result folder, or name or run id of a run in the cluster.
         new: The same of the second run.
         form: Lines, or data.
-        target: Namespace of the runs.
     """
     with loaded_runs([old, new], target) as (before, after):
         flips = attempt_flips(before, after)
@@ -196,7 +193,6 @@ def export_run(
         run: As for ``write_report``.
         output: The file.
         form: Its format.
-        target: Namespace of the run.
         prices: File with a price table, as for ``write_report``.
     """
     _require_place(output)
@@ -236,7 +232,6 @@ def export_to_mlflow(
     Args:
         run: As for ``write_report``.
         mlflow: Where.
-        target: Namespace of the run.
         prices: File with a price table, as for ``write_report``.
     """
     for name, value in _MLFLOW_ENVIRONMENT.items():

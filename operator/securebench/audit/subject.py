@@ -207,8 +207,6 @@ def load_subject(
     """Read a pack; its own defects become findings, not errors.
 
     Args:
-        manifest: Manifest file.
-        tasks: Task file.
         limit: Rows behind this many are not read.
         task_file: Workspace path of the public payload.
     """

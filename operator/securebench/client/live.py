@@ -93,7 +93,6 @@ class InFlightWatch:
 
     Args:
         link: Exec protocol with the operator's Pod.
-        uid: Uid of the BenchmarkRun.
         report: Called with the attempts; with None where they are not known at the moment.
         clock: Returns seconds.
         task_ids: Ids of the rows in pack order; None asks the operator's Pod for them.
@@ -179,7 +178,6 @@ class LiveOutput:
 
     Args:
         link: Exec protocol with the operator's Pod.
-        uid: Uid of the BenchmarkRun.
         task_ids: Ids of the rows, in pack order.
         reporter: Receives ``agent_output`` events.
     """

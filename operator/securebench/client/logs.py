@@ -141,7 +141,6 @@ def logs(run: str, task: str, target: ClusterTarget, *, is_followed: bool) -> in
     Args:
         run: Name of a BenchmarkRun, even a deleted one, or a run id.
         task: Id of the task, or ``#`` and its index from 0.
-        target: Namespace of the run.
         is_followed: Whether to wait for more until the task has finished.
     """
     return asyncio.run(_logs(run, task, target, is_followed=is_followed))

@@ -658,7 +658,6 @@ def task_visibility(
 
     Args:
         index: Position of the row in the pack, from 0.
-        task: The task.
         harness: What the agent is.
         policy: What the tester's verifiers may do.
         pack_root: Folder of the manifest.

@@ -143,7 +143,6 @@ class RecordMirror:
 
     Args:
         link: Exec protocol with the operator's Pod.
-        uid: Uid of the BenchmarkRun.
         path: The local file; its folder exists.
         file: Its name on the volume.
     """

@@ -117,7 +117,6 @@ def results(
         run: Name of a BenchmarkRun, even a deleted one, or a run id.
         output_dir: Output folder; by default a folder with the run's name.
         options: How they are shown and judged.
-        target: Namespace of the run.
     """
     return asyncio.run(_results(run, output_dir or Path(run), options, target))
 
@@ -322,7 +321,6 @@ def verify(subject: str, options: VerifyOptions, target: ClusterTarget) -> int:
     Args:
         subject: A folder, or a run as of ``results``.
         options: What is trusted, and how the result is printed.
-        target: Namespace of the run.
 
     Raises:
         ConfigError: No key is given, or one is none.

@@ -561,9 +561,7 @@ async def create_like(
     """Create a run with the Secrets of an earlier one, which it then owns too.
 
     Args:
-        cluster: The namespace.
         name: Name of the new run.
-        spec: Spec of the new run.
         earlier: The BenchmarkRun before it.
         sections: Sections of the spec whose ``secretRef`` it needs.
 
@@ -623,7 +621,6 @@ def regrade(run: str, options: RegradeOptions, target: ClusterTarget) -> int:
     Args:
         run: Name or run id of a BenchmarkRun that has ended.
         options: How.
-        target: Namespace of the run.
     """
     old, new = asyncio.run(_create(run, options, target))
     print_note(f"when it has ended, see what flipped: securebench results --diff {old} {new}")

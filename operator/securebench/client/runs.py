@@ -182,7 +182,6 @@ def task_names(run: str, target: ClusterTarget) -> list[str]:
 
     Args:
         run: Name or run id of a BenchmarkRun.
-        target: Namespace of the run.
     """
     return _silently(_task_names(run, target))
 
@@ -253,7 +252,6 @@ def remove(runs: Sequence[str], target: ClusterTarget, *, is_forced: bool) -> in
 
     Args:
         runs: Names or run ids.
-        target: Namespace of the runs.
         is_forced: Also delete runs that have not ended.
     """
     return max(asyncio.run(_remove(runs, target, is_forced=is_forced)))

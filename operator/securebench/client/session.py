@@ -46,7 +46,6 @@ class RecordProgress:
     """Progress of one run.
 
     Args:
-        reporter: Receives progress events.
         path: Where the records are.
         total: Attempts that are known to belong to the run.
 
@@ -308,7 +307,6 @@ async def open_session(
     Args:
         config: With the command line's overrides applied.
         prepared: Result of ``prepare`` for this configuration.
-        reporter: Receives progress events.
         target: Namespace, context and operator Pod.
         parallelism: Concurrent attempts; None uses the API's default.
         watching: What to report while attempts are in flight.

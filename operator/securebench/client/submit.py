@@ -93,7 +93,6 @@ def parse_env_text(text: str, name: str) -> dict[str, str]:
     """Parse the text of an environment file; the last assignment of a name wins.
 
     Args:
-        text: Content of the file.
         name: File name for messages.
 
     Raises:
@@ -333,11 +332,6 @@ def absent_files(config: TesterConfig) -> tuple[InvalidInputError, ...]:
 
 def local_pack(manifest: Path, tasks: Path, loaded: BenchmarkManifest) -> LocalPack:
     """Collect the files of a pack for upload: manifest, task file and both asset roots.
-
-    Args:
-        manifest: Manifest file.
-        tasks: Task file.
-        loaded: The parsed manifest.
 
     Raises:
         StorageError: A file cannot be read.

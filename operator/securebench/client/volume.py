@@ -167,7 +167,6 @@ class RunEntry(NamedTuple):
 
     Args:
         run: Name of the BenchmarkRun.
-        uid: Uid of the BenchmarkRun.
         pack_digest: Digest of its pack.
         harness_digest: Digest of its harness.
         verifier_version: Version of its verifiers.
@@ -255,7 +254,6 @@ class OperatorLink:
         """Return a file of a run after the longest matching prefix, or None if it does not exist.
 
         Args:
-            uid: Uid of the BenchmarkRun.
             file: For example ``summary.json``.
             marks: Prefixes that the client already has.
         """
@@ -303,7 +301,6 @@ class OperatorLink:
         """Fetch the captured output of a task's last launches into a new folder.
 
         Args:
-            uid: Uid of the BenchmarkRun.
             task_id: Id of the row.
             folder: Must not exist.
         """
@@ -316,7 +313,6 @@ class OperatorLink:
         """Return attempts with their launches, as the journal has them.
 
         Args:
-            uid: Uid of the BenchmarkRun.
             task: Id of a task, or ``#`` and its index; empty for all that have not passed.
             with_noisy: Whether those that passed are among all if a launch of theirs met a limit.
 
@@ -357,7 +353,6 @@ class OperatorLink:
         """Return what the harness of a task's unfinished attempt has printed since.
 
         Args:
-            uid: Uid of the BenchmarkRun.
             task: Id of the task, or ``#`` and its index from 0.
             marks: How far each stream was received already.
 
@@ -384,7 +379,6 @@ class OperatorLink:
         """Return the new output of a run's active agents.
 
         Args:
-            uid: Uid of the BenchmarkRun.
             sizes: Number of bytes already received, by launch.
 
         Raises:
@@ -603,7 +597,6 @@ class PodExec:
     """Executes commands in a container of the operator's Pod or the viewers' Pod.
 
     Args:
-        cluster: The namespace.
         pod: Name of the Pod.
         container: Name of the container.
         find: Finds another Pod after this one did not answer; None where there is no other.

@@ -96,7 +96,6 @@ def advice(reason: str, run: str, message: str = "") -> str:
 
     Args:
         reason: Reason of its condition ``Succeeded``.
-        run: Its name.
         message: The message of that condition.
     """
     found = next((words for key, words in ADVICE.items() if key.value == reason), "")
@@ -118,7 +117,6 @@ def print_launches(run: str, task: str, form: OutputForm, target: ClusterTarget)
         run: Name of a BenchmarkRun, even a deleted one, or a run id.
         task: Id of the task or ``#`` and its index from 0; empty for all of these.
         form: Indented text, or one object for each attempt.
-        target: Namespace of the run.
     """
     return asyncio.run(_why(run, task, form, target))
 
@@ -327,7 +325,6 @@ def explain(run: str, task: str, form: OutputForm, target: ClusterTarget) -> int
         run: Name of a BenchmarkRun, even a deleted one, or a run id.
         task: Id of a task or ``#`` and its index from 0, to print all of its launches; or empty.
         form: Lines; with all launches; or as data.
-        target: Namespace of the run.
     """
     if task:
         return print_launches(run, task, form, target)

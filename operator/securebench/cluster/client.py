@@ -504,7 +504,6 @@ class ApiCluster:
 
         Args:
             path: Relative to the namespace, e.g. ``pods/name/exec``.
-            query: Query parameters in order.
             protocol: The only subprotocol offered.
 
         Raises:

@@ -112,7 +112,6 @@ class Cluster(Protocol):
         """Return all matching objects as one consistent list.
 
         Args:
-            kind: Kind of the objects.
             selector: Label selector; empty for all objects of the kind.
         """
         ...
@@ -159,8 +158,6 @@ class Cluster(Protocol):
         """Start the deletion of an object; dependents are deleted in the background.
 
         Args:
-            kind: Kind of the object.
-            name: Name of the object.
             uid: Precondition on the uid; None deletes any object of that name.
             grace_seconds: None keeps the object's own grace period.
 
@@ -177,9 +174,6 @@ class Cluster(Protocol):
         An object is deleted by its name: who holds that name by then goes.
 
         Args:
-            kind: Kind of the objects.
-            selector: Label selector.
-            fields: Field selector.
             resource_version: The moment.
 
         Raises:
@@ -194,8 +188,6 @@ class Cluster(Protocol):
         uid as a precondition, but a ``metadata.resourceVersion``.
 
         Args:
-            kind: Kind of the object.
-            name: Name of the object.
             body: ``{"status": {...}}``; null removes a key.
 
         Returns:

@@ -50,7 +50,6 @@ class LaneKeeper:
     Attempts of one task share its lanes, so they are never rewritten below a running Pod.
 
     Args:
-        store: The run's folder.
         pack_root: Folder of the frozen pack's manifest.
         task_file: Workspace path of the public payload.
         answers: Reference answers by task id; empty for every harness but an oracle.
@@ -110,10 +109,8 @@ class AttemptKeeper:
     """Creates and deletes launches, reads their results and writes records, for one run.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
         ledger: The run, with its journal and records.
         writers: Create and delete Pods in the background.
-        informer: The run's Pods.
         network: Completes the plan with what only the cluster knows, as the gateway's address.
     """
 

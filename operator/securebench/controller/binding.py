@@ -73,10 +73,6 @@ from securebench.version import VERSION
 async def prepare(context: Context, run: RunObject) -> RunPlan:
     """Bind a new run, or restore the binding of an earlier start; return the plan.
 
-    Args:
-        context: Shared parts of the operator: client, settings, clock.
-        run: The BenchmarkRun.
-
     Raises:
         InvalidInputError: The user must change something.
         RegistryUnavailableError: The registry of its pack did not answer.
@@ -111,9 +107,6 @@ def bind_new_run(
     """Bind a new run; may be repeated until its binding is on the volume. Blocks.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
-        run: The BenchmarkRun.
-        spec: Spec of the run.
         source: Where the files of its pack are.
         earlier: The run that it resumes or grades again, or None.
 
@@ -234,9 +227,6 @@ def restored_plan(
     """Return the plan of a run that was bound before. Blocks.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
-        run: The BenchmarkRun.
-        spec: Spec of the run.
         store: Its folder, which has the binding.
 
     Raises:
@@ -326,9 +316,6 @@ def _plan(
     """Return the plan of a run.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
-        run: The BenchmarkRun.
-        spec: Spec of the run.
         binding: What it keeps from its first start; its answers come from ``answers``.
         answers: Content of the pack's reference answers, for an oracle.
         is_checked: Whether the pack was checked before. A run that goes on has a frozen pack of the

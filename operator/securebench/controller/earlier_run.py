@@ -58,8 +58,6 @@ async def resumed_run(context: Context, spec: BenchmarkRunSpec, uid: str) -> Ind
     """Return the run that a new one resumes, or None where it resumes none.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
-        spec: Spec of the new run.
         uid: UID of the new run, which may be in the index already.
 
     Raises:
@@ -85,8 +83,6 @@ async def regraded_run(context: Context, spec: BenchmarkRunSpec, uid: str) -> In
     """Return the run that a new one grades again, or None where it grades none.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
-        spec: Spec of the new run.
         uid: UID of the new run, which may be in the index already.
 
     Raises:
@@ -178,11 +174,7 @@ def check_regrade(
     """Refuse a regrade whose candidates were made under other conditions. Blocks.
 
     Args:
-        root: Root of the volume.
-        earlier: The run that is graded again.
         binding: What that is bound to.
-        plan: Plan of the regrade.
-        pack: Pack of the regrade.
 
     Raises:
         SpecError: Harness or attempts differ, a task is another one or shows its agent other data,
@@ -348,7 +340,6 @@ def kept_entries(root: Path, uid: str) -> tuple[Kept, ...]:
     """Return what a resumed run takes over: attempts with a result, in pack order.
 
     Args:
-        root: Root of the volume.
         uid: The earlier run.
 
     Raises:
@@ -366,7 +357,6 @@ def copy_records(root: Path, uid: str, kept: Collection[Kept]) -> None:
     """Copy the records that a resumed run takes over into its folder.
 
     Args:
-        root: Root of the volume.
         uid: The new run.
         kept: What it takes over.
 
@@ -386,8 +376,6 @@ def take_over(
     Args:
         store: Store of the regrade, which is not bound yet.
         earlier: The run that it grades again.
-        plan: Plan of the regrade.
-        pack: Pack of the regrade.
 
     Returns:
         The first entries of its journal, in pack order. An attempt that left neither candidate nor

@@ -83,9 +83,7 @@ class EventRecorder:
     """Posts notices as Events; logs errors of the cluster instead of raising them.
 
     Args:
-        cluster: The run's namespace.
         subject: The object that they are about.
-        clock: The wall clock.
         instance: Names the operator's process.
     """
 
@@ -163,7 +161,6 @@ def event(subject: EventSubject, notice: Notice, instance: str, at: float) -> Ra
 
     Args:
         subject: The object that they are about.
-        notice: What it says.
         instance: Names the operator's process.
         at: Seconds since the epoch.
     """

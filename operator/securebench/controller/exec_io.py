@@ -322,7 +322,6 @@ def put_audit(root: Path, size: str, source: IO[bytes]) -> Answer:
     """Keep the result of an audit.
 
     Args:
-        root: Root of the volume.
         size: Bytes of the result; the stream need not end there.
         source: The result as JSON.
 
@@ -343,8 +342,6 @@ def get_run(root: Path, uid: str, file: str, marks: Sequence[str], sink: IO[byte
     The file is replaced as a whole when it changes, so that one call sees one version of it.
 
     Args:
-        root: Root of the volume.
-        uid: Uid of the BenchmarkRun.
         file: One of ``RUN_FILES``.
         marks: ``OFFSET:SHA256`` of prefixes that the asker has.
         sink: Where the bytes go.
@@ -404,8 +401,6 @@ def get_log(root: Path, uid: str, task_id: str, sink: IO[bytes]) -> Answer:
     """Send what the last launches of a task's last attempt printed, as a bundle.
 
     Args:
-        root: Root of the volume.
-        uid: Uid of the BenchmarkRun.
         task_id: Id of the row.
         sink: Gets a tar of ``producer/…`` and ``verification/…``.
 

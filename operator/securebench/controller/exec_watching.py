@@ -54,8 +54,6 @@ def watch_answer(
 
     Args:
         operation: One of ``WATCH_OPERATIONS``.
-        root: Root of the volume.
-        uid: Uid of the BenchmarkRun.
         words: The other arguments, as the asker wrote them.
         sink: Where the bytes go.
 
@@ -80,11 +78,7 @@ def watch_answer(
 
 
 def told_waits(folder: Path) -> Mapping[str, SharedWait]:
-    """Return what the Pods of a run wait for, by their names.
-
-    Args:
-        folder: The run's folder.
-    """
+    """Return what the Pods of a run wait for, by their names."""
     return {pod: wait for wait in read_launch_waits(folder) for pod in wait.pods}
 
 
@@ -113,7 +107,6 @@ def get_launches(
     """Send one JSON line for each attempt with its launches, in the order of the pack.
 
     Args:
-        store: The run's folder.
         wanted: Id of a task, or ``#`` and its index from 0; empty for all attempts that have no
             passing verdict.
         now: Seconds since the epoch.
@@ -197,8 +190,6 @@ def _tell_waits(
     """Say of launches that run according to the journal what they wait for.
 
     Args:
-        store: The run's folder.
-        history: What its journal tells.
         found: The launches of all attempts; changed.
     """
     waits = told_waits(store.folder)
@@ -263,7 +254,6 @@ def get_active(store: RunStore, now: float, sink: IO[bytes]) -> Answer:
     """Send one JSON line for each attempt that was begun and has no record, in pack order.
 
     Args:
-        store: The run's folder.
         now: Seconds since the epoch.
         sink: Where the lines go.
 
@@ -312,7 +302,6 @@ def get_live(store: RunStore, marks: Sequence[str], sink: IO[bytes]) -> Mapping[
     """Send what was added to the live output of every unfinished attempt's last launch.
 
     Args:
-        store: The run's folder.
         marks: ``TASK.ATTEMPT.LAUNCH:OFFSET`` of what the asker has already.
         sink: Gets the bytes of all parts, one after the other.
 
@@ -351,7 +340,6 @@ def _read_added(
     """Return what a file of a launch's live output has from an offset on.
 
     Args:
-        store: The run's folder.
         numbers: The launch.
         name: One of ``LIVE_FILES``.
         offset: In bytes.
@@ -377,7 +365,6 @@ def get_output(
     """Send what was added to the streams of a task's unfinished attempt.
 
     Args:
-        store: The run's folder.
         task: Id of the task, or ``#`` and its index from 0; any text while the run has not begun.
         marks: ``ATTEMPT.LAUNCH.STREAM:OFFSET`` of what the asker has already.
         sink: Gets the bytes of all parts, one after the other.

@@ -76,7 +76,6 @@ class ProviderWatch:
     """Reads the gateway's files in the background.
 
     Args:
-        store: The run's folder.
         run_uid: UID of the run.
         host: Host of its model provider.
         on_change: Called when a file has changed.
@@ -134,9 +133,7 @@ class GatewayKeeper:
     """Creates, replaces and deletes the gateway of one run.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
         plan: The run; it has an egress plan.
-        store: Its folder.
         writers: Create and delete its Pods.
         informer: Shows its Pods.
     """
@@ -209,7 +206,6 @@ class GatewayKeeper:
         """Start to create what is missing, replace what ended and delete what was replaced.
 
         Args:
-            step: What was decided.
             parallelism: Pods of the run in flight, as the user wants now.
         """
         self._memory = step.memory

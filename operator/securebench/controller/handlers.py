@@ -64,8 +64,6 @@ class Operator:
     """One operator process while it leads.
 
     Args:
-        settings: As the chart wrote them.
-        cluster: Its namespace.
         lead: What lets it write to the volume.
     """
 

@@ -140,11 +140,7 @@ def operator_probes(turns: LastSeen, answers: LastSeen) -> Mapping[str, Problem]
 
 
 def probe_application(probes: Mapping[str, Problem]) -> WSGIApplication:
-    """Return what answers the kubelet's probes: 200, or 503 with the reason.
-
-    Args:
-        probes: By path.
-    """
+    """Return what answers the kubelet's probes: 200, or 503 with the reason."""
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         probe = probes.get(environ["PATH_INFO"])
@@ -186,9 +182,7 @@ async def heartbeat(cluster: Cluster, settings: Settings, clock: Clock) -> None:
     """Serve metrics and the answers to probes, and keep both ages until cancelled.
 
     Args:
-        cluster: The operator's namespace.
         settings: Ports and greatest ages.
-        clock: The wall clock.
     """
     turns = loop_liveness(settings.health_max_age_seconds)
     answers = server_readiness(settings.health_max_age_seconds)

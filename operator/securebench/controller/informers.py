@@ -99,7 +99,6 @@ class Informer(Generic[V]):
     """Lists and watches the objects of one kind of one run.
 
     Args:
-        cluster: The run's namespace.
         selector: Label selector of the run's objects.
         relist_seconds: Seconds between two full lists.
         on_change: Called after every change.

@@ -117,7 +117,6 @@ class Elector:
     """One operator's side of the election.
 
     Args:
-        cluster: The namespace.
         holder: ``<Pod name>_<Pod uid>`` of this operator.
         times: How long the Lease holds, and how often it is renewed.
         clock: The wall clock, for what others read.
@@ -300,7 +299,6 @@ class FencedCluster:
     journal that the next one reads (decision 0066).
 
     Args:
-        cluster: The namespace.
         require: Raises unless this process leads.
     """
 

@@ -161,9 +161,7 @@ class RunLifecycle(ObjectLoop[RunObject]):
     """Drives one run until it has ended, across errors, suspension and lost slots.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
         slots: Limit the number of active runs.
-        run: The BenchmarkRun.
     """
 
     def __init__(self, context: Context, slots: RunSlots, run: RunObject) -> None:
@@ -395,11 +393,7 @@ def is_pack_error(error: InvalidInputError) -> bool:
 
 
 class Supervisor(ObjectSupervisor[RunObject]):
-    """Holds the life cycles of runs.
-
-    Args:
-        context: Shared parts of the operator: client, settings, clock.
-    """
+    """Holds the life cycles of runs."""
 
     def __init__(self, context: Context) -> None:
         settings = context.settings

@@ -48,8 +48,6 @@ class PolicyKeeper:
     """Watches the policies of a run, creates them and restores them.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
-        plan: The run.
         creator: Makes them in the background.
         on_change: Called when one appears, changes or goes.
     """
@@ -123,10 +121,8 @@ class NetworkKeeper:
     """Observes the network of one run and applies the decisions about it.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
         ledger: The run, with its journal.
         writers: Create and delete Pods and policies in the background.
-        informer: Shows the run's Pods.
     """
 
     def __init__(
@@ -162,7 +158,6 @@ class NetworkKeeper:
 
         Args:
             found: The proof of isolation, or None before it.
-            desired: What the user wants.
         """
         gateway = self._gateway
         return NetworkState(
@@ -210,12 +205,7 @@ class NetworkKeeper:
         return self._gateway.since if self._gateway is not None else None
 
     def apply(self, step: NetworkStep, desired: DesiredState) -> None:
-        """Start the actions of a decision, whose proof is in the journal.
-
-        Args:
-            step: What was decided.
-            desired: What the user wants.
-        """
+        """Start the actions of a decision, whose proof is in the journal."""
         for repair in step.repairs:
             self._policies.repair(repair)
         if self._gateway is not None and step.gateway is not None:

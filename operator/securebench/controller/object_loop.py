@@ -101,7 +101,6 @@ class StatusWriter(ABC, Generic[T]):
     without an answer the next one is sent in any case.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
         latest: The object, with the status that an earlier process left.
         changes: Returns what Events say of conditions before and after a write.
 
@@ -325,7 +324,6 @@ class ObjectLoop(ABC, Generic[T]):
     """Works on one object, step by step, until nothing is left to do or the object is gone.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
         latest: The object.
         status: Writes its status.
 

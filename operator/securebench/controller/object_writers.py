@@ -211,7 +211,6 @@ class CreateRetries:
         """Create an object, and record the outcome.
 
         Args:
-            name: Name of the object.
             what: Its kind and name.
             create: Creates it or finds it.
 
@@ -428,8 +427,6 @@ class EndedPods:
     """The ended Pods of one run that are to be deleted.
 
     Args:
-        cluster: The run's namespace.
-        run_uid: The run.
         informer: Shows the run's Pods, and up to which resource version.
         clock: For waits, its monotonic time.
     """
@@ -542,7 +539,6 @@ class PodDeleter:
         context: Shared parts of the operator: the namespace and the clock.
         run_uid: Owner of the Pods.
         tasks: What is under way for the run.
-        informer: Shows the run's Pods.
     """
 
     def __init__(
@@ -653,8 +649,6 @@ class ObjectWriters:
 
     Args:
         context: Shared parts of the operator: the namespace, rate of creates, clock, settings.
-        run_uid: The run.
-        informer: Shows the run's Pods.
         on_change: Called when something ended.
 
     Attributes:

@@ -214,7 +214,6 @@ def image_folder(root: Path, image: str) -> Path:
     """Return where the operator keeps what it pulled of an image.
 
     Args:
-        root: Where the volume is mounted.
         image: The whole reference: another registry may not offer what this one did.
     """
     return root / IMAGES / hashlib.sha256(image.encode()).hexdigest()
@@ -224,7 +223,6 @@ def freeze(root: Path, pack: Pack, source: PackSource) -> FrozenPack:
     """Copy a pack to the place that its content names. Blocks.
 
     Args:
-        root: Where the volume is mounted.
         pack: As the run names it.
         source: Where its files are.
 
@@ -301,7 +299,6 @@ def remove_unused(root: Path, bound: Iterable[Mapping[str, object]], now: float)
     """Remove frozen copies that no run is bound to, and what a broken-off copy left. Blocks.
 
     Args:
-        root: Where the volume is mounted.
         bound: What every run is bound to of which more is left than how it ended.
         now: Seconds since the epoch.
 
@@ -412,7 +409,6 @@ async def fetch_pack(context: Context, pack: Pack) -> PackSource:
     """Return where the files of a pack are; an image is on the volume afterwards.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
         pack: As a run or suite names it.
 
     Raises:
@@ -530,7 +526,6 @@ async def _pull_image(context: Context, image: str) -> None:
     """Let the pack of an image be on the volume, whole.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
         image: The whole reference, as ``spec.pack.image`` has it.
 
     Raises:

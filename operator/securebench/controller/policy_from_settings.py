@@ -40,7 +40,6 @@ def pod_policy(
 
     Args:
         spec: The run's spec.
-        settings: The operator's settings.
         node_name: Node of the operator.
         probes: Addresses that must be closed for a harness.
         tools: Tree digest of the programs of task containers.
@@ -209,10 +208,6 @@ def no_secret(what: str, allowed: tuple[str, ...] = IN_PODS) -> tuple[str, str]:
 
 async def check_secrets(cluster: Cluster, spec: BenchmarkRunSpec) -> None:
     """Check that a new run may use the Secrets that it names; a regrade asks no provider.
-
-    Args:
-        cluster: The run's namespace.
-        spec: Spec of the run.
 
     Raises:
         SecretMissingError: One is absent or lacks its label; which of both is not told.

@@ -59,7 +59,6 @@ async def run_when_leader(settings: Settings, work: Work) -> None:
     """Answer probes, wait until this operator leads, and work.
 
     Args:
-        settings: As the chart wrote them.
         work: Gets the namespace and the right to write to the volume.
 
     Raises:
@@ -82,7 +81,6 @@ async def leading(cluster: Cluster, settings: Settings) -> AsyncIterator[VolumeL
     """Wait until this operator leads; hold the Lease meanwhile, and give it back in the end.
 
     Args:
-        cluster: The namespace.
         settings: Name the operator's Pod and the times of the Lease.
     """
     holder = lease_holder(settings.pod_name, settings.pod_uid)
@@ -138,9 +136,7 @@ async def make_context(
     """Return what the operator works with, when the volume has what task containers start.
 
     Args:
-        settings: As the chart wrote them.
         environment: Variables of the process.
-        cluster: The operator's namespace.
         lead: What lets it write.
     """
     clock = SystemClock()
@@ -163,7 +159,6 @@ async def installed_tools(root: Path, source: Path, clock: Clock) -> str:
     """Return the tree digest of the programs of task containers, once they are on the volume.
 
     Args:
-        root: The volume.
         source: The same in the operator's image.
         clock: Dates what is installed no longer.
     """

@@ -53,7 +53,6 @@ class Publisher(StatusWriter[RunObject]):
     """The status of a run from its first pass to its end.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
         latest: The BenchmarkRun; with the conditions that an earlier process left.
 
     Attributes:
@@ -117,8 +116,6 @@ class Publisher(StatusWriter[RunObject]):
         """Publish that the run will not start, or not continue.
 
         Args:
-            reason: Reason of ``Succeeded``.
-            message: One plain sentence.
             seal: What ``ResultsSealed`` says; None without results.
 
         Returns:

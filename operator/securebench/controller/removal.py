@@ -77,7 +77,6 @@ class RetentionSweeper:
     """Deletes runs and results whose time to live has passed.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
         needs: Who else still needs results.
     """
 

@@ -58,10 +58,7 @@ class RunLedger:
     """What is known and kept of one run; every method that writes returns when the disk has it.
 
     Args:
-        plan: Plan of the run.
-        store: Its folder.
         journal: Its open journal.
-        clock: The wall clock.
     """
 
     def __init__(self, plan: RunPlan, store: RunStore, journal: Journal, clock: Clock) -> None:
@@ -80,9 +77,6 @@ class RunLedger:
         """Open the journal, bind it and take it over.
 
         Args:
-            plan: Plan of the run.
-            store: Its folder.
-            clock: The wall clock.
             process: Names the operator's process.
 
         Raises:

@@ -50,9 +50,7 @@ class RunLoop:
     """Runs one bound run to its end.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
         ledger: The run, with its open journal.
-        latest: The BenchmarkRun.
         publisher: Writes status.
         is_turn_over: Whether the run has to let another one have its slot.
     """
@@ -279,7 +277,6 @@ class WaitsFile:
     """The file of one run. It is written on a change only; its loss changes no decision.
 
     Args:
-        store: The run's folder.
         clock: For pauses, its monotonic time.
     """
 

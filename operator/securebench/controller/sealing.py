@@ -82,7 +82,6 @@ async def export(store: RunStore, records: Collection[tuple[AttemptKey, str]]) -
     """Write candidates.jsonl anew.
 
     Args:
-        store: The run's folder.
         records: As ``RunStore.export`` takes them, which also says what is returned and raised.
     """
     limit_seconds = ANSWER_SECONDS + READ_SECONDS * len(records)
@@ -104,11 +103,7 @@ async def seal_run(
     resume the run. The status follows.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
-        store: The run's folder.
-        history: What its journal tells.
         plan: Its plan, or None for a run that this version cannot plan.
-        reason: Reason of ``Succeeded``.
         journal_end: Writes the last entry of the journal, unless that is there.
 
     Raises:
@@ -160,8 +155,6 @@ def write_summary(
     """Write ``summary.json`` of the records that have been exported. Blocks.
 
     Args:
-        store: The run's folder.
-        history: What the run's journal tells.
         sha256: Hex digest of candidates.jsonl.
         plan: As of ``seal_run``.
 
@@ -248,7 +241,6 @@ class ResultsExport:
     """Exports finished records to candidates.jsonl as the journal grows, and seals the results.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
         ledger: The run, with its journal and records.
     """
 
@@ -276,10 +268,6 @@ class ResultsExport:
 
     async def seal(self, reason: str, message: str) -> None:
         """End the run: results and summary, the last entry of the journal, then the statement.
-
-        Args:
-            reason: Reason of ``Succeeded``.
-            message: One plain sentence.
 
         Raises:
             OSError: The volume did not do what was asked.

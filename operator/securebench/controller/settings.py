@@ -487,7 +487,6 @@ def load_settings(environment: Mapping[str, str], path: Path = SETTINGS_PATH) ->
 
     Args:
         environment: Variables of the process; hold what ``VARIABLES`` names.
-        path: The settings file.
 
     Raises:
         ConfigError: A variable is missing, or the file is missing or wrong.

@@ -60,7 +60,6 @@ class SuiteLoop(ObjectLoop[SuiteObject]):
     """Makes the runs of one suite.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
         suite: The BenchmarkSuite.
     """
 
@@ -303,11 +302,7 @@ _ROUTINE_REASONS = {SuiteReason.RUNNING.value, SuiteReason.SUSPENDED.value}
 
 
 class SuiteSupervisor(ObjectSupervisor[SuiteObject]):
-    """Holds the loops of the suites.
-
-    Args:
-        context: Shared parts of the operator: client, settings, clock.
-    """
+    """Holds the loops of the suites."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(suite_object, partial(SuiteLoop, context))

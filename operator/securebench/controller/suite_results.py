@@ -66,7 +66,6 @@ class RunObserver:
     """Observes the runs of one suite.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
         suite: Name of the suite.
     """
 
@@ -148,11 +147,7 @@ _Seen = tuple[Pack, object]
 
 
 class PackReader:
-    """Reads the packs of one suite, and remembers what it has read.
-
-    Args:
-        context: Shared parts of the operator: client, settings, clock.
-    """
+    """Reads the packs of one suite, and remembers what it has read."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -200,7 +195,6 @@ class SealedRun(NamedTuple):
 
     Args:
         name: How the run is called in messages.
-        uid: UID of the run.
         sha256: Hex digest of its records.
     """
 
@@ -224,7 +218,6 @@ class BaselineReader:
     """Finds and reads the baselines of one suite.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
         suite: Name of the suite.
     """
 
@@ -237,10 +230,6 @@ class BaselineReader:
         """Return what the baselines of a spec are bound to; what is bound stays so.
 
         A baseline that the spec no longer names is forgotten.
-
-        Args:
-            spec: Spec of the suite.
-            known: What the suite remembers.
 
         Raises:
             ClusterError: The API server did not answer.
@@ -285,7 +274,6 @@ class BaselineReader:
         """Return what a cell is compared with, if a gate compares it.
 
         Args:
-            spec: Spec of the suite.
             cell: The cell.
             bindings: What its baselines are bound to, as it is on the volume.
 
@@ -401,12 +389,7 @@ def said_bindings(spec: BenchmarkSuiteSpec, bindings: Bindings) -> str:
 
 
 def read_sealed(root: Path, run: SealedRun) -> CellResults | Unavailable:
-    """Return the records of a run that has ended, or why they cannot be read; blocks.
-
-    Args:
-        root: Where the volume is mounted.
-        run: The run.
-    """
+    """Return the records of a run that has ended, or why they cannot be read; blocks."""
     try:
         return read_run(root, run.uid, run.sha256, partial(read_results, run.name))
     except (UnreadableError, StorageError, ValueError) as error:
@@ -440,7 +423,6 @@ class GateEvaluator:
     """Judges the rounds of one suite.
 
     Args:
-        context: Shared parts of the operator: client, settings, clock.
         suite: Name of the suite.
     """
 
@@ -465,7 +447,6 @@ class GateEvaluator:
         """Return what the gates say.
 
         Args:
-            spec: Spec of the suite.
             wanted: Its cells.
             cells: How far they are; their runs have ended.
             bindings: What the baselines are bound to.
@@ -489,9 +470,7 @@ class GateEvaluator:
         """Return what shows that a cell is worse than its baseline, of those whose run goes on.
 
         Args:
-            spec: Spec of the suite.
             wanted: Its cells.
-            cells: How far they are.
             bindings: What the baselines are bound to.
 
         Raises:

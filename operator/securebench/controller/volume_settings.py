@@ -97,9 +97,6 @@ class VolumeSettings(SettingsPart, extra="ignore"):
 def load_volume_settings(path: Path = SETTINGS_PATH) -> VolumeSettings:
     """Read the part of the operator's settings that is about the volume.
 
-    Args:
-        path: The settings file.
-
     Raises:
         ConfigError: The file is missing or wrong.
     """

@@ -92,7 +92,6 @@ def write_layout(pack: PackLanes, folder: Path, limits: BundleLimits) -> BuiltPa
     Args:
         pack: What to build.
         folder: Must not exist.
-        limits: Bounds.
 
     Raises:
         InvalidInputError: A file is no regular file, or changed meanwhile.

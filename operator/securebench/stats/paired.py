@@ -319,14 +319,7 @@ def _resampled(pairs: Sequence[Pair], changes: RateChanges) -> Interval:
 
 
 def _correlation(both: float, baseline: float, candidate: float, tasks: int) -> float:
-    """Return the phi coefficient of two runs' verdicts, corrected for continuity.
-
-    Args:
-        both: Tasks that both runs passed.
-        baseline: Tasks that the baseline passed.
-        candidate: Tasks that the candidate passed.
-        tasks: All tasks.
-    """
+    """Return the phi coefficient of two runs' verdicts, corrected for continuity."""
     product = baseline * (tasks - baseline) * candidate * (tasks - candidate)
     if product <= 0:
         return 0.0

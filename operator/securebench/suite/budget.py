@@ -105,7 +105,6 @@ def allot_budget(
         wanted: Runs to create, of cells that wait; they get their shares now.
         cells: How far the round is, as ``fail_unfunded_cells`` returned it.
         use: What has become of the budget.
-        state: What the suite remembers.
     """
     if use.is_spent:  # the runs that still wait use no tokens
         return FundedRuns(tuple(wanted), state, use)

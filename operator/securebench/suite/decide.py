@@ -58,7 +58,6 @@ class DesiredSuite(NamedTuple):
 
     Args:
         identity: Name, uid and queue of the suite.
-        spec: Its spec.
         cells: Cells of the spec.
         rerun: Value of the annotation for a manual run; empty without it.
         installation: Settings that a score depends on.
@@ -154,7 +153,6 @@ def decide(
 
     Args:
         observed: The input of the pass.
-        state: What the suite remembers.
         desired: What is asked for.
         now: Seconds since the epoch.
 

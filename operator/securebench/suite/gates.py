@@ -182,7 +182,6 @@ def not_worse(gate: NotWorse, cells: Sequence[JudgedCell]) -> GateVerdict:
     """Judge all cells of a round by the paired test, with an error rate for all of them together.
 
     Args:
-        gate: The gate.
         cells: All of the round.
     """
     found = [_compared(gate, cell, len(cells)) for cell in cells if not cell.is_first]
@@ -217,7 +216,6 @@ def look_state(gate: NotWorse, cell: JudgedCell, cells: int) -> LookState:
     """Look at a cell whose run goes on.
 
     Args:
-        gate: The gate.
         cell: The cell, with the records so far.
         cells: Cells of the round.
     """
@@ -340,7 +338,6 @@ def judge(gates: Gates, cells: Sequence[JudgedCell]) -> GateReport:
     """Return what the gates say of a round that has ended.
 
     Args:
-        gates: Gates of the suite.
         cells: All of the round.
     """
     verdicts = list(_verdicts(gates, cells))

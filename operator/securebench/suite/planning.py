@@ -248,7 +248,6 @@ def plan_runs(
 
     Args:
         suite: What they belong to.
-        spec: Its spec.
         wanted: Its cells.
         packs: The content of each pack by its name in the matrix, or why there is none.
         installation: Settings that a score depends on.

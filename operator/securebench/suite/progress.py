@@ -178,7 +178,6 @@ def progress(
     """Return how far every cell is, those that cannot run last.
 
     Args:
-        plan: The current round.
         observed: What there is.
         installation: Settings that a score depends on.
         rules: What the end of a run means.
@@ -297,7 +296,6 @@ def to_create(
     """Yield the runs to create now, in the order of the cells.
 
     Args:
-        plan: The current round.
         cells: How far its cells are.
         active: Runs of the suite that go on, of earlier rounds too.
         limit: How many may go on at once.

@@ -199,7 +199,6 @@ def opening(
     """Return the round that begins now, or None.
 
     Args:
-        spec: Spec of the suite.
         state: What it remembers.
         times: Times of its schedule; None without one.
         cells: How far the current round is.

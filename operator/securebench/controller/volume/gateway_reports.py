@@ -130,7 +130,6 @@ def launch_report(store: RunStore, view: PodView, problem: str) -> LaunchReport 
     """Return the last word on a launch whose sidecar has ended well.
 
     Args:
-        store: The run's folder.
         view: The launch's Pod.
         problem: What ended it, or empty. An eviction for the disk may end the sidecar before its
             last word: then what is known is returned.
@@ -227,10 +226,6 @@ def merge_logs(store: RunStore, plan: RunPlan) -> None:
     """Write egress.jsonl from the logs of all launches, in the order of the pack. Blocks.
 
     Nothing happens where the gateway left no logs.
-
-    Args:
-        store: The run's folder.
-        plan: The run.
 
     Raises:
         OSError: The volume did not do what was asked.

@@ -69,7 +69,6 @@ class Journal:
 
     Args:
         path: The file that is written; made when it is absent.
-        run_uid: The run.
         before: What counts of the files that it continues.
         replay: The same, decoded; then the file is new.
         head: First line of a new file that continues others.
@@ -309,9 +308,6 @@ class JournalPart(NamedTuple):
 def journal_parts(folder: Path) -> Sequence[JournalPart]:
     """Return the files of a run's journal in their order, at least one.
 
-    Args:
-        folder: Folder of the run.
-
     Raises:
         JournalCorruptError: A file that others continue is missing or damaged.
     """
@@ -372,7 +368,6 @@ def read_journal(folder: Path, run_uid: str) -> Replay:
     """Decode a run's journal.
 
     Args:
-        folder: Folder of the run.
         run_uid: The run that it must belong to.
 
     Raises:
@@ -386,8 +381,6 @@ def open_journal(folder: Path, run_uid: str, lead: VolumeLead) -> Journal:
     """Open a run's journal as its only writer.
 
     Args:
-        folder: Folder of the run.
-        run_uid: The run.
         lead: Who writes.
 
     Raises:

@@ -74,7 +74,6 @@ def claim_epoch(
     """Make the folder of a leader, which only one can make.
 
     Args:
-        root: Where the volume is mounted.
         epoch: Epoch of the Lease.
         holder: Who leads.
         require: Raises unless the process still leads.

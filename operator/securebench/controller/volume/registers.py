@@ -137,7 +137,6 @@ class RunIndex:
     """The index of one volume.
 
     Args:
-        root: Where the volume is mounted.
         folder: Below it.
         staging: Where the new content is written, as of ``durable.replacing``.
     """
@@ -229,7 +228,6 @@ class RunStarts:
     A file that is damaged holds up no run: the line of the next one says what was wrong.
 
     Args:
-        root: Where the volume is mounted.
         staging: Where the new content is written, as of ``durable.replacing``.
     """
 
@@ -299,7 +297,6 @@ def write_audit(root: Path, result: AuditResult) -> None:
     """Keep a result; it replaces an earlier one of this pack and these verifiers. Blocks.
 
     Args:
-        root: Root of the results volume.
         result: See AuditResult.
     """
     path = _path(root, result.pack_digest, result.verifier_version)
@@ -311,7 +308,6 @@ def pack_audit(root: Path, pack_digest: str, verifier_version: str) -> PackAudit
     """Return the result of the latest audit of a pack. Blocks.
 
     Args:
-        root: Root of the results volume.
         pack_digest: ``sha256:…`` of contract 15.6.
         verifier_version: Version of the verifiers that will judge.
 

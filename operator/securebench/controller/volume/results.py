@@ -103,8 +103,6 @@ def read_run(root: Path, uid: str, sha256: str, read: Reader[T]) -> T:
     """Return what a reader makes of a run's records.
 
     Args:
-        root: Where the volume is mounted.
-        uid: UID of the run.
         sha256: Hex digest that they must have.
         read: Is given one record for each line, None for a damaged one.
 
@@ -118,8 +116,6 @@ def read_so_far(root: Path, uid: str, read: Reader[T]) -> T:
     """Return what a reader makes of the records of a run that goes on; nothing has sealed them yet.
 
     Args:
-        root: Where the volume is mounted.
-        uid: UID of the run.
         read: As of ``read_run``.
 
     Raises:
@@ -144,7 +140,6 @@ def read_baseline(root: Path, path: str, digest: str, read: Reader[T]) -> T:
     """Return what a reader makes of a file of the folder for baselines; see ``read_run``.
 
     Args:
-        root: Where the volume is mounted.
         path: Below that folder.
         digest: ``sha256:…`` that it must have.
         read: As of ``read_run``.
@@ -299,9 +294,6 @@ _BINDING = ("operator_version", "pack_digest", "plan_digest")
 
 def prepare_published(root: Path) -> None:
     """Make the folder, also in place of an empty one that the kubelet made for a Pod.
-
-    Args:
-        root: Where the volume is mounted.
 
     Raises:
         OSError: The volume did not do what was asked.

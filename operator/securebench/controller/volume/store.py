@@ -84,8 +84,6 @@ class RunStore:
     """The folder of one run.
 
     Args:
-        root: Where the volume is mounted.
-        run_uid: The run.
         lead: Who writes; None only reads.
         artifacts: The operator's side of the run's medium; by default the volume's.
 
@@ -362,7 +360,6 @@ def read_texts(store: RunStore, history: AttemptHistory) -> RecordTexts:
     """Read what an attempt's launches left. Blocks.
 
     Args:
-        store: The run's folder.
         history: The attempt; what its launches did not leave is empty.
     """
     produced = history.production
@@ -389,7 +386,6 @@ def last_words(store: RunStore, launch: LaunchKey) -> str:
     """Return the last line of a harness's stderr that is not blank. Blocks.
 
     Args:
-        store: The run's folder.
         launch: A harness launch whose courier has ended.
 
     Returns:

@@ -48,7 +48,6 @@ def install_tools(root: Path, source: Path, now: float) -> str:
     contents go when nobody has installed them for ``KEPT_SECONDS``.
 
     Args:
-        root: The volume.
         source: The programs in the operator's own image.
         now: Seconds since the epoch.
 

@@ -130,7 +130,6 @@ def attempt_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, n
     """Decide about one unfinished attempt of an active run.
 
     Args:
-        plan: The run.
         history: What the journal knows; not finished.
         view: The Pod of the live launch, None when the cluster shows none.
         now: Seconds since the epoch.

@@ -256,7 +256,6 @@ def canary_waiting(pods: Iterable[PodView], known: CanaryMemory, now: Instant) -
     """Return what the canary, or the control Pod beside it, waits for.
 
     Args:
-        pods: All Pods of the run.
         known: What the process remembers.
         now: This moment.
     """

@@ -319,7 +319,6 @@ def select_launches(
 
     Args:
         cache: The decisions about the attempts.
-        plan: The run.
         roles: Roles whose Pods have the network that they need.
         now: Seconds since the epoch.
         parallelism: Maximum number of the run's Pods in flight.

@@ -104,7 +104,6 @@ def run_waits(
 
     Args:
         network: State of the network: observed, and remembered.
-        pods: All Pods of the run.
         attempts: All attempts of the run.
         now: Seconds since the epoch.
         writes: What is known of requests that change the cluster.

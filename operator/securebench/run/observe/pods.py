@@ -211,11 +211,7 @@ def object_view(raw: Raw) -> ObjectView:
 
 
 def pod_view(raw: Raw) -> PodView | None:
-    """Turn a raw Pod into a view; None for a Pod that is not ours.
-
-    Args:
-        raw: A Pod object as JSON.
-    """
+    """Turn a raw Pod into a view; None for a Pod that is not ours."""
     metadata = object_at(raw, "metadata")
     labels, annotations = object_at(metadata, "labels"), object_at(metadata, "annotations")
     role = _role(text_at(labels, ROLE_LABEL))

@@ -147,7 +147,6 @@ def launch_stage(view: PodView, work: Work, since: float, policy: RunPolicy, now
     """Return the stage of a launch Pod.
 
     Args:
-        view: The Pod.
         work: What it is for.
         since: When the launch was journalled, seconds since the epoch.
         policy: Numbers of the loop.
@@ -279,7 +278,6 @@ def container_report(view: PodView, container: str, code: int) -> CommandReport:
     """Return what supervise reports of the command in a container.
 
     Args:
-        view: The Pod.
         container: Its name; without one that ended the report is empty.
         code: Exit code of the launch.
     """

@@ -74,7 +74,6 @@ def pod_waiting(view: PodView, now: float) -> WaitReason | None:
     """Return what a Pod waits for before its main container runs, or None once it has run.
 
     Args:
-        view: The Pod.
         now: Seconds since the epoch.
     """
     if not view.is_living or has_begun(view):
@@ -97,7 +96,6 @@ def launch_waiting(view: PodView, now: float) -> str:
     """Return what one Pod waits for, without its age; empty once its main container has run.
 
     Args:
-        view: The Pod.
         now: Seconds since the epoch.
     """
     found = pod_waiting(view, now)

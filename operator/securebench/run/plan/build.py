@@ -120,7 +120,6 @@ def build_plan(
     """Build the plan of a run; equal arguments give an equal plan with an equal digest.
 
     Args:
-        spec: Spec of the BenchmarkRun.
         pack: Its pack with all rows within the limit.
         binding: What it keeps from its first start.
         pods: Settings shared by all launch Pods.
