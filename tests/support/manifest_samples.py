@@ -23,7 +23,7 @@ from securebench.protocol.gateway import PROVIDER_KEY, GatewayLimits
 from securebench.protocol.supervise import ProbeTarget
 from securebench.run.api.field_types import PodRetention
 from securebench.run.plan.build import PROVIDER_URL, agent_image, agent_plan
-from securebench.run.plan.environment import Environment
+from securebench.run.plan.environment import Environment, in_image
 from securebench.run.plan.model import (
     ClusterFacts,
     EgressPlan,
@@ -113,7 +113,8 @@ def changed(task: TaskPlan, /, **changes: Any) -> TaskPlan:
     """Return a task with other values of its plan and of its environment."""
     own = {name: value for name, value in changes.items() if name in IN_ENVIRONMENT}
     rest = {name: value for name, value in changes.items() if name not in IN_ENVIRONMENT}
-    return replace(task, **{"environment": replace(task.environment, **own), **rest})
+    environment = replace(rest.pop("environment", task.environment), **own)
+    return replace(task, environment=environment, **rest)
 
 
 def text_task(**changes: Any) -> TaskPlan:
@@ -218,6 +219,39 @@ def patch_task(**changes: Any) -> TaskPlan:
             task=SecureBenchTask("repo/bug", PACK_ID, "repo_patch", {}, resources),
             extraction=Extraction(mode="stdout", kind="patch", path=None),
             verification=PatchVerification(CheckPlan(command, "/testbed", 120.0), patch),
+        ),
+        **changes,
+    )
+
+
+ROOT_ENVIRONMENT = in_image(
+    {
+        "image": "example.org/sort-it:1",
+        "env": {"LEVEL": "$(HARD)", "HTTP_PROXY": "http://elsewhere"},
+        "cpus": 1.5,
+        "memory_mb": 2048,
+        "storage_mb": 512,
+    },
+    None,
+)
+
+
+def root_task(**changes: Any) -> TaskPlan:
+    """Return a task whose agent works on the image's own files."""
+    resources = ResourceBundle(
+        (
+            Resource("instruction", Lane.PUBLIC, "text", "Sort the names."),
+            Resource("tests", Lane.EVALUATION_INPUTS, "json", {"files": ["test.sh"]}),
+            Resource("verifier", Lane.HIDDEN, "json", {"script": "test.sh"}),
+        )
+    )
+    return changed(
+        text_task(
+            index=6,
+            task=SecureBenchTask("sort-it", PACK_ID, "harbor_task", {}, resources),
+            environment=ROOT_ENVIRONMENT,
+            extraction=Extraction("root_diff", "root"),
+            verification=None,
         ),
         **changes,
     )
@@ -328,6 +362,13 @@ def golden() -> dict[str, dict[str, object]]:
                 extraction=Extraction("git_diff", "patch"),
             ),
             LaunchKey(4, 1, Role.HARNESS, 1),
+            LANES,
+            FACTS,
+        ),
+        "root_harness": harness_pod(
+            replace(plan, egress=DOMAINS),
+            root_task(),
+            LaunchKey(6, 1, Role.HARNESS, 1),
             LANES,
             FACTS,
         ),

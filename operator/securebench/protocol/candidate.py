@@ -111,6 +111,7 @@ class CandidateForm:
         bound: Field of ``CandidateBounds`` for a candidate that is one file of text.
         archive: File of a candidate that is a tree; empty for one file of text.
         record_field: Field of a record that has it, or names it.
+        has_workspace: Whether the agent has a workspace beside the image's files.
     """
 
     from_agent: ExtractionMode = ExtractionMode.FILE
@@ -120,6 +121,7 @@ class CandidateForm:
     bound: str = "text_bytes"
     archive: str = ""
     record_field: str = "candidate_text"
+    has_workspace: bool = True
 
     def limit(self, bounds: CandidateBounds) -> int:
         """Return the most bytes of a candidate that is one file of text."""
@@ -155,6 +157,7 @@ KINDS: Final[dict[CandidateKind, CandidateForm]] = {
         hand_in="What is judged is the state of the file system when you have finished.",
         archive=ROOT_FILE,
         record_field="candidate_workspace",
+        has_workspace=False,
     ),
     "none": CandidateForm(ExtractionMode.UNSUPPORTED, ExtractionMode.UNSUPPORTED),
 }

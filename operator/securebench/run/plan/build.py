@@ -39,14 +39,20 @@ from securebench.benchmark.scorers.dangerous_commands import (
     denial_result,
 )
 from securebench.digests import json_digest
-from securebench.errors import ConfigErrors, InvalidInputError, PackError, SpecError
+from securebench.errors import (
+    ConfigError,
+    ConfigErrors,
+    InvalidInputError,
+    PackError,
+    SpecError,
+)
 from securebench.names import AUDIT, PURPOSE_LABEL
-from securebench.protocol.candidate import Extraction
+from securebench.protocol.candidate import KINDS, Extraction
 from securebench.protocol.gateway import NO_PROXY, PROVIDER_KEY
 from securebench.protocol.supervise import SOURCES
 from securebench.reasons import VERIFIER_CONFIGURATION, FailurePhase
 from securebench.run.api.models import BenchmarkRunSpec, TaskSelector
-from securebench.run.plan.environment import Environment
+from securebench.run.plan.environment import Environment, in_image
 from securebench.run.plan.kinds import PlanRequest, check_request, kind_named
 from securebench.run.plan.model import (
     PROVIDER_URL,
@@ -319,7 +325,6 @@ def task_plan(
     extraction = extraction_for(task.task_type, harness)
     if extraction.path is not None:
         check_task_file(materialization_plan(task, "agent"), extraction.path, _file_name(harness))
-    environment = task.environment
     workspace = workspace_target(task)
     family = FAMILIES.get(task.task_type)
     decision = command_decision(task, policy)
@@ -327,17 +332,11 @@ def task_plan(
     if family is not None:
         request = PlanRequest(task, family, workspace, decision)
         verification = kind_named(family.verification).planned(request)
+    workdir = _workdir(extraction, verification, task.environment, workspace)
     return TaskPlan(
         index=index,
         task=task,
-        environment=Environment(
-            image=str(environment["image"]),
-            workspace=workspace,
-            workdir=_workdir(extraction, verification, environment, workspace),
-            timeout_seconds=agent_time_limit(environment, harness),
-            starts_filled=bool(environment.get(MATERIALIZE)),
-            writable_root=SOURCES[extraction.mode].is_image,
-        ),
+        environment=_environment(task, harness, extraction, workdir),
         extraction=extraction,
         verification=verification,
         refusal=_refusal(task),
@@ -345,6 +344,34 @@ def task_plan(
         row_digest=row_digest(task),
         command=_agent_command(task, harness, extraction, workspace),
     )
+
+
+def _environment(
+    task: SecureBenchTask, harness: HarnessConfig, extraction: Extraction, workdir: str
+) -> Environment:
+    """Return in what the agent works.
+
+    Raises:
+        ConfigError: The candidate is a file of a workspace, and there is none.
+    """
+    wanted = task.environment
+    seconds = agent_time_limit(wanted, harness)
+    family = FAMILIES.get(task.task_type)
+    if family is None or KINDS[family.candidate_kind].has_workspace:
+        return Environment(
+            image=str(wanted["image"]),
+            workspace=workspace_target(task),
+            workdir=workdir,
+            timeout_seconds=seconds,
+            starts_filled=bool(wanted.get(MATERIALIZE)),
+            writable_root=SOURCES[extraction.mode].is_image,
+        )
+    if extraction.path is not None:
+        raise ConfigError(
+            f"task {task.id!r} has no workspace: its files are handed in as they are, without"
+            f" {_file_name(harness)}"
+        )
+    return in_image(wanted, seconds)
 
 
 def _file_name(harness: HarnessConfig) -> str:

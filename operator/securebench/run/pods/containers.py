@@ -182,9 +182,8 @@ class TaskContainer:
     user: int | None = None
     ended: Sequence[TaskContainer] = ()
 
-    @property
-    def storage_bytes(self) -> int:
-        """What its volumes and roots may hold on the node's disk."""
+    def storage_bytes(self, policy: PodPolicy) -> int:
+        """Return what its volumes and roots may hold on the node's disk."""
         everyone = (self, *self.ended)
         own = {
             mount.volume["name"]: mount.size_bytes
@@ -192,15 +191,15 @@ class TaskContainer:
             for mount in each.mounts
             if isinstance(mount, volumes.OwnVolume)
         }
-        roots = sum(volumes.root_bytes(each.environment) for each in everyone)
+        roots = sum(volumes.root_bytes(policy, each.environment) for each in everyone)
         return sum(own.values()) + roots + volumes.MARGIN_BYTES
 
 
 def task_container(policy: PodPolicy, container: TaskContainer, spec: SuperviseSpec) -> Manifest:
     """Return a container of the task image in which supervise does what ``spec`` says.
 
-    It starts in ``/``: the image's own working folder may be missing, supervise enters the right
-    one.
+    It starts in ``/`` where the environment has a working folder: the image's own may be missing,
+    supervise enters the right one.
     """
     environment = container.environment
     return {
@@ -208,8 +207,10 @@ def task_container(policy: PodPolicy, container: TaskContainer, spec: SuperviseS
         "image": environment.image,
         "imagePullPolicy": TASK_IMAGE_PULL_POLICY,
         "command": supervise_argv(layout.SUPERVISE, spec),
-        "workingDir": "/",
-        "resources": volumes.task_resources(policy, container.storage_bytes),
+        **({"workingDir": "/"} if environment.workdir else {}),
+        "resources": volumes.task_resources(
+            policy, environment.limits, container.storage_bytes(policy)
+        ),
         "volumeMounts": [
             *container.mounts,
             Taken(TaskPrograms(policy.tools), layout.TOOLS),

@@ -56,7 +56,10 @@ from securebench.run.pods.volumes import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from securebench.benchmark.pack.lane_plan import LaneSet
+    from securebench.run.plan.environment import Environment
     from securebench.run.plan.model import AgentPlan, ClusterFacts, LaunchKey, RunPlan, TaskPlan
 
 
@@ -233,23 +236,29 @@ def _harness_phases(plan: RunPlan, task: TaskPlan) -> list[Phase]:
     """Return what supervise runs in the harness container, in order."""
     agent, environment = plan.harness.agent, task.environment
     command = task.command or plan.harness.command
-    if agent is None:
-        own = plan.harness.environment
-        return [
-            Phase(HARNESS_PHASE, command, environment.workdir, environment.timeout_seconds, env=own)
-        ]
+    preflight = () if agent is None else agent.preflight
     return [
         Phase(
             name,
             argv,
             environment.workdir,
             environment.timeout_seconds,
-            env=agent.environment,
-            search=agent.search,
+            env=_variables(plan, environment),
+            search=() if agent is None else agent.search,
         )
-        for name, argv in ((FailurePhase.PREFLIGHT, agent.preflight), (HARNESS_PHASE, command))
+        for name, argv in ((FailurePhase.PREFLIGHT, preflight), (HARNESS_PHASE, command))
         if argv
     ]
+
+
+def _variables(plan: RunPlan, environment: Environment) -> Mapping[str, str]:
+    """Return the variables of the agent; what the run gives comes before what the task says."""
+    agent = plan.harness.agent
+    given = {str(variable["name"]) for variable in _environment(plan)}
+    return {
+        **{name: value for name, value in environment.env.items() if name not in given},
+        **(plan.harness.environment if agent is None else agent.environment),
+    }
 
 
 def _harness_seconds(plan: RunPlan, task: TaskPlan) -> float | None:

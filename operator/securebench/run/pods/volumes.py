@@ -7,6 +7,7 @@ container covers the emptyDirs that it mounts. Harness and check Pods lay a work
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.protocol.candidate import KINDS
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from securebench.benchmark.pack.lane_plan import LaneSet
-    from securebench.run.plan.environment import Environment
+    from securebench.run.plan.environment import Environment, EnvironmentLimits
     from securebench.run.plan.model import RunPlan
     from securebench.run.state.attempts import SealedCandidate
 
@@ -81,26 +82,43 @@ MARGIN_BYTES = 64 * MIB
 """Termination messages, reports, folders, rounding."""
 
 
-def root_bytes(environment: Environment) -> int:
-    """Return what a container may write into its root file system."""
-    return ROOT_BYTES if environment.writable_root else 0
+def root_bytes(policy: PodPolicy, environment: Environment) -> int:
+    """Return what a container may write into its root file system.
+
+    Without a workspace that is also what would be in the workspace.
+    """
+    if not environment.writable_root:
+        return 0
+    if environment.limits.storage_bytes is not None:
+        return environment.limits.storage_bytes
+    return ROOT_BYTES if environment.workspace else ROOT_BYTES + workspace_bytes(policy)
 
 
-def task_resources(policy: PodPolicy, storage_bytes: int) -> dict[str, object]:
+def task_resources(
+    policy: PodPolicy, limits: EnvironmentLimits, storage_bytes: int
+) -> dict[str, object]:
     """Return requests and limits of a task container.
 
     Args:
         policy: Its requests and limits are kept; what they lack is filled in, a filled-in value
             never contradicts a given one.
+        limits: The environment's own; no request is above one of them.
         storage_bytes: What the Pod's emptyDirs and the container's root may hold.
     """
-    limits = {STORAGE: _mebibytes(storage_bytes), **policy.limits}
+    own = _own_limits(limits)
+    found = {STORAGE: _mebibytes(storage_bytes), **policy.limits, **own}
     for name, default in DEFAULT_LIMITS.items():
-        limits.setdefault(name, max(default, policy.requests.get(name, default), key=quantity))
-    requests = dict(policy.requests)
+        found.setdefault(name, max(default, policy.requests.get(name, default), key=quantity))
+    requests = lowered(policy.requests, own)
     for name, default in {**DEFAULT_REQUESTS, STORAGE: STORAGE_REQUEST}.items():
-        requests.setdefault(name, min(default, limits[name], key=quantity))
-    return container_resources(requests, limits)
+        requests.setdefault(name, min(default, found[name], key=quantity))
+    return container_resources(requests, found)
+
+
+def _own_limits(limits: EnvironmentLimits) -> dict[str, str]:
+    cpus, memory_bytes = limits.cpus, limits.memory_bytes
+    found = {} if cpus is None else {CPU: f"{math.ceil(cpus * 1000)}m"}
+    return found if memory_bytes is None else {**found, MEMORY: _mebibytes(memory_bytes)}
 
 
 def container_resources(

@@ -171,7 +171,7 @@ class PatchVerification(Verification):
         """Return the agent's image, with the tests' working folder and time limit."""
         return Environment(
             image=task.environment.image,
-            workspace="",
+            workspace=layout.SCRATCH,
             workdir=self.check.workdir,
             timeout_seconds=self.check.timeout_seconds,
             writable_root=True,

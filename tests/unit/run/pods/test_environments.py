@@ -1,0 +1,92 @@
+"""Pods of environments that differ from the run's: no workspace, own limits, own variables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from securebench.run.plan.environment import EnvironmentLimits
+from securebench.run.plan.model import LaunchKey, Role
+from securebench.run.pods.harness import harness_pod
+from securebench.run.pods.volumes import task_resources
+from securebench.sizes import GIB, MIB
+from support.manifest_samples import (
+    DOMAINS,
+    FACTS,
+    LANES,
+    agent_run,
+    pods,
+    root_task,
+    run_plan,
+    text_task,
+)
+from unit.run.pods.test_launches import container, mounts, told
+
+KEY = LaunchKey(6, 1, Role.HARNESS, 1)
+
+
+def pod(task, **changes):
+    return harness_pod(run_plan(task, **changes), task, KEY, LANES, FACTS)
+
+
+def test_without_a_workspace_nothing_covers_a_folder_of_the_image():
+    body = pod(root_task())
+    spec = told(body, "harness")
+    main = container(body, "harness")
+    places = set(mounts(body, "harness"))
+    assert {place for place in places if not place.startswith("/opt/securebench/")} == {"/dev/shm"}
+    assert "workspace" not in {each["name"] for each in body["spec"]["volumes"]}
+    assert "/work/workspace" not in mounts(body, "courier")
+    assert ("copies" in spec, "protected" in spec, spec["temporary"]) == (False, False, "")
+    assert main["securityContext"]["readOnlyRootFilesystem"] is False
+
+
+@pytest.mark.parametrize(("workdir", "want"), [("", None), ("/root/x", "/")])
+def test_the_working_folder_of_the_image_is_that_of_its_container(workdir, want):
+    body = pod(root_task(workdir=workdir))
+    (phase,) = told(body, "harness")["phases"]
+    assert (container(body, "harness").get("workingDir"), phase["workdir"]) == (want, workdir)
+
+
+@pytest.mark.parametrize(
+    ("limits", "want"),
+    [
+        (EnvironmentLimits(), ("1Gi", "4", "256Mi", "100m")),
+        (EnvironmentLimits(cpus=2), ("1Gi", "2000m", "256Mi", "100m")),
+        (EnvironmentLimits(cpus=0.0501), ("1Gi", "51m", "256Mi", "51m")),
+        (EnvironmentLimits(memory_bytes=8 * GIB), ("8192Mi", "4", "256Mi", "100m")),
+        (EnvironmentLimits(memory_bytes=128 * MIB), ("128Mi", "4", "128Mi", "100m")),
+    ],
+)
+def test_an_environments_limit_replaces_the_runs_and_bounds_requests(limits, want):
+    made = task_resources(pods(), limits, GIB)
+    bound, asked = made["limits"], made["requests"]
+    assert (bound["memory"], bound["cpu"], asked["memory"], asked["cpu"]) == want
+
+
+@pytest.mark.parametrize(("storage_bytes", "more"), [(None, 2048), (512 * MIB, 512)])
+def test_the_disk_of_the_root_is_the_tasks_or_that_of_a_workspace(storage_bytes, more):
+    limits = EnvironmentLimits(storage_bytes=storage_bytes)
+    sizes = [
+        container(pod(root_task(limits=limits, writable_root=is_writable)), "harness")
+        for is_writable in (True, False)
+    ]
+    found = [int(each["resources"]["limits"]["ephemeral-storage"][:-2]) for each in sizes]
+    assert found[0] - found[1] == more
+
+
+def test_variables_of_the_run_come_before_those_of_the_task():
+    task = root_task(env={"A": "1", "HTTP_PROXY": "x", "MY_TOKEN": "y"})
+    plan = run_plan(task, egress=DOMAINS)
+    harness = replace(plan.harness, env=("MY_TOKEN",), environment={"A": "run"})
+    body = harness_pod(replace(plan, harness=harness), task, KEY, LANES, FACTS)
+    (phase,) = told(body, "harness")["phases"]
+    assert phase["env"] == {"A": "run"}
+
+
+def test_an_agent_keeps_its_own_variables():
+    run, task = agent_run(run_plan(), "codex", text_task(env={"HOME": "/x", "CODEX_HOME": "/y"}))
+    body = harness_pod(run, task, KEY, LANES, FACTS)
+    for phase in told(body, "harness")["phases"]:
+        assert phase["env"]["CODEX_HOME"].startswith(run.harness.agent.home)
