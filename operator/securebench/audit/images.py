@@ -343,17 +343,10 @@ WHITEOUT = ".wh."
 OPAQUE = ".wh..wh..opq"
 
 
-class LayerHit(NamedTuple):
-    """A file of a layer that holds a value."""
-
-    path: str
-    needle: bytes
-
-
 class LayerScan(NamedTuple):
-    """What one layer holds: values, and files that were not read."""
+    """What one layer holds: values, each behind the path of its file, and files not read."""
 
-    hits: tuple[LayerHit, ...]
+    hits: tuple[tuple[str, bytes], ...]
     too_large: tuple[str, ...]
 
 
@@ -384,7 +377,7 @@ class LayerScanner:
         return self._known[digest]
 
     def _scan(self, image: Image, layer: str) -> LayerScan:
-        hits: list[LayerHit] = []
+        hits: list[tuple[str, bytes]] = []
         too_large: list[str] = []
         probes = [(needle[:PROBE_BYTES], needle) for needle in self.needles]
         for path, member, tar in _members(image, layer):
@@ -395,7 +388,7 @@ class LayerScanner:
             elif member.size >= PROBE_BYTES:
                 content = _content(tar, member)
                 hits += [
-                    LayerHit(path, needle)
+                    (path, needle)
                     for probe, needle in probes
                     if probe in content and needle in content
                 ]

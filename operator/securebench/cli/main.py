@@ -102,11 +102,11 @@ def doctor_command(
     operator_pod: OperatorPod = None,
 ) -> None:
     """Check cluster, rights, operator, storage and network, and say what to do."""
-    from securebench.client.doctor import DoctorOptions, doctor
+    from securebench.client.doctor import doctor
     from securebench.client.volume import ClusterTarget
 
     target = ClusterTarget(namespace, context, operator_pod)
-    end_with(lambda: doctor(DoctorOptions(target, output is TextOrJson.JSON, probe)))
+    end_with(lambda: doctor(target, as_json=output is TextOrJson.JSON, with_probe=probe))
 
 
 @_installation.command()

@@ -253,12 +253,11 @@ def regrade(  # noqa: PLR0913 - flags
     operator_pod: OperatorPod = None,
 ) -> None:
     """Verify what the agents of a run handed in again, with its pack as it is now."""
-    from securebench.client.run import RegradeOptions
     from securebench.client.run import regrade as regrade_run
     from securebench.client.volume import ClusterTarget
 
     target = ClusterTarget(namespace, context, operator_pod)
-    end_with(lambda: regrade_run(run, RegradeOptions(name, pack, wait), target))
+    end_with(lambda: regrade_run(run, name, pack, target, is_awaited=wait))
 
 
 @app.command()
@@ -326,8 +325,7 @@ def results(  # noqa: PLR0913 - flags
         from securebench.analysis.command import diff_runs
 
         end_with(lambda: diff_runs(run, str(task), output, target))
-    options = command.ResultOptions(output, fail_below, prices)
-    end_with(lambda: command.results(run, output_dir, options, target))
+    end_with(lambda: command.results(run, output_dir, output, target, fail_below, prices))
 
 
 @app.command()

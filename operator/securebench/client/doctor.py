@@ -561,23 +561,14 @@ CHECKS: Final = (
 """In the order of the output; the first shows that the cluster can be reached."""
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorOptions:
-    """Where to look, and how to print it.
+def doctor(target: ClusterTarget, *, as_json: bool, with_probe: bool) -> int:
+    """Print a line for each check; the exit code is 1 when one failed.
 
-    Attributes:
+    Args:
         with_probe: Also start a run whose Pods try network and volume.
     """
-
-    target: ClusterTarget
-    as_json: bool = False
-    with_probe: bool = False
-
-
-def doctor(options: DoctorOptions) -> int:
-    """Print a line for each check; the exit code is 1 when one failed."""
-    findings = asyncio.run(_found(options))
-    if options.as_json:
+    findings = asyncio.run(_found(target, with_probe=with_probe))
+    if as_json:
         print_json({"findings": [finding._asdict() for finding in findings]})
     else:
         rows = [(each.state.value, each.check, str(each)) for each in findings]
@@ -600,12 +591,12 @@ async def examine(installation: Installation) -> AsyncIterator[Diagnosis]:
         yield finding
 
 
-async def _found(options: DoctorOptions) -> list[Diagnosis]:
+async def _found(target: ClusterTarget, *, with_probe: bool) -> list[Diagnosis]:
     try:
-        async with open_cluster(options.target) as cluster:
-            installation = await _installation(cluster, options.target)
+        async with open_cluster(target) as cluster:
+            installation = await _installation(cluster, target)
             findings = [finding async for finding in examine(installation)]
-            return [*findings, *(await _probed(installation))] if options.with_probe else findings
+            return [*findings, *(await _probed(installation))] if with_probe else findings
     except SecureBenchError as error:
         return [Diagnosis(CHECKS[0].name, Health.FAIL, str(error))]
 

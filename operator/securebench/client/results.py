@@ -94,31 +94,39 @@ def score_code(passed: int, verified: int, limit: float | None) -> int:
 _ATTEMPT_HEADER = ("TASK", "ATTEMPT", "STATUS", "SCORE", "OUTCOME", "REASON")
 
 
-class ResultOptions(NamedTuple):
-    """How results are shown and judged.
-
-    Args:
-        form: The result line, a table of attempts with it, or the summary as data.
-        fail_below: Smallest score that is accepted; None accepts every score.
-        prices: File with a price table, for the cost.
-    """
-
-    form: OutputForm = OutputForm.TEXT
-    fail_below: float | None = None
-    prices: Path | None = None
-
-
 def results(
-    run: str, output_dir: Path | None, options: ResultOptions, target: ClusterTarget
+    run: str,
+    output_dir: Path | None,
+    form: OutputForm,
+    target: ClusterTarget,
+    fail_below: float | None = None,
+    prices: Path | None = None,
 ) -> int:
     """Fetch the records and, once it has ended, the summary of a run.
 
     Args:
         run: Name of a BenchmarkRun, even a deleted one, or a run id.
         output_dir: Output folder; by default a folder with the run's name.
-        options: How they are shown and judged.
+        form: The result line, a table of attempts with it, or the summary as data.
+        fail_below: Smallest score that is accepted; None accepts every score.
+        prices: File with a price table, for the cost.
     """
-    return asyncio.run(_results(run, output_dir or Path(run), options, target))
+    folder, table = output_dir or Path(run), {} if prices is None else load_prices(prices)
+    fetched = asyncio.run(fetch_results(run, folder, target))
+    if fetched.summary is None:
+        return _unfinished(fetched, run, folder)
+    raw = fetched.summary | cost_fields(folder / CANDIDATES, table)
+    write_summary(raw, folder)
+    summary = parse_summary(raw)
+    if form is OutputForm.WIDE:
+        print_table(_ATTEMPT_HEADER, map(_attempt_row, read_records(folder / CANDIDATES)))
+    print_reasons(folder / CANDIDATES)
+    print_figures(summary)
+    code = score_code(summary.passed, summary.verified, fail_below)
+    if not form.is_data:
+        return print_result(summary) or code
+    print_objects([raw], form)
+    return told_missing(summary) or code
 
 
 async def fetch_results(run: str, folder: Path, target: ClusterTarget) -> Fetched:
@@ -131,25 +139,6 @@ async def fetch_results(run: str, folder: Path, target: ClusterTarget) -> Fetche
             raise
         async with open_published(target) as connection:
             return await _fetch_published(connection, run, folder)
-
-
-async def _results(run: str, folder: Path, options: ResultOptions, target: ClusterTarget) -> int:
-    table = {} if options.prices is None else load_prices(options.prices)
-    fetched = await fetch_results(run, folder, target)
-    if fetched.summary is None:
-        return _unfinished(fetched, run, folder)
-    raw = fetched.summary | cost_fields(folder / CANDIDATES, table)
-    write_summary(raw, folder)
-    summary = parse_summary(raw)
-    if options.form is OutputForm.WIDE:
-        print_table(_ATTEMPT_HEADER, map(_attempt_row, read_records(folder / CANDIDATES)))
-    print_reasons(folder / CANDIDATES)
-    print_figures(summary)
-    code = score_code(summary.passed, summary.verified, options.fail_below)
-    if not options.form.is_data:
-        return print_result(summary) or code
-    print_objects([raw], options.form)
-    return told_missing(summary) or code
 
 
 def _attempt_row(record: Record) -> tuple[str, ...]:

@@ -601,36 +601,24 @@ async def _require_secret(cluster: Cluster, name: str, run: str) -> Raw:
 _NOT_REGRADED = frozenset({"cancel", "suspend", "runId", "resumeFrom", "regrade"})
 
 
-class RegradeOptions(NamedTuple):
-    """How a run is graded again.
-
-    Args:
-        name: Name of the new BenchmarkRun; empty: made from that of the earlier one.
-        pack: Folder of the pack on the results volume; empty: the pack of the earlier run.
-        is_awaited: Whether to follow it to its end.
-    """
-
-    name: str = ""
-    pack: str = ""
-    is_awaited: bool = False
-
-
-def regrade(run: str, options: RegradeOptions, target: ClusterTarget) -> int:
+def regrade(run: str, name: str, pack: str, target: ClusterTarget, *, is_awaited: bool) -> int:
     """Create the run that grades an earlier one again.
 
     Args:
         run: Name or run id of a BenchmarkRun that has ended.
-        options: How.
+        name: Name of the new BenchmarkRun; empty: made from that of the earlier one.
+        pack: Folder of the pack on the results volume; empty: the pack of the earlier run.
+        is_awaited: Whether to follow it to its end.
     """
-    old, new = asyncio.run(_create(run, options, target))
+    old, new = asyncio.run(_create(run, name, pack, target))
     print_note(f"when it has ended, see what flipped: securebench results --diff {old} {new}")
-    if options.is_awaited:
+    if is_awaited:
         return watch(new, WatchOptions(OutputForm.TEXT, None), target)
     print_line(f"run={new} regrades={old}")
     return 0
 
 
-async def _create(text: str, options: RegradeOptions, target: ClusterTarget) -> tuple[str, str]:
+async def _create(text: str, name: str, pack: str, target: ClusterTarget) -> tuple[str, str]:
     """Return the names of the earlier run and of the new one."""
     async with open_cluster(target) as cluster:
         earlier = await require_one_run(cluster, text)
@@ -640,8 +628,8 @@ async def _create(text: str, options: RegradeOptions, target: ClusterTarget) -> 
                 f"BenchmarkRun {state.name} has not ended; follow it with"
                 f" securebench watch {state.name}"
             )
-        name = options.name or run_name(state.name, random_suffix())
-        spec = regrade_spec(earlier, options.pack)
+        name = name or run_name(state.name, random_suffix())
+        spec = regrade_spec(earlier, pack)
         try:
             await create_like(cluster, name, spec, earlier, ("harness",))
         except AlreadyExists:

@@ -35,59 +35,11 @@ _FRAME_BYTES = 32 * KIB
 _STDERR_TAIL_BYTES = 64 * KIB
 
 
-class ExecTarget(NamedTuple):
-    """The container that a command runs in."""
-
-    pod: str
-    container: str
-
-
-class PodStreams(NamedTuple):
-    """Standard streams of a command.
-
-    Args:
-        stdin: Input; closed when the iterator ends. None for no stdin.
-        stdout: Awaited for every chunk, so that a slow reader applies back-pressure.
-        stderr: The same for stderr.
-    """
-
-    stdin: Source | None
-    stdout: Sink
-    stderr: Sink
-
-
 class PodExecResult(NamedTuple):
     """Exit code of a command, and the last 64 KiB of its stderr."""
 
     exit_code: int
     stderr: bytes
-
-
-async def exec_stream(
-    cluster: ApiCluster, target: ExecTarget, argv: Sequence[str], streams: PodStreams
-) -> int:
-    """Execute a command in a container and return its exit code.
-
-    A command with stdin must read all of it. If it exits earlier, the node's stream blocks and the
-    exit code never arrives (seen with Kubernetes 1.36 and containerd 2.4, also with kubectl), so
-    bound the call with ``asyncio.timeout``.
-
-    Raises:
-        TransientClusterError: No connection, or it ended before the exit code arrived; the command
-            may have run, or still be running.
-        PermanentClusterError: The API server or the container runtime rejected the request.
-    """
-    query = [("command", word) for word in argv]
-    query += [("container", target.container), ("stdout", "true"), ("stderr", "true")]
-    if streams.stdin is not None:
-        query.append(("stdin", "true"))
-    async with cluster.websocket(f"pods/{target.pod}/exec", query, _PROTOCOL) as socket:
-        if socket.protocol != _PROTOCOL:
-            raise PermanentClusterError(
-                f"the API server does not support {_PROTOCOL}; Kubernetes 1.30 or later is needed",
-                status=101,
-            )
-        return await _both_ways(socket, streams)
 
 
 async def run_exec(
@@ -98,23 +50,48 @@ async def run_exec(
     stdin: Source | None,
     stdout: Sink,
 ) -> PodExecResult:
-    """Execute a command like ``exec_stream``, and keep the tail of its stderr."""
+    """Execute a command in a container, and keep the tail of its stderr.
+
+    A command with stdin must read all of it. If it exits earlier, the node's stream blocks and the
+    exit code never arrives (seen with Kubernetes 1.36 and containerd 2.4, also with kubectl), so
+    bound the call with ``asyncio.timeout``.
+
+    Args:
+        stdin: Input; closed when the iterator ends. None for no stdin.
+        stdout: Awaited for every chunk, so that a slow reader applies back-pressure.
+
+    Raises:
+        TransientClusterError: No connection, or it ended before the exit code arrived; the command
+            may have run, or still be running.
+        PermanentClusterError: The API server or the container runtime rejected the request.
+    """
     tail = bytearray()
 
     async def keep(piece: bytes) -> None:
         tail.extend(piece)
         del tail[:-_STDERR_TAIL_BYTES]
 
-    streams = PodStreams(stdin, stdout, keep)
-    code = await exec_stream(cluster, ExecTarget(pod, container), argv, streams)
+    query = [("command", word) for word in argv]
+    query += [("container", container), ("stdout", "true"), ("stderr", "true")]
+    if stdin is not None:
+        query.append(("stdin", "true"))
+    async with cluster.websocket(f"pods/{pod}/exec", query, _PROTOCOL) as socket:
+        if socket.protocol != _PROTOCOL:
+            raise PermanentClusterError(
+                f"the API server does not support {_PROTOCOL}; Kubernetes 1.30 or later is needed",
+                status=101,
+            )
+        code = await _both_ways(socket, stdin, {_STDOUT: stdout, _STDERR: keep})
     return PodExecResult(code, bytes(tail))
 
 
-async def _both_ways(socket: aiohttp.ClientWebSocketResponse, streams: PodStreams) -> int:
+async def _both_ways(
+    socket: aiohttp.ClientWebSocketResponse, stdin: Source | None, sinks: Mapping[int, Sink]
+) -> int:
     try:
         async with asyncio.TaskGroup() as group:
-            sender = group.create_task(_send(socket, streams.stdin))
-            code = await _receive(socket, streams)
+            sender = group.create_task(_send(socket, stdin))
+            code = await _receive(socket, sinks)
             sender.cancel()
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
@@ -141,12 +118,11 @@ async def _sent(socket: aiohttp.ClientWebSocketResponse, message: bytes) -> bool
     return True
 
 
-async def _receive(socket: aiohttp.ClientWebSocketResponse, streams: PodStreams) -> int:
+async def _receive(socket: aiohttp.ClientWebSocketResponse, sinks: Mapping[int, Sink]) -> int:
     """Forward the output until the exit code arrives.
 
     The server sends the status last, after both streams have ended.
     """
-    sinks: Mapping[int, Sink] = {_STDOUT: streams.stdout, _STDERR: streams.stderr}
     while True:
         message = await socket.receive()
         if message.type is not aiohttp.WSMsgType.BINARY:

@@ -42,7 +42,7 @@ from securebench.errors import (
     PlanChangedError,
     RegistryUnavailableError,
 )
-from securebench.json_values import object_at, text_at
+from securebench.json_values import number_at, object_at, text_at
 from securebench.names import RUN_UID_LABEL
 from securebench.run.api.status import Reason
 from securebench.run.decide.controls import DesiredState
@@ -214,7 +214,7 @@ class RunLifecycle(ObjectLoop[RunObject]):
         has_begun = await on_volume(self._store.exists)
         parked = await on_volume(self._store.read_parked)
         if parked is not None:
-            self._is_parked, self._started_at = True, parked.started_at
+            self._is_parked, self._started_at = True, number_at(parked, "started_at")
         # A run that has begun may have Pods, which cost resources: it never queues behind others.
         is_active = has_begun and not self._is_parked
         await self._admit(is_active=is_active)

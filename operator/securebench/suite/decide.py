@@ -191,19 +191,10 @@ def decide(
     return _actions(observed, state, findings, desired, use)
 
 
-class _Progress(NamedTuple):
-    """How far a round is.
-
-    Args:
-        cells: Its cells.
-        use: What has become of the budget; None without one.
-    """
-
-    cells: tuple[CellProgress, ...]
-    use: BudgetUse | None
-
-
-def _cells(observed: ObservedSuite, state: SuiteState, desired: DesiredSuite) -> _Progress:
+def _cells(
+    observed: ObservedSuite, state: SuiteState, desired: DesiredSuite
+) -> tuple[tuple[CellProgress, ...], BudgetUse | None]:
+    """Return the cells of a round, and what has become of its budget."""
     gates = desired.spec.gates
     rules = EndRules(
         accepts_lost_attempts=gates is not None and gates.max_lost_share is not None,
@@ -211,7 +202,7 @@ def _cells(observed: ObservedSuite, state: SuiteState, desired: DesiredSuite) ->
     )
     cells = progress(state.plan, observed.runs, desired.installation, rules)
     use = budget_use(desired.spec, state, observed.runs)
-    return _Progress(fail_unfunded_cells(cells, use, state), use)
+    return fail_unfunded_cells(cells, use, state), use
 
 
 def _takes_looks(spec: BenchmarkSuiteSpec) -> bool:

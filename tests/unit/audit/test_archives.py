@@ -175,7 +175,7 @@ def test_values_are_found_in_files_that_are_gone(tmp_path):
     image = image_of(tmp_path, [{"a": b"x" + VALUE, "b": b"short"}, {".wh.a": b""}])
     scanner = LayerScanner([VALUE, other])
 
-    hits = [[hit.path for hit in scanner.scan(image, layer).hits] for layer in image.layers]
+    hits = [[path for path, _ in scanner.scan(image, layer).hits] for layer in image.layers]
 
     assert hits == [["a"], []]
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from pydantic import TypeAdapter
 
@@ -68,16 +68,6 @@ ANSWERS = "oracle.jsonl"
 """In the folder of an oracle's run: the reference answers as they were when it started."""
 
 _KEPT = TypeAdapter(tuple[CandidateKept | Kept, ...])
-
-
-class Parked(NamedTuple):
-    """A run that has begun and of which nothing is under way.
-
-    Attributes:
-        started_at: When it began, seconds since the epoch, or None.
-    """
-
-    started_at: float | None
 
 
 class RunStore:
@@ -316,14 +306,11 @@ class RunStore:
         """Write down that the run is worked on again."""
         self.write_json(PARKED, {"is_parked": False})
 
-    def read_parked(self) -> Parked | None:
-        """Return what is known of a run that rests, or None."""
+    def read_parked(self) -> Mapping[str, object] | None:
+        """Return what ``park`` wrote of a run that rests, or None."""
         path = self.folder / PARKED
         found = read_json(path) if path.exists() else {}
-        if found.get("is_parked") is not True:
-            return None
-        started_at = found.get("started_at")
-        return Parked(float(started_at) if isinstance(started_at, int | float) else None)
+        return found if found.get("is_parked") is True else None
 
 
 def _numbers(folder: Path) -> list[int]:
