@@ -47,7 +47,7 @@ STAGES := setup lint type site unit property chaos-short wiring cluster supervis
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
 	wiring supervise cluster-tests threats threats-short e2e chaos chaos-short bench bench-parts soak packs audits kills failover fuzz \
 	generate clean outside run-agents provider-failures agents-at-once suites gitops kueue kms scale browser site sbom push bundle registry-named image-tests \
-	sbom-tests screenshots dashboard harbor-differential
+	sbom-tests screenshots dashboard harbor harbor-differential
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -268,6 +268,9 @@ packs: setup install load ## Every runnable pack with its own answers and with n
 	@$(WITH_CLUSTER); pytest tests/cluster/test_init_packs.py -m slow
 	@$(WITH_CLUSTER); python tests/packs/packs.py --namespace $(NAMESPACE)
 	@$(WITH_CLUSTER); pytest tests/e2e/test_regrades.py tests/e2e/test_pack_images.py -m slow
+
+harbor: setup install load ## The Harbor task folders of this repository with their solutions and with nothing: reward 1.0 and 0.0
+	@$(WITH_CLUSTER); python tests/packs/packs.py --namespace $(NAMESPACE) harbor-tasks/tasks
 
 audits: setup install load ## Audit every pack of ours, which must be clean, and a bad one, which must not be
 	@images/build.sh bad-pack
