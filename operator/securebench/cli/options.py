@@ -130,6 +130,12 @@ TaskNetwork = Annotated[
         help="none: tasks that ask for an open network run without one.",
     ),
 ]
+TaskRegistry = Annotated[
+    str,
+    typer.Option(
+        "--registry", metavar="PREFIX", help="Where the images of `pack build-images` are."
+    ),
+]
 SkipInvalid = Annotated[
     bool, typer.Option("--skip-invalid", help="Leave out task folders that cannot run.")
 ]

@@ -140,6 +140,26 @@ def pack_build(
     end_with(lambda: packs.build(files, folder))
 
 
+@app.command("build-images")
+def pack_build_images(
+    folder: Annotated[Path, typer.Argument(help="Harbor task folder, or a folder of them.")],
+    *,
+    registry: Annotated[
+        str, typer.Option("--registry", metavar="PREFIX", help="Prefix of the images' names.")
+    ],
+    push: Annotated[bool, typer.Option("--push", help="Push them to the registry.")] = False,
+    write: Annotated[
+        Path | None,
+        typer.Option("--write", help="Write a script for kaniko instead of building here."),
+    ] = None,
+) -> None:
+    """Build the images of task folders with docker or buildah; the content names each."""
+    from securebench.client import packs
+
+    options = packs.ImageOptions(registry, push, write)
+    end_with(lambda: packs.build_images(folder, options))
+
+
 @app.command("pull")
 def pack_pull(
     image: Annotated[str, typer.Argument(help="registry/repository, with :tag or @sha256:digest.")],

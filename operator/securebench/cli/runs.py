@@ -32,6 +32,7 @@ from securebench.cli.options import (
     SkipInvalid,
     Task,
     TaskNetwork,
+    TaskRegistry,
     TextOrJson,
     TextOrJsonOutput,
     complete_run,
@@ -56,6 +57,7 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
     command: FolderCommand = "",
     network: TaskNetwork = None,
     skip_invalid: SkipInvalid = False,
+    registry: TaskRegistry = "",
     env_file: EnvFile = None,
     limit: Limit = None,
     attempts: Attempts = None,
@@ -78,6 +80,7 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
     operator_pod: OperatorPod = None,
 ) -> None:
     """Run a tester YAML, or a folder of tasks, and fetch the results."""
+    from securebench.benchmark.files.folders import FolderOptions
     from securebench.client.run import RunCommand, RunOptions
     from securebench.client.volume import ClusterTarget
 
@@ -85,7 +88,7 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
         config=_place(folder, config),
         agent=_folder_agent(agent, model, command),
         network=network,
-        skips_invalid=skip_invalid,
+        folders=FolderOptions(skip_invalid, registry),
         env_file=env_file,
         limit=limit,
         attempts=attempts,
@@ -133,6 +136,7 @@ def submit(  # noqa: PLR0913 - flags
     command: FolderCommand = "",
     network: TaskNetwork = None,
     skip_invalid: SkipInvalid = False,
+    registry: TaskRegistry = "",
     env_file: EnvFile = None,
     limit: Limit = None,
     attempts: Attempts = None,
@@ -145,6 +149,7 @@ def submit(  # noqa: PLR0913 - flags
     operator_pod: OperatorPod = None,
 ) -> None:
     """Start a tester YAML, or a folder of tasks, and leave it to the cluster."""
+    from securebench.benchmark.files.folders import FolderOptions
     from securebench.client.run import RunOptions
     from securebench.client.run import submit as submit_run
     from securebench.client.volume import ClusterTarget
@@ -153,7 +158,7 @@ def submit(  # noqa: PLR0913 - flags
         config=_place(folder, config),
         agent=_folder_agent(agent, model, command),
         network=network,
-        skips_invalid=skip_invalid,
+        folders=FolderOptions(skip_invalid, registry),
         env_file=env_file,
         limit=limit,
         attempts=attempts,

@@ -12,6 +12,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
+import shutil
+import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
@@ -19,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypedDict
+from typing import Final, TypedDict
 
 from rich.console import Console
 from rich.table import Table
@@ -28,7 +31,12 @@ from rich.text import Text
 from securebench.agents.harness import CommandHarness, HarnessConfig
 from securebench.agents.registry import harness_config
 from securebench.benchmark.files.bundle import files_receipt
-from securebench.benchmark.files.folders import ENVIRONMENT, is_folder_pack
+from securebench.benchmark.files.folders import (
+    ENVIRONMENT,
+    is_folder_pack,
+    refusals,
+    task_image,
+)
 from securebench.benchmark.files.load import (
     CheckedPack,
     asset_source,
@@ -43,6 +51,7 @@ from securebench.benchmark.harbor.folder import (
     CANNOT_RUN,
     FolderReading,
     HarborTask,
+    MainImage,
     holds_tasks,
     read_folders,
 )
@@ -854,6 +863,85 @@ def _credentials(reference: ImageReference) -> RegistryLogin | None:
     if not path.exists():
         return None
     return docker_credentials(path.read_bytes(), reference.host, str(path))
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOptions:
+    """How the images of task folders are built.
+
+    Attributes:
+        registry: Prefix of their names.
+        pushes: Whether they are pushed afterwards.
+        script: File for a script that builds them with kaniko, instead of building them here.
+    """
+
+    registry: str
+    pushes: bool = False
+    script: Path | None = None
+
+
+_BUILDERS: Final = ("docker", "buildah")
+_SCRIPT: Final = """\
+#!/bin/sh
+# Builds and pushes the images of the tasks in {root}: run it where that folder is the current one.
+# Written by `securebench pack build-images`; EXECUTOR is kaniko's.
+set -e
+build() {{
+  "${{EXECUTOR:-/kaniko/executor}}" --context "dir://$PWD/$1" --dockerfile Dockerfile \\
+    --destination "$2"
+}}
+"""
+
+
+def build_images(folder: Path, options: ImageOptions) -> int:
+    """Build the images of task folders that have a Dockerfile and no ready image."""
+    reading = read_folders(folder)
+    errors = [error for task in reading.tasks for error in refusals(task)]
+    if errors:
+        raise ConfigErrors(errors)
+    tasks = [each.task for each in reading.tasks if each.task is not None]
+    images = {
+        task_image(task, options.registry): task.folder / ENVIRONMENT
+        for task in tasks
+        if task.image == MainImage.DOCKERFILE
+    }
+    if options.script is not None:
+        options.script.write_text(_build_script(folder, images), encoding="utf-8")
+        print_line(f"pack build-images images={len(images)} written={options.script}")
+        return 0
+    builder = next(filter(shutil.which, _BUILDERS), None)
+    if images and builder is None:
+        raise InvalidInputError(
+            f"{len(images)} images are to be built, and there is neither docker nor buildah:"
+            " write a script for kaniko with --write FILE"
+        )
+    for image, context in images.items():
+        _call([str(builder), "build", "-t", image, str(context)])
+        if options.pushes:
+            _call([str(builder), "push", image])
+        print_line(f"image {image}")
+    ready = len(tasks) - len(images)
+    print_line(f"pack build-images images={len(images)} ready={ready}")
+    return 0
+
+
+def _build_script(folder: Path, images: Mapping[str, Path]) -> str:
+    places = {image: context.relative_to(folder) for image, context in images.items()}
+    lines = [
+        f"build {shlex.quote(place.as_posix())} {shlex.quote(image)}\n"
+        for image, place in places.items()
+    ]
+    return "".join([_SCRIPT.format(root=printable(folder.resolve().name)), *lines])
+
+
+_STDERR: Final = 2
+"""What a builder prints is no output of ours."""
+
+
+def _call(words: Sequence[str]) -> None:
+    done = subprocess.run(words, check=False, stdout=_STDERR)  # noqa: S603 - a builder by its name
+    if done.returncode != 0:
+        raise InvalidInputError(f"{shlex.join(words)} ended with exit code {done.returncode}")
 
 
 _OF_A_PACK = ("digest", "files", "size_bytes")

@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 from rich.console import Console
 
 from securebench.agents.registry import agent_named, forwarded_env
+from securebench.benchmark.files.folders import EVERY_FOLDER, FolderOptions
 from securebench.client.follow import Follower, NoteFilter, RunState, run_id_of, run_state, run_view
 from securebench.client.live import AttemptInFlight, InFlightWatch, LiveReporter, can_draw
 from securebench.client.output import (
@@ -295,7 +296,7 @@ class RunOptions:
         env_file: None where the flag was not given: then ``.env`` holds, if there is one.
         agent: Agent for a folder without a tester YAML.
         network: As ``harness.config.network``, or None.
-        skips_invalid: Whether task folders with errors are left out.
+        folders: What holds for task folders.
     """
 
     config: Path
@@ -314,7 +315,7 @@ class RunOptions:
     budget_tokens: int | None = None
     agent: FolderAgent | None = None
     network: str | None = None
-    skips_invalid: bool = False
+    folders: FolderOptions = EVERY_FOLDER
 
 
 class RunCommand:
@@ -408,9 +409,7 @@ def prepared_run(options: RunOptions) -> tuple[TesterConfig, PreparedSubmission]
         resume=options.resume,
         budget_tokens=options.budget_tokens,
     )
-    config = with_task_overrides(
-        config, network=options.network, skips_invalid=options.skips_invalid
-    )
+    config = with_task_overrides(config, network=options.network, folders=options.folders)
     if options.prices is not None:
         config = replace(config, prices={**config.prices, **load_prices(options.prices)})
     prepared = prepare(config)

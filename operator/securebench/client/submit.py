@@ -272,7 +272,7 @@ def prepare(config: TesterConfig) -> PreparedSubmission:
         tasks,
         limit=config.run.limit,
         task_file=task_file,
-        skips_invalid=config.benchmark.skips_invalid,
+        folders=config.benchmark.folders,
     )
     if checked.pack is None or harness is None or errors or checked.errors:
         raise ConfigErrors([*errors, *checked.errors])
@@ -286,7 +286,8 @@ def prepare(config: TesterConfig) -> PreparedSubmission:
         raise ConfigErrors(
             [PackError(_told(each), path=each.path, line=each.line) for each in hopeless]
         )
-    pack = local_pack(manifest, tasks, checked.pack.manifest)
+    registry = config.benchmark.folders.registry
+    pack = local_pack(manifest, tasks, checked.pack.manifest, registry=registry)
     if harness.type == ORACLE:
         pack = _with_answers(pack, config, [item.task for item in checked.tasks])
     audit = agent_named(harness.type).is_audit
@@ -330,14 +331,19 @@ def absent_files(config: TesterConfig) -> tuple[InvalidInputError, ...]:
     return config.placed(ConfigErrors(errors)).errors if errors else ()
 
 
-def local_pack(manifest: Path, tasks: Path, loaded: BenchmarkManifest) -> LocalPack:
+def local_pack(
+    manifest: Path, tasks: Path, loaded: BenchmarkManifest, *, registry: str = ""
+) -> LocalPack:
     """Collect the files of a pack for upload: manifest, task file and both asset roots.
+
+    Args:
+        registry: Where the images of task folders with a Dockerfile are.
 
     Raises:
         StorageError: A file cannot be read.
     """
     if is_folder_pack(manifest, tasks):
-        found = read_folder_pack(manifest)
+        found = read_folder_pack(manifest, registry=registry)
         return LocalPack(found.manifest.id, found.digest, found.files)
     roots = loaded.asset_roots
     files: dict[str, Content] = {

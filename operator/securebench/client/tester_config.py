@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from securebench.agents.registry import AGENTS, unknown_type_message
+from securebench.benchmark.files.folders import EVERY_FOLDER, FolderOptions
 from securebench.benchmark.harbor.folder import holds_tasks
 from securebench.benchmark.reading.plain import (
     KeyPath,
@@ -203,13 +204,13 @@ class BenchmarkSection:
 
     Args:
         folder: The folder; None where the files are named.
-        skips_invalid: Whether task folders with errors are left out. Command line only.
+        folders: What holds for task folders. Command line only.
     """
 
     manifest: Path
     tasks: Path
     folder: Path | None = None
-    skips_invalid: bool = False
+    folders: FolderOptions = EVERY_FOLDER
 
     @classmethod
     def of_folder(cls, folder: Path) -> BenchmarkSection:
@@ -403,19 +404,19 @@ def with_tester_overrides(
 
 
 def with_task_overrides(
-    config: TesterConfig, *, network: str | None, skips_invalid: bool
+    config: TesterConfig, *, network: str | None, folders: FolderOptions
 ) -> TesterConfig:
     """Apply the command line's overrides about tasks that are folders.
 
     Args:
         config: From the file.
         network: Replaces ``harness.config.network``; None keeps it.
-        skips_invalid: Whether task folders with errors are left out.
+        folders: What holds for task folders.
     """
     harness = config.harness
     if network is not None:
         harness = replace(harness, config={**harness.config, "network": network})
-    benchmark = replace(config.benchmark, skips_invalid=skips_invalid)
+    benchmark = replace(config.benchmark, folders=folders)
     return replace(config, harness=harness, benchmark=benchmark)
 
 

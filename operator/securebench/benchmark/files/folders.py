@@ -46,22 +46,47 @@ from securebench.benchmark.pack.lane_plan import (
 from securebench.benchmark.pack.lane_plan import TASK_FILE as PAYLOAD_FILE
 from securebench.benchmark.pack.paths import environment_problems
 from securebench.benchmark.pack.task import CompiledTask, SecureBenchTask, task_of
-from securebench.benchmark.reading.plain import PlainProblem, decoded
+from securebench.benchmark.reading.plain import PlainProblem, decoded, parse_yaml
 from securebench.benchmark.reading.rows import (
     AssetRoots,
     BenchmarkManifest,
     BenchmarkRow,
     parse_manifest,
 )
-from securebench.digests import listing_digest
+from securebench.digests import PREFIX, listing_digest
 from securebench.errors import ConfigErrors, PackError
 from securebench.files import file_sha256
+from securebench.json_values import object_in
+from securebench.names import kubernetes_name
+
+NO_IMAGE: Final = (
+    "the task has a Dockerfile and no ready image: build it with `securebench pack build-images DIR"
+    " --registry PREFIX`, and give the run the same --registry"
+)
+
+IMAGES: Final = "images"
+"""Key of the manifest: where the images are that ``pack build-images`` names."""
 
 WHOLE_PACK: Final = "."
 """Asset root of a pack whose files lie in the folders of its tasks."""
 
 ENVIRONMENT: Final = "environment"
 README: Final = "README.md"
+
+
+class FolderOptions(NamedTuple):
+    """What a user says of task folders beside what they say themselves.
+
+    Attributes:
+        skips_invalid: Whether folders with errors are left out, unless all have some.
+        registry: Where the images of Dockerfiles are.
+    """
+
+    skips_invalid: bool = False
+    registry: str = ""
+
+
+EVERY_FOLDER: Final = FolderOptions()
 
 
 class FolderPack(NamedTuple):
@@ -101,6 +126,7 @@ def read_folder_pack(
     *,
     limit: int | None = None,
     task_file: str = PAYLOAD_FILE,
+    registry: str = "",
     shown: str | None = None,
 ) -> FolderPack:
     """Return a pack of task folders with everything that stops a run of it.
@@ -109,12 +135,14 @@ def read_folder_pack(
         manifest: Where its manifest is or would be; the folders are beside it.
         limit: Task folders behind this many do not count; None takes all.
         task_file: Workspace path of the public payload.
+        registry: Where the images of Dockerfiles are, before what the manifest says.
         shown: Name of the manifest in errors and metadata; default: the path as given.
 
     Raises:
         ConfigErrors: The manifest does not hold.
     """
-    loaded, content = _manifest(manifest, str(manifest) if shown is None else shown)
+    name = str(manifest) if shown is None else shown
+    loaded, images, content = _manifest(manifest, name, registry)
     root = manifest.parent
     base = root if is_task_folder(root) else None
     readings = read_folders(root).tasks[:limit]
@@ -122,14 +150,16 @@ def read_folder_pack(
     tasks: list[CompiledTask] = []
     errors: list[PackError] = []
     for reading in readings:
-        found = list(_errors(reading))
+        found = list(refusals(reading))
         errors += found
         if found or reading.task is None:
             continue
-        row = _row(reading.task, folder="" if base is not None else reading.id)
+        image = task_image(reading.task, images)
+        row = _row(reading.task, image, folder="" if base is not None else reading.id)
         task = task_of(row, loaded)
         problems = [
-            PackError(each, path=str(reading.folder)) for each in _problems(task, task_file)
+            PackError(each, path=str(reading.folder))
+            for each in ([NO_IMAGE] if not image else _problems(task, task_file))
         ]
         if problems:
             errors += problems
@@ -151,8 +181,36 @@ def place_folders(pack: FolderPack, target: Path) -> None:
             content.rename(place)
 
 
-def _manifest(path: Path, shown: str) -> tuple[BenchmarkManifest, bytes]:
-    """Return the manifest of a pack and its content; a missing one is made from the folder."""
+def task_image(task: HarborTask, registry: str) -> str:
+    """Return the image of a task: the ready one, else that of its build folder.
+
+    Args:
+        task: What its folder says.
+        registry: Prefix of the images that are built; without one only ready images have a name.
+
+    Returns:
+        A reference, or empty. A built image is named by the content of its build folder.
+    """
+    ready = task.config.environment.docker_image
+    if ready or not registry:
+        return ready or ""
+    folder = task.folder / ENVIRONMENT
+    content = listing_digest(
+        (file.path.encode(), file_sha256(folder / file.path)) for file in task.environment
+    )
+    tag = content.removeprefix(PREFIX)[:_TAG_CHARACTERS]
+    return f"{registry.rstrip('/')}/{kubernetes_name(task.id)}:{tag}"
+
+
+_TAG_CHARACTERS: Final = 24
+"""Of a digest; two build folders of one task never have the same by chance."""
+
+
+def _manifest(path: Path, shown: str, registry: str) -> tuple[BenchmarkManifest, str, bytes]:
+    """Return the manifest of a pack, where its images are, and its content.
+
+    A missing one is made from the folder's name; another registry is written into it.
+    """
     if os.path.lexists(path):
         try:
             content = path.read_bytes()
@@ -166,11 +224,17 @@ def _manifest(path: Path, shown: str) -> tuple[BenchmarkManifest, bytes]:
         content = manifest_of(path.parent.resolve().name)
         text = content.decode()
     found = parse_manifest(text, path=shown)
-    unused = [line for key, line in found.lines.items() if key[0] not in {"id", "version"}]
+    unused = [line for key, line in found.lines.items() if key[0] not in {"id", "version", IMAGES}]
     if unused:
-        reason = "the tasks of this pack are folders; its manifest has id and version only"
+        reason = "the tasks of this pack are folders; its manifest has id, version and images only"
         raise ConfigErrors([PackError(reason, path=shown, line=min(unused))])
-    return _with_roots(found), content
+    images = object_in(parse_yaml(text).value).get(IMAGES, "")
+    if not isinstance(images, str):
+        reason = f"manifest {IMAGES} must be the prefix of image names"
+        raise ConfigErrors([PackError(reason, path=shown, line=found.line_of(IMAGES))])
+    if registry and registry != images:
+        content = manifest_of(found.id, found.version, registry)
+    return _with_roots(found), registry or images, content
 
 
 def _with_roots(found: BenchmarkManifest) -> BenchmarkManifest:
@@ -178,17 +242,22 @@ def _with_roots(found: BenchmarkManifest) -> BenchmarkManifest:
     return BenchmarkManifest(found.id, found.version, asset_roots=roots, path=found.path)
 
 
-def manifest_of(name: str) -> bytes:
-    """Return the manifest of a pack of folders that has none of its own.
+def manifest_of(name: str, version: int = 1, registry: str = "") -> bytes:
+    """Return a manifest of a pack of folders.
 
     Args:
-        name: Of the pack's folder.
+        name: Id, or name of the pack's folder.
+        version: Version.
+        registry: Where its images are, or empty.
     """
     shown = "".join(each if each.isprintable() else "-" for each in name).strip()
-    return f"{json.dumps({'id': shown or 'harbor-tasks', 'version': 1})}\n".encode()
+    images = {IMAGES: registry} if registry else {}
+    value = {"id": shown or "harbor-tasks", "version": version, **images}
+    return f"{json.dumps(value)}\n".encode()
 
 
-def _errors(reading: FolderReading) -> Iterator[PackError]:
+def refusals(reading: FolderReading) -> Iterator[PackError]:
+    """Yield why a task folder does not hold, or cannot run."""
     found = reading.of_kind(FindingKind.REFUSED)
     if reading.task is not None:
         found += cannot_run(reading.task)
@@ -216,7 +285,7 @@ def _files(task: HarborTask) -> Iterator[tuple[str, Path]]:
             yield f"{folder}/{file.path}", task.folder / folder / file.path
 
 
-def _row(task: HarborTask, folder: str) -> BenchmarkRow:
+def _row(task: HarborTask, image: str, folder: str) -> BenchmarkRow:
     config = task.config
     package = config.task
     facts = {"name": None if package is None else package.name, TASK_FOLDER: folder}
@@ -233,7 +302,7 @@ def _row(task: HarborTask, folder: str) -> BenchmarkRow:
             VERIFIER: _verifier(task),
             **({SOLUTION: solution} if task.solution else {}),
         },
-        environment=_agent_environment(task),
+        environment={**_agent_environment(task), "image": image},
         metadata={**_plain(config.metadata), HARBOR: facts},
     )
 
@@ -257,8 +326,8 @@ def _verifier(task: HarborTask) -> dict[str, object]:
     config, network = task.config, task.config.verifier_network()
     variables = {**config.environment.env, **config.verifier.env}
     environment = {
-        **_container(task),
         "image": "",
+        **_container(task),
         "env": resolved_variables(variables),
         "user": config.verifier.user,
         "network": {"mode": network.mode, "hosts": list(network.hosts)},
@@ -273,7 +342,6 @@ def _verifier(task: HarborTask) -> dict[str, object]:
 def _container(task: HarborTask) -> dict[str, object]:
     environment = task.config.environment
     return {
-        "image": environment.docker_image,
         "workdir": environment.workdir,
         "env": resolved_variables(environment.env),
         "cpus": environment.cpus,

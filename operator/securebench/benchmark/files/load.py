@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from securebench.benchmark.files.folders import (
+    EVERY_FOLDER,
     WHOLE_PACK,
+    FolderOptions,
     is_folder_pack,
     read_folder_pack,
 )
@@ -151,10 +153,12 @@ def check_pack(
     return CheckedPack(pack, compiled.tasks, (*placed.manifest, *rows))
 
 
-def _check_folders(manifest: Path, limit: int | None, task_file: str) -> CheckedPack:
+def _check_folders(
+    manifest: Path, limit: int | None, task_file: str, registry: str = ""
+) -> CheckedPack:
     """Collect everything that would stop a run of a pack of task folders."""
     try:
-        found = read_folder_pack(manifest, limit=limit, task_file=task_file)
+        found = read_folder_pack(manifest, limit=limit, task_file=task_file, registry=registry)
     except ConfigErrors as broken:
         return CheckedPack(None, (), tuple(_pack_error(error) for error in broken.errors))
     errors = found.errors
@@ -170,7 +174,7 @@ def check_upload(
     *,
     limit: int | None = None,
     task_file: str = TASK_FILE,
-    skips_invalid: bool = False,
+    folders: FolderOptions = EVERY_FOLDER,
 ) -> CheckedPack:
     """Collect what would stop a pack of this machine: its upload or, as ``check_pack``, its run.
 
@@ -182,15 +186,16 @@ def check_upload(
         tasks: As of ``check_pack``.
         limit: As of ``check_pack``.
         task_file: As of ``check_pack``.
-        skips_invalid: Whether task folders with errors are left out, unless all have some.
+        folders: What holds for a pack of task folders.
     """
     unreadable = named_file_problems(manifest, tasks)
     if unreadable:
         return CheckedPack(None, (), unreadable)
-    checked = check_pack(manifest, tasks, limit=limit, task_file=task_file)
     if is_folder_pack(manifest, tasks):
-        is_skipped = skips_invalid and checked.tasks
+        checked = _check_folders(manifest, limit, task_file, folders.registry)
+        is_skipped = folders.skips_invalid and checked.tasks
         return checked._replace(errors=(), skipped=checked.errors) if is_skipped else checked
+    checked = check_pack(manifest, tasks, limit=limit, task_file=task_file)
     if checked.pack is None or checked.errors:
         return checked
     roots = checked.pack.manifest.asset_roots

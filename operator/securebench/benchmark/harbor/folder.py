@@ -212,17 +212,14 @@ def cannot_run(task: HarborTask) -> list[FolderFinding]:
             ("verifier.collect", "collect hooks", bool(config.verifier.collect)),
             ("environment.skills_dir", "skills of a task", bool(config.environment.skills_dir)),
             ("environment.healthcheck", "healthchecks", config.environment.healthcheck is not None),
-            (
-                "environment.docker_image",
-                "tasks without a ready image",
-                task.image != MainImage.READY,
-            ),
         )
         if is_asked
     ]
-    if task.services:
+    if task.services or task.image == MainImage.COMPOSE:
         place = f"environment/{COMPOSE_FILE}"
         found.append(refused(place, "services", "this release cannot run services of a task"))
+    if task.image == MainImage.DOCKERFILE:
+        found += _not_built(task)
     if task.copied:
         reason = "this release cannot copy files beside a ready image into the container"
         found.append(refused("environment", "", reason))
@@ -231,6 +228,17 @@ def cannot_run(task: HarborTask) -> list[FolderFinding]:
             reason = f"asks for the variable {asked.name}, which no run can give yet"
             found.append(refused(TASK_FILE, place, reason))
     return found
+
+
+def _not_built(task: HarborTask) -> Iterator[FolderFinding]:
+    """Yield the links of a build folder: an upload has none, so the image has no stable name."""
+    folder = task.folder / "environment"
+    for parent, folders, files in os.walk(folder):
+        for name in sorted((*folders, *files)):
+            path = Path(parent, name)
+            if path.is_symlink():
+                place = path.relative_to(task.folder).as_posix()
+                yield refused(place, "", "is a symbolic link; put the file itself there")
 
 
 def read_folders(folder: Path) -> FoldersReading:

@@ -147,7 +147,7 @@ def test_one_bad_folder_stops_the_pack(tmp_path):
 
 def test_what_cannot_run_is_named(tmp_path):
     asked = {
-        "built": ({"environment": {}}, "task.toml: environment.docker_image"),
+        "built": ({"environment": {}}, "has a Dockerfile and no ready image"),
         "steps": (
             {**READY, "steps": [{"name": "one"}]},
             "task.toml: steps",
@@ -166,7 +166,7 @@ def test_what_cannot_run_is_named(tmp_path):
     found = said(root)
     assert len(found) == len(asked)
     for name, (_, words) in asked.items():
-        assert any(each.startswith(f"{name}/") and words in each for each in found), (name, found)
+        assert any(each.startswith(name) and words in each for each in found), (name, found)
 
 
 def test_the_digest_covers_what_counts(tmp_path):
@@ -198,9 +198,8 @@ def test_a_manifest_may_name_the_pack(tmp_path):
     manifest = checked(root).pack.manifest
     assert (manifest.id, manifest.version) == ("named", 3)
     (root / "manifest.yaml").write_text("id: named\nversion: 3\nasset_roots:\n  eval: x\n")
-    assert said(root) == [
-        "manifest.yaml:3: the tasks of this pack are folders; its manifest has id and version only"
-    ]
+    (problem,) = said(root)
+    assert problem.startswith("manifest.yaml:3: the tasks of this pack are folders; its manifest")
 
 
 def test_a_task_file_wins(tmp_path):
