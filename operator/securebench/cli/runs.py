@@ -80,7 +80,6 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
     operator_pod: OperatorPod = None,
 ) -> None:
     """Run a tester YAML, or a folder of tasks, and fetch the results."""
-    from securebench.benchmark.files.folders import FolderOptions
     from securebench.client.run import RunCommand, RunOptions
     from securebench.client.volume import ClusterTarget
 
@@ -88,7 +87,8 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
         config=_place(folder, config),
         agent=_folder_agent(agent, model, command),
         network=network,
-        folders=FolderOptions(skip_invalid, registry),
+        skips_invalid=skip_invalid,
+        registry=registry,
         env_file=env_file,
         limit=limit,
         attempts=attempts,
@@ -149,7 +149,6 @@ def submit(  # noqa: PLR0913 - flags
     operator_pod: OperatorPod = None,
 ) -> None:
     """Start a tester YAML, or a folder of tasks, and leave it to the cluster."""
-    from securebench.benchmark.files.folders import FolderOptions
     from securebench.client.run import RunOptions
     from securebench.client.run import submit as submit_run
     from securebench.client.volume import ClusterTarget
@@ -158,7 +157,8 @@ def submit(  # noqa: PLR0913 - flags
         config=_place(folder, config),
         agent=_folder_agent(agent, model, command),
         network=network,
-        folders=FolderOptions(skip_invalid, registry),
+        skips_invalid=skip_invalid,
+        registry=registry,
         env_file=env_file,
         limit=limit,
         attempts=attempts,

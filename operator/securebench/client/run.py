@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from rich.console import Console
 
 from securebench.agents.registry import agent_named, forwarded_env
-from securebench.benchmark.files.folders import EVERY_FOLDER, FolderOptions
+from securebench.benchmark.files.folders import FolderOptions
 from securebench.client.follow import Follower, NoteFilter, RunState, run_id_of, run_state, run_view
 from securebench.client.live import AttemptInFlight, InFlightWatch, LiveReporter, can_draw
 from securebench.client.output import (
@@ -296,7 +296,8 @@ class RunOptions:
         env_file: None where the flag was not given: then ``.env`` holds, if there is one.
         agent: Agent for a folder without a tester YAML.
         network: As ``harness.config.network``, or None.
-        folders: What holds for task folders.
+        skips_invalid: Whether task folders with errors are left out.
+        registry: Where the images of task folders with a Dockerfile are.
     """
 
     config: Path
@@ -315,7 +316,8 @@ class RunOptions:
     budget_tokens: int | None = None
     agent: FolderAgent | None = None
     network: str | None = None
-    folders: FolderOptions = EVERY_FOLDER
+    skips_invalid: bool = False
+    registry: str = ""
 
 
 class RunCommand:
