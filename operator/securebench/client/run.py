@@ -411,7 +411,11 @@ def prepared_run(options: RunOptions) -> tuple[TesterConfig, PreparedSubmission]
         resume=options.resume,
         budget_tokens=options.budget_tokens,
     )
-    config = with_task_overrides(config, network=options.network, folders=options.folders)
+    config = with_task_overrides(
+        config,
+        network=options.network,
+        folders=FolderOptions(options.skips_invalid, options.registry),
+    )
     if options.prices is not None:
         config = replace(config, prices={**config.prices, **load_prices(options.prices)})
     prepared = prepare(config)
