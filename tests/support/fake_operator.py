@@ -14,7 +14,7 @@ from securebench.benchmark.scorers.result import VERIFIER_VERSION
 from securebench.client.volume import ExecResult
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.controller.exec_io import Streams, Volume, serve
-from securebench.controller.run_status import succeeded
+from securebench.controller.publish import succeeded
 from securebench.controller.volume.journal import encode_all, first_link
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.results import publish

@@ -20,9 +20,8 @@ from securebench.controller.loop_tasks import Wake
 from securebench.controller.network_keeper import NetworkKeeper
 from securebench.controller.object_loop import LatestObject
 from securebench.controller.object_writers import ObjectWriters
-from securebench.controller.publish import Publisher
+from securebench.controller.publish import Publisher, RunFacts
 from securebench.controller.run_ledger import RunLedger
-from securebench.controller.run_status import RunFacts
 from securebench.controller.sealing import ResultsExport
 from securebench.controller.volume.gateway_reports import merge_logs
 from securebench.controller.volume.store import RunStore, read_launch_waits, write_launch_waits

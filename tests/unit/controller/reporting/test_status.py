@@ -7,8 +7,8 @@ import pytest
 from securebench.cluster.port import ObjectKind
 from securebench.controller.context import run_object
 from securebench.controller.object_loop import LatestObject
-from securebench.controller.publish import Publisher
-from securebench.controller.run_status import (
+from securebench.controller.publish import (
+    Publisher,
     RunFacts,
     run_fields,
     succeeded,
