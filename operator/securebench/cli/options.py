@@ -11,7 +11,7 @@ import re
 import signal
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -164,6 +164,34 @@ def _share(text: str) -> float:
 Limit = Annotated[
     int | None,
     typer.Option("--limit", parser=_whole, metavar="N", help="Only the first N rows."),
+]
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f"{text!r} is no label; write NAME=VALUE")
+    return name, value
+
+
+TaskPatterns = Annotated[
+    list[str] | None,
+    typer.Option("--task", metavar="PATTERN", help="Only tasks whose id matches; repeatable."),
+]
+Deadline = Annotated[
+    int | None,
+    typer.Option(
+        "--deadline", parser=_whole, metavar="SECONDS", help="End the whole run after so long."
+    ),
+]
+NodeSelector = Annotated[
+    list[Any] | None,
+    typer.Option(
+        "--node-selector",
+        parser=_label,
+        metavar="NAME=VALUE",
+        help="Only nodes with this label; repeatable.",
+    ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Keep finished records, run the rest.")]
 Parallelism = Annotated[

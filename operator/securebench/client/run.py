@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -70,6 +70,7 @@ from securebench.client.tester_config import (
     folder_config,
     load_prices,
     load_tester_config,
+    with_spec_overrides,
     with_task_overrides,
     with_tester_overrides,
 )
@@ -298,6 +299,8 @@ class RunOptions:
         network: As ``harness.config.network``, or None.
         skips_invalid: Whether task folders with errors are left out.
         registry: Where the images of task folders with a Dockerfile are.
+        tasks: Ids, or patterns of ids, of the tasks that run; empty for those of the file.
+        node_selector: Labels of nodes; empty for those of the file.
     """
 
     config: Path
@@ -318,6 +321,9 @@ class RunOptions:
     network: str | None = None
     skips_invalid: bool = False
     registry: str = ""
+    tasks: tuple[str, ...] = ()
+    deadline_seconds: int | None = None
+    node_selector: Mapping[str, str] = field(default_factory=dict)
 
 
 class RunCommand:
@@ -410,6 +416,12 @@ def prepared_run(options: RunOptions) -> tuple[TesterConfig, PreparedSubmission]
         limit=options.limit,
         resume=options.resume,
         budget_tokens=options.budget_tokens,
+    )
+    config = with_spec_overrides(
+        config,
+        tasks=options.tasks,
+        deadline_seconds=options.deadline_seconds,
+        node_selector=options.node_selector,
     )
     config = with_task_overrides(
         config,

@@ -51,7 +51,7 @@ from securebench.names import (
 )
 from securebench.run.api.field_types import API_VERSION, KIND
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE, BenchmarkRunSpec
-from securebench.run.plan.build import check_kinds, network_problem
+from securebench.run.plan.build import check_kinds, network_problem, selected
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -288,12 +288,22 @@ def prepare(config: TesterConfig) -> PreparedSubmission:
         )
     registry = config.benchmark.folders.registry
     pack = local_pack(manifest, tasks, checked.pack.manifest, registry=registry)
+    ids = [item.task.id for item in checked.tasks]
+    chosen = frozenset(ids[index] for index in selected(config.run.selector, ids))
+    if not chosen:
+        reason = (
+            f"none of {len(ids)} tasks matches {', '.join(config.run.tasks)}; securebench pack show"
+            " lists them"
+        )
+        raise ConfigErrors([PackError(reason, path=str(tasks))])
     if harness.type == ORACLE:
         pack = _with_answers(pack, config, [item.task for item in checked.tasks])
     audit = agent_named(harness.type).is_audit
     return PreparedSubmission(
         pack=pack,
-        families={item.task.id: item.task.task_type for item in checked.tasks},
+        families={
+            item.task.id: item.task.task_type for item in checked.tasks if item.task.id in chosen
+        },
         harness_digest=harness_digest(
             harness, config.harness.env, audit=audit, answers=pack.answers_digest
         ),
@@ -449,14 +459,29 @@ def build_spec(
         spec["attempts"] = config.run.attempts
     if config.run.budget_tokens is not None:
         spec["budget"] = {"tokens": config.run.budget_tokens}
-    if config.run.limit is not None:
-        spec["taskSelector"] = {"limit": config.run.limit}
+    selector = config.run.selector.model_dump(by_alias=True, mode="json", exclude_defaults=True)
+    if selector:
+        spec["taskSelector"] = selector
+    if config.run.deadline_seconds is not None:
+        spec["activeDeadlineSeconds"] = config.run.deadline_seconds
+    if config.pods.resources:
+        spec["resources"] = _as_texts(config.pods.resources)
+    if config.pods.node_selector:
+        spec["podTemplate"] = {"nodeSelector": _as_texts(config.pods.node_selector)}
     if parallelism is not None:
         spec["parallelism"] = parallelism
     if resume_from is not None:
         spec["resumeFrom"] = dict(resume_from)
     _check(spec)
     return spec
+
+
+def _as_texts(values: Mapping[str, object]) -> Raw:
+    """Return quantities and labels as the API has them: YAML reads `cpu: 2` as a number."""
+    return {
+        key: _as_texts(value) if isinstance(value, Mapping) else str(value)
+        for key, value in values.items()
+    }
 
 
 def _harness(section: HarnessSection, secret: str) -> Raw:

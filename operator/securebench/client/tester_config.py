@@ -24,13 +24,23 @@ from securebench.benchmark.reading.plain import (
 from securebench.benchmark.reading.shape import REQUIRED, UNKNOWN, SchemaDefect, Shape
 from securebench.benchmark.scorers.dangerous_commands import KNOWN_COMMANDS, VerificationPolicy
 from securebench.errors import ConfigError, ConfigErrors, InvalidInputError
-from securebench.json_values import BOOLEAN, OBJECT, TEXT, Schema, object_at, object_of
+from securebench.json_values import (
+    BOOLEAN,
+    OBJECT,
+    TEXT,
+    TEXT_OR_NUMBER,
+    Schema,
+    object_at,
+    object_of,
+)
 from securebench.names import kubernetes_name
+from securebench.run.api.field_types import MAX_DEADLINE_SECONDS
 from securebench.run.api.models import (
     MANIFEST_FILE,
     MAX_ATTEMPTS,
     MAX_BUDGET_TOKENS,
     TASKS_FILE,
+    TaskSelector,
 )
 from securebench.stats.cost import Price
 
@@ -120,6 +130,24 @@ _ATTEMPTS: Final[Schema] = {
     "maximum": MAX_ATTEMPTS,
     "description": f"an integer from 1 to {MAX_ATTEMPTS}",
 }
+_DEADLINE: Final[Schema] = {
+    "type": "integer",
+    "minimum": 1,
+    "maximum": MAX_DEADLINE_SECONDS,
+    "description": f"an integer from 1 to {MAX_DEADLINE_SECONDS}",
+}
+_TASK_PATTERNS: Final[Schema] = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": 1000,
+    "items": {**TEXT, "maxLength": 256, "description": "a text of 1 to 256 characters"},
+    "description": "a non-empty list of names or patterns of tasks",
+}
+_QUANTITIES: Final[Schema] = object_of({"cpu": TEXT_OR_NUMBER, "memory": TEXT_OR_NUMBER})
+_RESOURCES: Final[Schema] = object_of(
+    {"requests": _QUANTITIES, "limits": _QUANTITIES, "workspace": TEXT_OR_NUMBER}
+)
+_LABELS: Final[Schema] = {"type": "object", "description": "labels, each as name: value"}
 _BUDGET_TOKENS: Final[Schema] = {
     "type": "integer",
     "minimum": 1,
@@ -153,6 +181,8 @@ TESTER: Final = Shape(
                     "id": TEXT,
                     "output_dir": TEXT,
                     "attempts": _ATTEMPTS,
+                    "tasks": _TASK_PATTERNS,
+                    "deadline_seconds": _DEADLINE,
                     "budget": object_of({"tokens": _BUDGET_TOKENS}, "tokens"),
                 },
                 "id",
@@ -167,6 +197,7 @@ TESTER: Final = Shape(
             "verification": object_of(
                 {"disallow_dangerous_commands": BOOLEAN, "deny_commands": _list_of(_COMMAND)}
             ),
+            "pods": object_of({"resources": _RESOURCES, "node_selector": _LABELS}),
             "prices": PRICES_SCHEMA,
         },
         "schema_version",
@@ -188,6 +219,8 @@ class RunSection:
         resume: Keep finished records and run the rest. Command line only.
         attempts: Independent attempts per task, all of which count.
         budget_tokens: Tokens that all launches together may use, or None.
+        tasks: Ids, or patterns of ids, of the tasks that run; empty for all.
+        deadline_seconds: When the whole run is ended; None for the default of a BenchmarkRun.
     """
 
     id: str
@@ -196,6 +229,26 @@ class RunSection:
     resume: bool = False
     attempts: int = 1
     budget_tokens: int | None = None
+    tasks: tuple[str, ...] = ()
+    deadline_seconds: int | None = None
+
+    @property
+    def selector(self) -> TaskSelector:
+        """Which rows run."""
+        return TaskSelector(limit=self.limit, **({"include": self.tasks} if self.tasks else {}))
+
+
+@dataclass(frozen=True, slots=True)
+class PodsSection:
+    """Section ``pods``: what a BenchmarkRun says of its Pods.
+
+    Args:
+        resources: As ``spec.resources``.
+        node_selector: As ``spec.podTemplate.nodeSelector``.
+    """
+
+    resources: Mapping[str, object] = field(default_factory=dict)
+    node_selector: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +296,7 @@ class TesterConfig:
         harness: Section ``harness``.
         verification: Section ``verification``, with defaults.
         prices: Section ``prices``, by model.
+        pods: Section ``pods``.
         schema_version: Always ``0.2``.
         source: The file, or None for a parsed mapping.
         lines: Line number by key path.
@@ -254,6 +308,7 @@ class TesterConfig:
     verification: VerificationPolicy
     schema_version: str = SCHEMA_VERSION
     prices: Prices = field(default_factory=dict)
+    pods: PodsSection = PodsSection()
     source: Path | None = field(default=None, compare=False)
     lines: Mapping[KeyPath, int] = field(default_factory=dict, compare=False, repr=False)
 
@@ -403,6 +458,41 @@ def with_tester_overrides(
     return replace(config, run=run)
 
 
+def with_spec_overrides(
+    config: TesterConfig,
+    *,
+    tasks: Sequence[str],
+    deadline_seconds: int | None,
+    node_selector: Mapping[str, str],
+) -> TesterConfig:
+    """Apply the command line's overrides about tasks, time and nodes.
+
+    Args:
+        config: From the file.
+        tasks: Replaces ``run.tasks``; empty keeps it.
+        deadline_seconds: Replaces ``run.deadline_seconds``; None keeps it.
+        node_selector: Replaces ``pods.node_selector``; empty keeps it.
+
+    Raises:
+        ConfigError: A value is out of its bounds.
+    """
+    run, pods = config.run, config.pods
+    for name, schema, value in (
+        ("--task", _TASK_PATTERNS, list(tasks) or ["*"]),
+        ("--deadline", _DEADLINE, 1 if deadline_seconds is None else deadline_seconds),
+    ):
+        problem = next(Shape(schema).problems(name, value), None)
+        if problem is not None:
+            raise ConfigError(problem)
+    if tasks:
+        run = replace(run, tasks=tuple(tasks))
+    if deadline_seconds is not None:
+        run = replace(run, deadline_seconds=deadline_seconds)
+    if node_selector:
+        pods = replace(pods, node_selector=node_selector)
+    return replace(config, run=run, pods=pods)
+
+
 def with_task_overrides(
     config: TesterConfig, *, network: str | None, folders: FolderOptions
 ) -> TesterConfig:
@@ -461,7 +551,10 @@ def _config(data: Mapping[str, Any], base: Path) -> TesterConfig:
             base / run["output_dir"],
             attempts=run.get("attempts", 1),
             budget_tokens=run.get("budget", {}).get("tokens"),
+            tasks=tuple(run.get("tasks", ())),
+            deadline_seconds=run.get("deadline_seconds"),
         ),
+        pods=PodsSection(**data.get("pods", {})),
         benchmark=_benchmark(data, base),
         harness=HarnessSection(
             harness["type"], tuple(harness.get("env", ())), harness.get("config", {})

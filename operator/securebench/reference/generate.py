@@ -141,6 +141,13 @@ TESTER_MEANINGS: Final[Mapping[str, Meaning]] = {
         3,
         default=1,
     ),
+    "run.tasks": Meaning(
+        "Only the tasks with these ids, or ids that match a shell pattern; `--task` replaces it.",
+        ["algebra-*"],
+    ),
+    "run.deadline_seconds": Meaning(
+        "The whole run is ended after so long; `--deadline` replaces it.", 7200, default=86400
+    ),
     "run.budget": Meaning(
         "What all launches of the run may use of the model provider together; without it there is"
         " no bound.",
@@ -196,6 +203,23 @@ TESTER_MEANINGS: Final[Mapping[str, Meaning]] = {
         "Of input from the cache; without it what `input` says.", 25_000
     ),
     "prices[].output": Meaning("Of output.", 2_000_000),
+    "pods": Meaning("The Pods of the run.", {"resources": {"limits": {"memory": "2Gi"}}}),
+    "pods.resources": Meaning(
+        "As `spec.resources` of a BenchmarkRun: of the agent and of the check.",
+        {"limits": {"memory": "2Gi"}},
+    ),
+    "pods.resources.requests": Meaning("What a node reserves.", {"cpu": "500m"}),
+    "pods.resources.requests.cpu": Meaning("Cores.", "500m"),
+    "pods.resources.requests.memory": Meaning("Bytes.", "512Mi"),
+    "pods.resources.limits": Meaning("What a container may use.", {"memory": "2Gi"}),
+    "pods.resources.limits.cpu": Meaning("Cores.", "2"),
+    "pods.resources.limits.memory": Meaning("Bytes.", "2Gi"),
+    "pods.resources.workspace": Meaning("Size of the workspace on the node's disk.", "1Gi"),
+    "pods.node_selector": Meaning(
+        "Labels that a node must have; the administrator lists the allowed ones."
+        " `--node-selector` replaces it.",
+        {"disk": "ssd"},
+    ),
     "prices": Meaning(
         "What tokens cost, in micro-dollars per million tokens: `model`, `input`, `cached_input`"
         " (default: `input`) and `output`. Changes nothing about the run.",

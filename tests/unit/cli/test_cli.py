@@ -29,6 +29,7 @@ from securebench.errors import (
     SecureBenchError,
     TransientClusterError,
 )
+from securebench.json_values import object_at
 from securebench.version import VERSION
 from support.cli_fixtures import only_run
 from support.cli_shell import Shell
@@ -299,6 +300,44 @@ def test_wrong_usage_says_what_is_right(
     shell: Shell, arguments: tuple[str, ...], want: str
 ) -> None:
     assert shell(*arguments).stderr.rstrip().endswith(want)
+
+
+def test_tasks_time_and_nodes_by_keys_and_flags(shell: Shell) -> None:
+    text = shell.yaml.read_text()
+    shell.yaml.write_text(
+        text.replace("run: {", 'run: {tasks: ["a*", c], deadline_seconds: 60, ')
+        + "pods: {resources: {limits: {cpu: 2, memory: 1Gi}}, node_selector: {disk: ssd}}\n"
+    )
+    assert shell.run().code == 0
+    spec = object_at(shell.namespace.runs()[0], "spec")
+    assert spec["taskSelector"] == {"include": ["a*", "c"]}
+    assert spec["activeDeadlineSeconds"] == 60
+    assert spec["resources"] == {"limits": {"cpu": "2", "memory": "1Gi"}}
+    assert spec["podTemplate"] == {"nodeSelector": {"disk": "ssd"}}
+
+
+def test_flags_replace_tasks_time_and_nodes(shell: Shell) -> None:
+    flags = ("--task", "b", "--task", "c", "--deadline", "90", "--node-selector", "disk=hdd")
+    assert shell.run(*flags).code == 0
+    spec = object_at(shell.namespace.runs()[0], "spec")
+    assert spec["taskSelector"] == {"include": ["b", "c"]}
+    assert spec["activeDeadlineSeconds"] == 90
+    assert spec["podTemplate"] == {"nodeSelector": {"disk": "hdd"}}
+
+
+@pytest.mark.parametrize(
+    ("flags", "want"),
+    [
+        (("--task", "x*"), "none of 3 tasks matches x*; securebench pack show lists them"),
+        (("--task", "x" * 257), "--task[0] must be a text of 1 to 256 characters"),
+        (("--deadline", "0"), "--deadline must be an integer from 1 to 2592000"),
+    ],
+)
+def test_flags_that_leave_nothing(shell: Shell, flags: tuple[str, ...], want: str) -> None:
+    refused = shell.run(*flags)
+    assert refused.code == 1
+    assert refused.last.endswith(want)
+    assert shell.places == []
 
 
 def test_the_records_of_another_run_are_not_replaced(shell: Shell) -> None:
