@@ -34,6 +34,15 @@ REWARD_INVALID: Final = "reward_invalid"
 REWARD_AMBIGUOUS: Final = "reward_ambiguous"
 """Several rewards, none of which is called ``reward``."""
 
+UNREWARDED: Final = (
+    REWARD_MISSING,
+    REWARD_EMPTY,
+    REWARD_INVALID,
+    REWARD_AMBIGUOUS,
+    VERIFIER_TIMEOUT,
+)
+"""Of outcome ``verifier``: a candidate that the script runs may have caused it."""
+
 EXTRACTION_FAILED: Final = "extraction_failed"
 MATERIALIZATION_FAILED: Final = "materialization_failed"
 EGRESS_SETUP_FAILED: Final = "egress_setup_failed"

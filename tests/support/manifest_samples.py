@@ -13,7 +13,7 @@ import yaml
 
 from securebench.agents.harness import CommandHarness, ProviderHarness, extraction_for, task_prompt
 from securebench.agents.registry import cli_named, harness_config
-from securebench.benchmark.families.base import CodePlan, PatchPlan
+from securebench.benchmark.families.base import CodePlan, PatchPlan, RewardRequest
 from securebench.benchmark.pack.lane_plan import AssetMount, LaneSet
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
@@ -54,6 +54,7 @@ from securebench.run.verification.checks import CheckPlan
 from securebench.run.verification.code import CodeVerification
 from securebench.run.verification.command import CommandVerification
 from securebench.run.verification.patch import PatchVerification
+from securebench.run.verification.reward import RewardVerification
 from securebench.run.verification.text import TextVerification
 
 FOLDER = Path(__file__).parents[1] / "golden" / "manifests"
@@ -142,6 +143,20 @@ def text_task(**changes: Any) -> TaskPlan:
         ),
         **changes,
     )
+
+
+def harbor_task(request: RewardRequest, **changes: Any) -> TaskPlan:
+    """Return a task whose tests are a script; its candidate is a workspace."""
+    resources = ResourceBundle(
+        (
+            Resource("instruction", Lane.PUBLIC, "text", "Repair the service."),
+            Resource("tests", Lane.EVALUATION_INPUTS, "json", {"files": ["test.sh"]}),
+            Resource("verifier", Lane.HIDDEN, "json", {}),
+        )
+    )
+    task = SecureBenchTask("hello", PACK_ID, "harbor_task", {}, resources)
+    verification = RewardVerification(request, changes_root=False)
+    return terminal_task(**{"task": task, "verification": verification, **changes})
 
 
 def terminal_task(**changes: Any) -> TaskPlan:

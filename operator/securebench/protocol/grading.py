@@ -51,6 +51,9 @@ REWARDS = frozenset({Grading.REWARD_FILE, Grading.REWARD_FILE_ROOT})
 """Gradings of which scores are any finite numbers."""
 
 
+REWARD_FILE = "reward"
+"""Of a verification: what supervise found as the reward of a script."""
+
 VERDICTS_FOLDER = "/work/verdicts"
 """In the verifier of a batch, which can write it."""
 VERDICTS_FILE = "verdicts.json"

@@ -143,6 +143,7 @@ class Phase:
         timeout_seconds: Time limit, or None.
         env: Variables besides those of the image.
         script: Whether the command's file is started by its #! line; it needs no mode.
+        interpreter: Program for a script without such a line, if the image has it; else sh.
         user: User and group; 0 for those of supervise.
         proof: What stderr says when the command ends without proof that it completed; empty for
             one that gives none.
@@ -158,6 +159,7 @@ class Phase:
     timeout_seconds: float | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     script: bool = False
+    interpreter: str = ""
     user: Annotated[int, "uint32"] = 0
     proof: str = ""
     search: tuple[Absolute, ...] = ()
@@ -241,6 +243,21 @@ class DiffSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class RewardSpec:
+    """Where a script leaves its reward, which is kept beside the streams.
+
+    Attributes:
+        folder: Absolute folder.
+        files: Names in it; the first that is there counts, whatever it is.
+        bytes: Most bytes of it.
+    """
+
+    folder: Absolute
+    files: tuple[Relative, ...]
+    bytes: Size
+
+
+@dataclass(frozen=True, slots=True)
 class RunSpec:
     """``run``: stages inputs, runs phases, and keeps what the last one said.
 
@@ -271,6 +288,7 @@ class RunSpec:
         diff: The checkout whose changes are kept, or None.
         root: How the changes of the root file system are kept, or None.
         changes: Changes of a root file system that are made before the phases, or None.
+        reward: The reward that is kept, or None.
     """
 
     verb: ClassVar = "run"
@@ -300,6 +318,7 @@ class RunSpec:
     diff: DiffSpec | None = None
     root: RootSpec | None = None
     changes: RootChangesSpec | None = None
+    reward: RewardSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

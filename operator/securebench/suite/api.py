@@ -81,6 +81,13 @@ Share = Annotated[
 ]
 """A share, as a text: the API has no floating-point numbers."""
 
+Amount = Annotated[
+    str,
+    Field(max_length=17),
+    Matching(r"-?[0-9]{1,9}(\.[0-9]{1,6})?", 'must be a decimal such as "-0.5"'),
+]
+"""A number, as a text: the API has no floating-point numbers."""
+
 Level = Annotated[
     str,
     Field(max_length=8),
@@ -271,10 +278,13 @@ class Gates(ApiModel):
 
     min_pass_rate: Share | None = None
     """Least share of verified attempts that passed, of every cell."""
+    min_mean_reward: Amount | None = None
+    """Least mean score of the verdicts of every cell, where verifiers leave rewards."""
     not_worse: NotWorse | None = None
     """No cell may be worse than its baseline."""
     max_lost_share: Share | None = None
-    """Greatest share of a cell's attempts that the cluster or the model provider lost."""
+    """Greatest share of a cell's attempts that the cluster or the model provider lost, or whose
+    script left no reward."""
     max_cost_micro_dollars: Annotated[int, Field(ge=0, le=MAX_PRICE)] | None = None
     """Greatest cost of all cells together; tokens of a model without a price leave it open."""
     prices: Annotated[

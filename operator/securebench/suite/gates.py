@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple
 
-from securebench.json_values import object_at, text_at
+from securebench.json_values import as_number, object_at, text_at
+from securebench.protocol.grading import REWARDS
+from securebench.reasons import UNREWARDED
 from securebench.run.api.field_types import Outcome
 from securebench.run.api.status import ConditionStatus
 from securebench.run.records.reading import (
@@ -29,7 +31,7 @@ from securebench.run.records.reading import (
     record_use,
 )
 from securebench.stats.cost import Price, Use, cost, dollars
-from securebench.stats.intervals import TaskVerdicts
+from securebench.stats.intervals import AttemptReward, TaskVerdicts, mean_reward, reward_text
 from securebench.stats.paired import Difference, Pair, holm, mcnemar_exact, paired_difference
 from securebench.stats.sequential import Course, Look
 from securebench.suite.api import Gates, NotWorse, SuiteReason, Unavailable
@@ -87,12 +89,13 @@ class CellResults:
     Attributes:
         name: How the run is called in messages.
         attempts: Records.
-        lost: Attempts that the cluster or the provider lost.
+        lost: Attempts that the cluster or the provider lost, and those without a reward.
         tasks: Verdicts by task; 0 of 0 for a task without any.
         rows: Digest of each task's row, where known.
         uses: Models and tokens.
         digests: What a comparison must share.
         verdicts: Verdicts of the attempts that are over.
+        rewards: Scores of the attempts with a verdict; empty for a run without rewards.
     """
 
     name: str
@@ -103,6 +106,7 @@ class CellResults:
     uses: tuple[Use, ...]
     digests: frozenset[DecisiveDigests]
     verdicts: AttemptVerdicts
+    rewards: tuple[AttemptReward, ...] = ()
 
 
 class JudgedCell(NamedTuple):
@@ -143,6 +147,8 @@ def read_results(name: str, records: Iterable[Record | None]) -> CellResults | U
     rows: dict[str, str] = {}
     decisive: set[DecisiveDigests] = set()
     uses: list[Use] = []
+    rewards: list[AttemptReward] = []
+    has_rewards = False
     attempts = lost = 0
     flaws = RecordFlaws()
     for record in first_of_each(records, flaws):
@@ -153,7 +159,10 @@ def read_results(name: str, records: Iterable[Record | None]) -> CellResults | U
         if record.get("outcome") != Outcome.CANCELLED:
             verdicts.setdefault(task, {})[number] = passed is True if has_verdict else None
         rows[task] = text_at(object_at(record, "digests"), "row")
-        attempts, lost = attempts + 1, lost + (record.get("outcome") in _LOST)
+        attempts, lost = attempts + 1, lost + _is_lost(record)
+        score = as_number(record.get("score"))
+        rewards += [] if score is None else [AttemptReward(task, score)]
+        has_rewards |= object_at(record, "labels").get("grading") in REWARDS
         decisive.add(decisive_digests(record))
         uses += [use] if (use := record_use(record)) is not None else []
     if flaws:
@@ -161,8 +170,21 @@ def read_results(name: str, records: Iterable[Record | None]) -> CellResults | U
     if not attempts:
         return Unavailable(f"{name} has no record")
     return CellResults(
-        name, attempts, lost, tasks, rows, tuple(uses), frozenset(decisive), verdicts
+        name,
+        attempts,
+        lost,
+        tasks,
+        rows,
+        tuple(uses),
+        frozenset(decisive),
+        verdicts,
+        tuple(rewards) if has_rewards else (),
     )
+
+
+def _is_lost(record: Record) -> bool:
+    outcome, reason = record.get("outcome"), record.get("failure_reason")
+    return outcome in _LOST or (outcome == Outcome.VERIFIER and reason in UNREWARDED)
 
 
 class _Compared(NamedTuple):
@@ -384,6 +406,8 @@ def _verdicts(gates: Gates, cells: Sequence[JudgedCell]) -> Iterator[GateVerdict
     whole = [cell for cell in cells if not cell.is_stopped]
     if gates.min_pass_rate is not None:
         yield _by_cell("minPassRate", whole, _pass_rate, Decimal(gates.min_pass_rate))
+    if gates.min_mean_reward is not None:
+        yield _by_cell("minMeanReward", whole, _mean_reward, Decimal(gates.min_mean_reward))
     if gates.max_lost_share is not None:
         yield _by_cell("maxLostShare", whole, _lost_share, Decimal(gates.max_lost_share))
     if gates.max_cost_micro_dollars is not None:
@@ -422,6 +446,14 @@ def _pass_rate(results: CellResults, least: Decimal) -> _CellVerdict:
         passed >= least * verified,
         f"passed {passed} of {verified} ({passed / verified:.3f}), needed are {least}",
     )
+
+
+def _mean_reward(results: CellResults, least: Decimal) -> _CellVerdict:
+    mean = mean_reward(results.rewards)
+    if mean is None:
+        return _CellVerdict(None, "has no reward")
+    said = f"has mean reward {reward_text(mean)}, needed are {least}"
+    return _CellVerdict(Decimal(mean.value) >= least, said)
 
 
 def _lost_share(results: CellResults, greatest: Decimal) -> _CellVerdict:

@@ -20,6 +20,7 @@ from securebench.protocol.supervise import (
     Phase,
     ProbeSpec,
     RepositorySpec,
+    RewardSpec,
     RootChangesSpec,
     RootSpec,
     RunSpec,
@@ -42,6 +43,7 @@ PHASE = Phase(
     timeout_seconds=1.5,
     env={"A": "b"},
     script=True,
+    interpreter="bash",
     user=65530,
     proof="no proof",
     search=("/s",),
@@ -79,6 +81,7 @@ FULL_RUN = RunSpec(
     open_modes=("/o",),
     awaits=("127.0.0.1:8080",),
     diff=DiffSpec("/w", "/scratch", 300, 10),
+    reward=RewardSpec("/logs", ("reward.json",), 10),
 )
 ROOT_RUN = replace(
     SMALL_RUN,

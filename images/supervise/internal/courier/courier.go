@@ -29,6 +29,9 @@ const (
 	// liveInterval lies between two looks at what an agent has printed since.
 	liveInterval = time.Second
 
+	// rewardBytes is far above what supervise writes about a reward.
+	rewardBytes = 1 << 20
+
 	// garbagePercent keeps what is collected later than it could be a small part of the memory.
 	garbagePercent = 20
 )
@@ -171,10 +174,11 @@ func readNote(folder, name string) ([]byte, error) {
 	return untrusted.ReadRegular(root, name, noteBytes)
 }
 
-// collect keeps the streams of a check and the changed paths of a patch and returns the message.
+// collect keeps the streams of a check, the changed paths of a patch and the reward of a script, and returns
+// the message.
 func (t job) collect() ([]byte, error) {
 	verification := path.Join(volumes, "verification")
-	if err := t.keepChanges(verification); err != nil {
+	if err := t.keepReports(verification); err != nil {
 		return nil, err
 	}
 	outputs, err := openOutputs(path.Join(volumes, "output"), t.Limits)
@@ -190,16 +194,18 @@ func (t job) collect() ([]byte, error) {
 	return []byte(`{"v":1,` + streams + `,"kernel":` + outcome.ASCIIJSON(kernel) + "}"), err
 }
 
-// keepChanges keeps the list that supervise wrote, if any; the operator knows when to read it.
-func (t job) keepChanges(verification string) error {
+// keepReports keeps what supervise wrote beside the streams, if anything; the operator knows when to read it.
+func (t job) keepReports(verification string) error {
 	output, err := untrusted.OpenFolder(path.Join(volumes, "output"))
 	if err != nil {
 		return err
 	}
 	defer output.Close()
-	err = untrusted.CopyRegular(output, outcome.ChangedFile, t.Limits.PatchBytes, verification, outcome.ChangedFile)
-	if untrusted.IsUnreadable(err) {
-		return nil
+	for name, limit := range map[string]int64{outcome.ChangedFile: t.Limits.PatchBytes, outcome.RewardFile: rewardBytes} {
+		err := untrusted.CopyRegular(output, name, limit, verification, name)
+		if err != nil && !untrusted.IsUnreadable(err) {
+			return err
+		}
 	}
-	return err
+	return nil
 }

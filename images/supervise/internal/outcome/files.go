@@ -20,5 +20,8 @@ const (
 	RootNote = "root.note"
 )
 
+// RewardFile is what a script left as its reward, with its name or with what is wrong with it, beside the streams.
+const RewardFile = "reward"
+
 // StreamNames are the streams of a command, and the files that keep them.
 var StreamNames = [2]string{"stdout", "stderr"}

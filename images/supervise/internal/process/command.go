@@ -41,7 +41,7 @@ func start(phase specs.Phase, environment []string, files []uintptr) (int, error
 	command := phase.Command
 	if phase.Script {
 		var err error
-		if command, err = byFirstLine(command); err != nil {
+		if command, err = byFirstLine(phase, environment); err != nil {
 			return 0, err
 		}
 	}

@@ -70,7 +70,7 @@ func compiled(phases []specs.Phase) []specs.Phase {
 		if !phase.Script || phase.Sources == "" {
 			continue
 		}
-		command, err := byFirstLine(phase.Command)
+		command, err := byFirstLine(phase, nil)
 		if err != nil || !strings.HasPrefix(path.Base(command[len(command)-len(phase.Command)-1]), "python") {
 			continue
 		}
@@ -98,7 +98,7 @@ func lookFor(phase specs.Phase, environment []string) error {
 	command := phase.Command
 	if phase.Script {
 		var err error
-		if command, err = byFirstLine(command); err != nil {
+		if command, err = byFirstLine(phase, environment); err != nil {
 			return err
 		}
 	}

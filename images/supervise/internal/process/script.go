@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"securebench.dev/supervise/internal/specs"
 	"securebench.dev/supervise/internal/untrusted"
 )
 
@@ -21,14 +22,19 @@ const (
 )
 
 // byFirstLine returns the command that runs a script which need not be executable: its #! line names
-// the interpreter with at most one argument, as the kernel reads it; without one sh does it.
-func byFirstLine(command []string) ([]string, error) {
+// the interpreter with at most one argument, as the kernel reads it; without one the phase's shell does it, or sh.
+func byFirstLine(phase specs.Phase, environment []string) ([]string, error) {
+	command := phase.Command
 	line, found, err := firstLine(command[0])
 	if err != nil {
 		return nil, &startError{CodeNotFound, fmt.Sprintf("script %s: %v", command[0], plain(err))}
 	}
 	if !found {
-		return append([]string{defaultShell}, command...), nil
+		shell := defaultShell
+		if phase.Interpreter != "" && executable(phase.Interpreter, phase.Workdir, environment) == nil {
+			shell = phase.Interpreter
+		}
+		return append([]string{shell}, command...), nil
 	}
 	interpreter, argument := line, ""
 	if end := strings.IndexAny(line, blanks); end >= 0 {

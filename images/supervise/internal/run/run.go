@@ -26,6 +26,7 @@ var errOpen = errors.New("the network is open: an address that must be closed ac
 // command can exchange one of their parents.
 type keptFolders struct {
 	streams *os.File // nil when no streams are kept
+	reward  *os.File // nil when no reward is taken
 	open    []*os.File
 }
 
@@ -104,6 +105,11 @@ func runStaged(spec specs.Run, stop <-chan struct{}) outcome.Message {
 			return outcome.Failure(outcome.CodeStaging, untrusted.OfCandidate(fmt.Errorf("modes of the workspace: %w", err)))
 		}
 	}
+	if spec.Reward != nil && !outcome.IsStopped(result.Code) {
+		if err := keepReward(*spec.Reward, folders); err != nil {
+			return outcome.Failure(outcome.CodeStaging, untrusted.OfCandidate(fmt.Errorf("reward: %w", err)))
+		}
+	}
 	if !outcome.IsStopped(result.Code) && !network.AllClosed(spec.Probes) {
 		result.Code, result.Error = outcome.CodeNetwork, errOpen.Error()
 	}
@@ -122,6 +128,11 @@ func openKept(spec specs.Run) (keptFolders, error) {
 			return folders, err
 		}
 		if err := ownFolder(folders.streams, spec.Phases); err != nil {
+			return folders, err
+		}
+	}
+	if spec.Reward != nil {
+		if folders.reward, err = untrusted.OpenFolder(spec.Reward.Folder); err != nil {
 			return folders, err
 		}
 	}

@@ -66,6 +66,8 @@ type Run struct {
 	Root *Root `json:"root,omitempty"`
 	// Changes: Changes of a root file system that are made before the phases, or None.
 	Changes *RootChanges `json:"changes,omitempty"`
+	// Reward: The reward that is kept, or None.
+	Reward *Reward `json:"reward,omitempty"`
 }
 
 // Streams: How much of the last phase's output is kept.
@@ -150,6 +152,8 @@ type Phase struct {
 	Env map[string]string `json:"env,omitempty"`
 	// Script: Whether the command's file is started by its #! line; it needs no mode.
 	Script bool `json:"script,omitempty"`
+	// Interpreter: Program for a script without such a line, if the image has it; else sh.
+	Interpreter string `json:"interpreter,omitempty"`
 	// User: User and group; 0 for those of supervise.
 	User uint32 `json:"user,omitempty"`
 	// Proof: What stderr says when the command ends without proof that it completed; empty for one that gives none.
@@ -196,6 +200,16 @@ type RootChanges struct {
 	Excluded []string `json:"excluded" is:"absolute"`
 	// Tools: Names of programs that stay the image's, with what they load.
 	Tools []string `json:"tools"`
+}
+
+// Reward: Where a script leaves its reward, which is kept beside the streams.
+type Reward struct {
+	// Folder: Absolute folder.
+	Folder string `json:"folder" is:"absolute"`
+	// Files: Names in it; the first that is there counts, whatever it is.
+	Files []string `json:"files" is:"relative"`
+	// Bytes: Most bytes of it.
+	Bytes int64 `json:"bytes"`
 }
 
 // Courier: courier: seals the candidate of a harness Pod, or keeps what a verifier Pod's check said.

@@ -38,6 +38,9 @@ func (s *Run) validate() error {
 	if s.Repository != nil && (len(s.Phases) != 1 || !s.Verdict || s.Repository.TimeoutSeconds <= 0) {
 		return errors.New("a repository needs one phase, a verdict and a time limit")
 	}
+	if s.Reward != nil && (s.Streams.Folder == "" || len(s.Reward.Files) == 0) {
+		return errors.New("a reward needs a folder for it and the names of its files")
+	}
 	if s.Diff != nil && (s.Streams.Folder == "" || s.Diff.TimeoutSeconds <= 0 || s.Diff.Bytes >= MaxPatchFile) {
 		return errors.New("a diff needs a folder for it, a time limit and a bound")
 	}

@@ -176,6 +176,24 @@ class CodePlan:
         return self.isolation == SHARED
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardRequest:
+    """What a row says of the script that leaves a reward.
+
+    Attributes:
+        script: Its path below the evaluation inputs.
+        environment: In what it runs, as ``run.plan.environment.in_image`` reads it; without an
+            image in the agent's.
+        timeout_seconds: Its time limit, or None.
+        threshold: Smallest score that passes.
+    """
+
+    script: str
+    environment: Mapping[str, object] = field(default_factory=dict)
+    timeout_seconds: float | None = None
+    threshold: float = 1.0
+
+
 class TaskView(Protocol):
     """The part of a task that families read."""
 
@@ -384,7 +402,10 @@ def _no_metadata(_task: TaskView) -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Family:
-    """One active family. Our kinds of verification read one of ``scorer``, ``check`` and ``code``.
+    """One active family.
+
+    Our kinds of verification read one of ``scorer``, ``check``, ``code``
+    and ``reward``.
 
     Args:
         name: As rows and records name it.
@@ -403,6 +424,7 @@ class Family:
         check: Returns the command that checks a candidate in the task's image; asked only of tasks
             without a configuration problem.
         code: Returns how a candidate module is tested.
+        reward: Returns the script that leaves a reward.
         has_checker: Whether ``eval.checker`` may name a file of the pack.
         record_metadata: Returns what records of a verdict say beside the common metadata.
         test_sources: Yields the Python sources of a row that grade, each after its name.
@@ -428,6 +450,7 @@ class Family:
     scorer: TextVerifier | None = None
     check: Callable[[TaskView], CheckRequest] | None = None
     code: Callable[[TaskView], CodePlan] | None = None
+    reward: Callable[[TaskView], RewardRequest] | None = None
     needs: Mapping[str, Schema] = field(default_factory=dict)
     own_problem: Callable[[TaskView], str | None] | None = None
     cross_problems: Callable[[Mapping[str, object], Mapping[str, object]], Iterator[str]] = (

@@ -10,12 +10,19 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from securebench.benchmark.families.base import Family, Field, FieldSection, TaskView
+from securebench.benchmark.families.base import (
+    Family,
+    Field,
+    FieldSection,
+    RewardRequest,
+    TaskView,
+)
 from securebench.benchmark.resources import Lane
 from securebench.json_values import (
     OBJECT,
     PATTERNS,
     TEXT,
+    as_number,
     described,
     object_at,
     object_in,
@@ -85,6 +92,16 @@ def _asked_network(task: TaskView) -> str:
     return " and ".join(f"{mode} for the {name}" for name, mode in asked.items())
 
 
+def _reward(task: TaskView) -> RewardRequest:
+    verifier = _verifier(task)
+    return RewardRequest(
+        script=text_at(verifier, "script") or TEST_SCRIPT,
+        environment=object_at(verifier, "environment"),
+        timeout_seconds=as_number(verifier.get("timeout_seconds")),
+        threshold=as_number(verifier.get("threshold", 1)) or 0.0,
+    )
+
+
 _FILES = object_of({"files": PATTERNS}, "files")
 
 FAMILY = Family(
@@ -130,5 +147,6 @@ FAMILY = Family(
     answer=_answer,
     prompt=INSTRUCTION,
     asked_network=_asked_network,
+    reward=_reward,
     record_metadata=_record_metadata,
 )

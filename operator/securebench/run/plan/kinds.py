@@ -29,6 +29,7 @@ KINDS: Final[PluginRegistry[type[Verification]]] = PluginRegistry(
         "command": f"{_OURS}.command:CommandVerification",
         "code": f"{_OURS}.code:CodeVerification",
         "patch": f"{_OURS}.patch:PatchVerification",
+        "reward": f"{_OURS}.reward:RewardVerification",
     },
 )
 

@@ -164,7 +164,7 @@ def test_no_package_takes_a_name_of_ours(registry, group, name, tmp_path):
 @pytest.mark.usefixtures("parity")
 def test_a_registry_is_a_mapping():
     assert FAMILIES["parity"] is FAMILIES["parity"]
-    assert len(FAMILIES) == len(list(FAMILIES)) == 7
+    assert len(FAMILIES) == len(list(FAMILIES)) == 8
     assert FAMILIES.get("chess") is None
     assert "chess" not in FAMILIES
     assert kind_named("last-digit").name == "last-digit"
