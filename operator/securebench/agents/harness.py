@@ -440,7 +440,6 @@ def cli_agent(name: str, cli: AgentCli, default_model: str | None = None) -> Age
 
     Args:
         name: Harness type.
-        cli: The CLI.
         default_model: Default of ``model``; None makes ``model`` required.
     """
 

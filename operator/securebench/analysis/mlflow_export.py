@@ -65,7 +65,6 @@ def log_run(
     """Make or update the MLflow run of a run.
 
     Args:
-        results: Results of the run.
         uri: URI of the tracking server.
         experiment: Name, made where there is none; empty for the run's benchmark id.
         with_artifacts: Whether records and summary are uploaded.

@@ -88,7 +88,6 @@ class Entry:
         launches: Pods that were begun for it.
         seconds: From the first launch to the record; 0 without a launch.
         difficulty: Difficulty of the task; empty if unknown.
-        tags: Tags of the task.
         row: Digest of the task's row; empty if unknown.
         images: Resolved images of its Pods by role.
         memory_kills: Processes of it that were killed at the memory limit.

@@ -84,7 +84,6 @@ def open_envelope(data: bytes, keys: tuple[Key, ...]) -> OpenedEnvelope:
     """Read the file with a statement.
 
     Args:
-        data: The whole file.
         keys: Keys whose signatures count.
 
     Raises:

@@ -30,8 +30,6 @@ class StartedRun:
     """What the list of starts and the index of a volume both say of a run.
 
     Attributes:
-        run: Name of the BenchmarkRun.
-        uid: Its uid.
         run_id: The records' run_id.
         pack: Manifest id.
         pack_digest: Contract 15.6.

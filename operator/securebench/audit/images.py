@@ -411,7 +411,6 @@ def keep_files(image: Image, is_wanted: Callable[[str], bool]) -> KeptLayers:
     """Return files of an image.
 
     Args:
-        image: The image.
         is_wanted: Says of a path without a slash at its beginning whether it is kept.
 
     Raises:

@@ -456,8 +456,6 @@ def check_trial(
     """Judge the run of a family's candidates.
 
     Args:
-        rule: The rule.
-        subject: The pack.
         made: By id of the tasks that the rule is about; none where a task has none.
         records: Records of the run.
     """

@@ -104,7 +104,6 @@ def findings(rule: str, problems: Iterable[FindingProblem], summary: str) -> tup
     """Return the findings of one rule.
 
     Args:
-        rule: The rule.
         problems: All that it has to say, in any order; equal ones count once.
         summary: What was inspected; the message where there is no problem.
     """

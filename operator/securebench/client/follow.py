@@ -86,7 +86,6 @@ class RunState:
     Attributes:
         succeeded: Status of the condition ``Succeeded``; empty if not set yet.
         reason: Its reason; empty if not set yet.
-        message: Its message.
         total: Number of attempts, 0 while unknown.
         done: Finished attempts.
         run: The BenchmarkRun itself; empty for one that is gone.
@@ -270,7 +269,6 @@ class RunView:
 
     Attributes:
         state: Reason of ``Succeeded``, or ``new`` while the operator has not seen the run.
-        message: Its message.
         total: Attempts of the run, 0 while unknown.
         done: Finished attempts.
         active: Attempts in flight.

@@ -310,7 +310,6 @@ def harness_findings(
     Args:
         config: Names harness and pack.
         harness: None where its configuration does not hold.
-        checked: The pack.
     """
     command = harness if isinstance(harness, CommandHarness) else None
     return lint_harness(

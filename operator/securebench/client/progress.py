@@ -145,8 +145,6 @@ def terminal_lines(
     """Return the terminal lines of an event; most events have none.
 
     Args:
-        event: Name of the event.
-        fields: Its fields.
         elapsed_seconds: Since the command started; None omits it.
 
     Source: contract 16.2, decision 0037.
@@ -337,8 +335,6 @@ def agent_lines(
 
     Args:
         agent: The CLI that printed it.
-        stdout: Complete stdout.
-        stderr: Complete stderr.
         reported: Multiset of stdout lines that were reported live; they are skipped, and removed
             from it.
     """

@@ -210,7 +210,6 @@ def release_test(namespace: str, name: str, timeout_seconds: float) -> int:
     """Wait for a BenchmarkRun with one task and report whether the task passed.
 
     Args:
-        namespace: Namespace of the release.
         name: Name of the BenchmarkRun.
         timeout_seconds: For the whole run, including image pulls.
 
@@ -579,7 +578,6 @@ async def create_like(
 
     Args:
         name: Name of the new run.
-        earlier: The BenchmarkRun before it.
         sections: Sections of the spec whose ``secretRef`` it needs.
 
     Raises:
@@ -660,7 +658,6 @@ def regrade_spec(earlier: Raw, folder: str = "") -> Raw:
     """Return the spec of the run that grades an earlier one again.
 
     Args:
-        earlier: The BenchmarkRun before it.
         folder: Folder of the pack on the results volume; empty: the earlier pack as it is now,
             whatever digest it had.
     """

@@ -72,7 +72,6 @@ class SessionDependencies:
         cluster: API server, limited to the run's namespace.
         link: Exec protocol with the operator's Pod.
         environ: Environment variables, for ``harness.env``.
-        reporter: Receives progress events.
         sleep: ``asyncio.sleep`` outside of tests.
         user_name: Returns the tester's name, as the API server knows it.
         suffix: Returns six random lower-case letters and digits.
@@ -325,7 +324,6 @@ class RunStarter:
     Args:
         config: With the command line's overrides applied.
         prepared: Result of ``prepare`` for this configuration.
-        deps: External dependencies.
         follower: Repeats calls while the connection is broken.
         parallelism: Concurrent attempts; None uses the API's default.
 

@@ -107,7 +107,6 @@ async def _missing(cluster: Cluster, text: str, *, where: str = "") -> InvalidIn
     """Return the error for a text that means no run.
 
     Args:
-        cluster: The namespace.
         text: As written.
         where: What else was looked through.
     """

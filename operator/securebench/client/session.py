@@ -114,7 +114,6 @@ class RunSession:
     Args:
         config: With the command line's overrides applied.
         prepared: Result of ``prepare`` for this configuration.
-        deps: External dependencies.
         parallelism: Concurrent attempts; None uses the API's default.
     """
 

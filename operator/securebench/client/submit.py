@@ -168,7 +168,6 @@ def secret_values(
     """Return the content of a run's Secrets by Secret name.
 
     Args:
-        run: Name of the run.
         harness: Names the variables.
         environ: Environment of this process, including the env file.
 

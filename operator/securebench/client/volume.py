@@ -166,7 +166,6 @@ class RunEntry(NamedTuple):
     """An entry of ``runs/index.jsonl`` on the volume; unknown values are empty.
 
     Args:
-        run: Name of the BenchmarkRun.
         pack_digest: Digest of its pack.
         harness_digest: Digest of its harness.
         verifier_version: Version of its verifiers.
@@ -597,8 +596,6 @@ class PodExec:
     """Executes commands in a container of the operator's Pod or the viewers' Pod.
 
     Args:
-        pod: Name of the Pod.
-        container: Name of the container.
         find: Finds another Pod after this one did not answer; None where there is no other.
     """
 

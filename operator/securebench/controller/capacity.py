@@ -42,7 +42,6 @@ class SharedCapacity:
     """The limits of one operator that its runs share.
 
     Args:
-        creation: The limits.
         clock: For the time since when a run is throttled.
     """
 
@@ -174,11 +173,7 @@ MIN_WAIT_SECONDS = 0.001
 
 
 class CreationRate:
-    """Hands out one token per Pod, to one run after the other.
-
-    Args:
-        bucket: The rate.
-    """
+    """Hands out one token per Pod, to one run after the other."""
 
     def __init__(self, bucket: TokenBucket) -> None:
         self._bucket = bucket
@@ -250,7 +245,6 @@ class ReadingBudget:
 
         Args:
             need_bytes: What the work may take.
-            work: What to do.
         """
         size = min(need_bytes, self.total_bytes)
         async with self._turn:

@@ -53,8 +53,6 @@ class Context:
 
     Attributes:
         cluster: Its namespace, as the leader sees it.
-        settings: As the chart wrote them.
-        clock: The wall clock.
         rate: Rate of Pod creation of the whole operator.
         capacity: What the runs have of what the operator bounds.
         node_name: Node that the operator runs on, or empty when unknown.
@@ -84,7 +82,6 @@ class SpecVersion(NamedTuple):
     """The version of what an object asks for.
 
     Attributes:
-        generation: Generation of the spec.
         request: Value of an annotation that asks for more, which has no generation.
     """
 
@@ -102,10 +99,6 @@ class RunObject:
     """The parts of a BenchmarkRun that the controller works with.
 
     Attributes:
-        name: Its name.
-        uid: Its uid.
-        namespace: Its namespace.
-        generation: Generation of the spec.
         spec: As the API server has it.
         audit: Whether its label says that it examines a pack.
         queue: What its label says of the queue of its Pods, or empty.
@@ -192,8 +185,6 @@ class SuiteObject:
 
     Attributes:
         identity: Its name, uid, queue and requester.
-        namespace: Its namespace.
-        generation: Generation of the spec.
         created_at: RFC 3339.
         spec: As the API server has it.
         rerun: Value of the annotation for a manual run; empty without it.

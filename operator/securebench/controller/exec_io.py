@@ -119,7 +119,6 @@ def put_pack(volume: Volume, name: str, digest: str, size: int, source: IO[bytes
     """Receive a pack; a folder of that name appears, or is replaced, when all of it is right.
 
     Args:
-        volume: The results volume.
         name: Folder below ``packs/``.
         digest: Tree digest of what is sent.
         size: Bytes of the tar; the stream need not end there.
@@ -273,7 +272,6 @@ def serve(arguments: Sequence[str], *, volume: Volume, streams: Streams) -> int:
 
     Args:
         arguments: Operation and its arguments, as the asker wrote them.
-        volume: The results volume.
         streams: Data in, data out, answer.
 
     Returns:

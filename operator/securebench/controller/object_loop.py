@@ -47,11 +47,7 @@ T = TypeVar("T", bound=RunObject | SuiteObject)
 
 
 class LatestObject(Generic[T]):
-    """The newest spec of one object that this process has seen, and who waits for a newer one.
-
-    Args:
-        found: The object.
-    """
+    """The newest spec of one object that this process has seen, and who waits for a newer one."""
 
     def __init__(self, found: T) -> None:
         self._object = found
@@ -142,7 +138,6 @@ class StatusWriter(ABC, Generic[T]):
         """Write conditions and other fields, and post Events for the conditions that changed.
 
         Args:
-            updates: The conditions.
             fields: Other fields of the status; None removes one.
             generation: Generation of the spec that they are about.
 
@@ -209,7 +204,6 @@ class StatusWriter(ABC, Generic[T]):
 
         Args:
             said: Its conditions without such words.
-            fields: Other fields.
             version: Resource version that the object must have; empty for any.
             is_news: Whether Events are posted.
         """
@@ -321,15 +315,7 @@ async def _is_to_look_again(report: Callable[[], Awaitable[bool]], who: str) -> 
 
 
 class ObjectLoop(ABC, Generic[T]):
-    """Works on one object, step by step, until nothing is left to do or the object is gone.
-
-    Args:
-        latest: The object.
-        status: Writes its status.
-
-    Attributes:
-        latest: The object.
-    """
+    """Works on one object, step by step, until nothing is left to do or the object is gone."""
 
     outage_ending: ClassVar[str] = ""
     """What follows the words for an outage."""
@@ -462,7 +448,6 @@ def is_gone(kind: str | None, body: Mapping[str, object]) -> bool:
 
     Args:
         kind: ADDED, MODIFIED, DELETED, or None for the first listing.
-        body: The object.
     """
     return kind == "DELETED" or bool(object_at(body, "metadata").get("deletionTimestamp"))
 
@@ -509,7 +494,6 @@ class ObjectSupervisor(Generic[T]):
 
         Args:
             kind: ADDED, MODIFIED, DELETED, or None for the first listing.
-            body: The object.
         """
         found = self._parts(body)
         work = self._works.get(found.uid)

@@ -191,7 +191,6 @@ class CreateRetries:
         Args:
             name: Name of the object, by which later refusals of it are found.
             what: Its kind and name.
-            error: The server's answer.
 
         Returns:
             When it is tried again, if at all.
@@ -654,8 +653,6 @@ class ObjectWriters:
     Attributes:
         tasks: What is under way.
         retries: When creates are repeated, and why.
-        creator: Creates objects.
-        deleter: Deletes Pods.
     """
 
     def __init__(

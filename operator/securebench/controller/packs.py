@@ -118,7 +118,6 @@ class FolderSource:
     """A pack that its author pushed to the volume.
 
     Attributes:
-        root: Where the volume is mounted.
         path: Folder of the pack, relative to the packs.
         limits: Bounds of a copy.
     """
@@ -173,7 +172,6 @@ class ImageSource:
     """A pack that the operator has pulled from a registry.
 
     Attributes:
-        root: Where the volume is mounted.
         image: The whole reference; its digest names the content.
         limits: Bounds of a copy.
     """

@@ -136,7 +136,6 @@ async def make_context(
     """Return what the operator works with, when the volume has what task containers start.
 
     Args:
-        environment: Variables of the process.
         lead: What lets it write.
     """
     clock = SystemClock()

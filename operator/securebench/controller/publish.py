@@ -296,7 +296,6 @@ class WriteSchedule:
         """Return whether to write now; otherwise ``due_at`` says until when it can wait.
 
         Args:
-            findings: Conditions.
             counts: Attempts by state.
             generation: Of the spec that they are about.
             now: This moment.
@@ -363,7 +362,6 @@ class RunFacts:
     """What is published of a run with a plan.
 
     Attributes:
-        plan: Of the run.
         history: All attempts, and how the run ended.
         exported: What candidates.jsonl has.
         tokens_used: What the gateway has counted against the run's budget.

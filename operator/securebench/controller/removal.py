@@ -93,7 +93,6 @@ class RetentionSweeper:
 
         Args:
             kind: ADDED, MODIFIED, DELETED, or None for the first listing.
-            body: The object.
         """
         metadata = object_at(body, "metadata")
         uid, ttl = str(metadata.get("uid")), _ttl_seconds(body)

@@ -55,11 +55,7 @@ WRITE_SECONDS = 0.1
 
 
 class RunLedger:
-    """What is known and kept of one run; every method that writes returns when the disk has it.
-
-    Args:
-        journal: Its open journal.
-    """
+    """What is known and kept of one run; every method that writes returns when the disk has it."""
 
     def __init__(self, plan: RunPlan, store: RunStore, journal: Journal, clock: Clock) -> None:
         self.plan = plan

@@ -50,7 +50,6 @@ class RunLoop:
 
     Args:
         ledger: The run, with its open journal.
-        publisher: Writes status.
         is_turn_over: Whether the run has to let another one have its slot.
     """
 

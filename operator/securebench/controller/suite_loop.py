@@ -57,11 +57,7 @@ logger = logging.getLogger(__name__)
 
 
 class SuiteLoop(ObjectLoop[SuiteObject]):
-    """Makes the runs of one suite.
-
-    Args:
-        suite: The BenchmarkSuite.
-    """
+    """Makes the runs of one suite."""
 
     outage_ending = "; tried again"
 
@@ -314,7 +310,6 @@ class SuiteSupervisor(ObjectSupervisor[SuiteObject]):
 
         Args:
             kind: ADDED, MODIFIED, DELETED, or None for the first listing.
-            body: The object.
         """
         name = text_at(object_at(object_at(body, "metadata"), "labels"), SUITE_LABEL)
         if not name:

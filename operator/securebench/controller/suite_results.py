@@ -63,11 +63,7 @@ from securebench.text import listed
 
 
 class RunObserver:
-    """Observes the runs of one suite.
-
-    Args:
-        suite: Name of the suite.
-    """
+    """Observes the runs of one suite."""
 
     def __init__(self, context: Context, suite: str) -> None:
         self._cluster = context.cluster
@@ -215,11 +211,7 @@ NamedBaseline = SealedRun | NoBaselineYet | Baseline | Unavailable | None
 
 
 class BaselineReader:
-    """Finds and reads the baselines of one suite.
-
-    Args:
-        suite: Name of the suite.
-    """
+    """Finds and reads the baselines of one suite."""
 
     def __init__(self, context: Context, suite: str) -> None:
         self._suite = suite
@@ -274,7 +266,6 @@ class BaselineReader:
         """Return what a cell is compared with, if a gate compares it.
 
         Args:
-            cell: The cell.
             bindings: What its baselines are bound to, as it is on the volume.
 
         Raises:
@@ -420,11 +411,7 @@ class _Judged(NamedTuple):
 
 
 class GateEvaluator:
-    """Judges the rounds of one suite.
-
-    Args:
-        suite: Name of the suite.
-    """
+    """Judges the rounds of one suite."""
 
     def __init__(self, context: Context, suite: str) -> None:
         self._root = context.settings.data_root
@@ -447,7 +434,6 @@ class GateEvaluator:
         """Return what the gates say.
 
         Args:
-            wanted: Its cells.
             cells: How far they are; their runs have ended.
             bindings: What the baselines are bound to.
 
@@ -470,7 +456,6 @@ class GateEvaluator:
         """Return what shows that a cell is worse than its baseline, of those whose run goes on.
 
         Args:
-            wanted: Its cells.
             bindings: What the baselines are bound to.
 
         Raises:

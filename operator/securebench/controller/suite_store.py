@@ -52,7 +52,6 @@ class SuiteStore:
     nothing is written any more.
 
     Args:
-        uid: UID of the BenchmarkSuite.
         lead: Who writes; None only reads.
     """
 

@@ -113,7 +113,6 @@ class JudgedCell(NamedTuple):
     """What the gates judge.
 
     Args:
-        cell: Its name.
         results: Results of its run.
         baseline: What it is compared with; None if nothing is named.
         tries: Runs that were ever started with its digests.

@@ -77,7 +77,6 @@ class Cell:
 
     Attributes:
         id: Its name.
-        pack: The pack.
         harness: The harness.
         model: Replaces the model of its configuration; None keeps it.
     """
@@ -172,8 +171,6 @@ class SuiteIdentity(NamedTuple):
     """The BenchmarkSuite that runs belong to.
 
     Args:
-        name: Its name.
-        uid: Its uid.
         queue: Its label for Kueue, which its runs get; or empty.
         requester: Whom its annotation names as the user who requests its runs, or empty; its runs
             get it.
@@ -203,7 +200,6 @@ class PlannedRun:
 
     Attributes:
         cell: Cell of the matrix.
-        name: Name of its BenchmarkRun.
         spec: Spec of its BenchmarkRun, with the digest of its pack.
         audit: Whether it examines the pack.
         answers: Digest of the reference answers that it hands in; empty for all but an oracle.
@@ -248,7 +244,6 @@ def plan_runs(
 
     Args:
         suite: What they belong to.
-        wanted: Its cells.
         packs: The content of each pack by its name in the matrix, or why there is none.
         installation: Settings that a score depends on.
         trigger: Why cells run again.

@@ -30,11 +30,8 @@ class SuiteRun:
     """A BenchmarkRun of a suite.
 
     Attributes:
-        name: Its name.
-        uid: Its uid.
         cell: The cell that it was made for.
         created_at: RFC 3339.
-        spec: Its spec.
         reason: Why it ended; empty while it goes on.
         succeeded: Whether it is complete.
         message: Message of its condition ``Succeeded``.
@@ -61,7 +58,6 @@ class PastRun(NamedTuple):
     """A run that was begun, as the index of the volume has it.
 
     Args:
-        name: Name of its BenchmarkRun.
         uid: UID of its BenchmarkRun.
         run_id: Run ID of its records.
         pack_digest: Contract 15.6.
@@ -91,7 +87,6 @@ class CellProgress:
     """A cell of the current round.
 
     Attributes:
-        cell: Its name.
         state: How far its run is.
         run: Name of its run; empty for a cell that cannot run.
         uid: UID of the run once it is there; names its results on the volume.

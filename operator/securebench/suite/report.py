@@ -35,7 +35,6 @@ class SuiteFindings:
     """What a pass over a suite has found.
 
     Attributes:
-        spec: Spec of the suite.
         handled: The last time of the schedule that was handled, or when the suite was created.
         times: Times of its schedule; None without one.
         cells: How far the current round is.

@@ -114,8 +114,6 @@ class PassedResult:
     """The result of a cell in the last round that passed its gates.
 
     Attributes:
-        run: Name of the run.
-        uid: UID of the run.
         sha256: Digest of its records.
     """
 
@@ -144,7 +142,6 @@ class SuiteState:
     Attributes:
         handled: The last time of the schedule that was handled, or when the suite was created.
         trigger: What the current round began with.
-        plan: The current round.
         good: Results that passed the gates before the current round, by cell; what that round is
             compared with.
         passed: Results of the current round, while they pass the gates.

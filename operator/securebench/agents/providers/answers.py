@@ -49,7 +49,6 @@ class Trouble(NamedTuple):
     """What an error stands for.
 
     Attributes:
-        kind: Its kind.
         failure: Whose it is: a failure_reason of the provider, or empty for the agent.
     """
 

@@ -162,7 +162,6 @@ class RelayedBody:
     """The filtered body of a request.
 
     Attributes:
-        data: JSON.
         model: Requested model; ``unnamed`` if the name is not a plain word.
         stripped: Sorted kinds of what was stripped: types of tools and names of fields.
         is_streamed: Whether it asks for a stream of events.

@@ -119,7 +119,6 @@ class VolumeArtifacts:
     """The operator's side: what Pods give is in the same folders.
 
     Attributes:
-        root: Where the volume is mounted.
         staging: Folder in which files are written that then replace others, or None.
     """
 

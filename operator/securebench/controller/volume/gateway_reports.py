@@ -116,7 +116,6 @@ def require_same_gateway(view: PodView, gateway_since: float) -> None:
     Connections that its end cuts look to the agent like servers that fail, and it may give up.
 
     Args:
-        view: The launch's Pod.
         gateway_since: When the run's gateway Pod was created, in seconds since the epoch.
 
     Raises:
@@ -130,7 +129,6 @@ def launch_report(store: RunStore, view: PodView, problem: str) -> LaunchReport 
     """Return the last word on a launch whose sidecar has ended well.
 
     Args:
-        view: The launch's Pod.
         problem: What ended it, or empty. An eviction for the disk may end the sidecar before its
             last word: then what is known is returned.
 

@@ -75,7 +75,6 @@ class Journal:
         require: Raises unless the process may still write.
 
     Attributes:
-        path: The file.
         link: Checksum of the last line that counts.
 
     Raises:
@@ -173,7 +172,6 @@ def encode(entry: Entry, link: bytes) -> bytes:
     """Return one line with its newline.
 
     Args:
-        entry: The entry.
         link: Checksum of the line before it, or ``first_link``.
     """
     body = encode_entry(entry)
@@ -206,7 +204,6 @@ def read_entries(data: bytes, run_uid: str) -> Replay:
     """Decode a whole journal.
 
     Args:
-        data: The file's content.
         run_uid: The run that it must belong to.
 
     Raises:
@@ -379,9 +376,6 @@ def read_journal(folder: Path, run_uid: str) -> Replay:
 
 def open_journal(folder: Path, run_uid: str, lead: VolumeLead) -> Journal:
     """Open a run's journal as its only writer.
-
-    Args:
-        lead: Who writes.
 
     Raises:
         StorageError: A later leader has it.

@@ -32,7 +32,6 @@ class VolumeLead:
     """The leader's right to write to the volume.
 
     Attributes:
-        root: Where the volume is mounted.
         epoch: Higher than that of every earlier leader.
         holder: ``<Pod name>_<Pod uid>``.
         require: Raises unless the process still leads.

@@ -212,7 +212,6 @@ class _Found(NamedTuple):
     """What the volume has.
 
     Attributes:
-        data: Content of the list.
         known: The same, read.
         indexed: Lines of the index.
     """

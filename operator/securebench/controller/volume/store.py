@@ -79,7 +79,6 @@ class RunStore:
 
     Attributes:
         root: The same.
-        uid: Uid of the run.
         artifacts: What Pods of the run take and give.
     """
 

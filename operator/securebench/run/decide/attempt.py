@@ -568,7 +568,6 @@ class BatchableLaunch(NamedTuple):
     """A verifier launch that is ready to start and may share its Pod.
 
     Attributes:
-        launch: The launch.
         since: When its candidate was captured, seconds since the epoch; 0 if unknown.
     """
 

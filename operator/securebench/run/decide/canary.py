@@ -139,7 +139,6 @@ class ObservedCanary:
     """What the cluster shows.
 
     Attributes:
-        run_uid: The run.
         pods: All Pods of the run, by name.
         last_vanished: Number of the latest Pod of a role that is gone.
         is_network_ready: Whether all policies are there, and an address of the gateway, if the run

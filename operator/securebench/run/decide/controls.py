@@ -63,7 +63,6 @@ class DesiredState:
     """The spec of a run, as one generation has it.
 
     Attributes:
-        generation: Generation of the spec.
         is_suspended: Whether nothing new may begin; also known of an invalid spec.
         parsed: The spec, or why it is invalid.
     """
@@ -152,7 +151,6 @@ class EndReason(NamedTuple):
     """How a run ended, or why it has to be ended.
 
     Attributes:
-        reason: Reason of ``Succeeded``.
         message: One plain sentence.
     """
 

@@ -29,7 +29,6 @@ class Repair(NamedTuple):
     """A policy to make.
 
     Attributes:
-        name: Its name.
         edited_uid: UID of the one that has to go first, or empty where there is none.
     """
 

@@ -82,7 +82,6 @@ class Deletion:
     """One Pod to delete.
 
     Attributes:
-        name: Its name.
         uid: Its uid; a later Pod of that name is not deleted.
         at_once: Whether it is deleted without its grace period.
     """
@@ -144,7 +143,6 @@ class ObservedState:
     them, and keep no reference after the pass.
 
     Attributes:
-        plan: The run.
         history: State of every attempt of the plan, as folded from the journal.
         network: State of the policies, the gateway and the canary.
         pods: All Pods of the run by name, as listed and watched.

@@ -13,8 +13,6 @@ class ObservedRun(NamedTuple):
     """A BenchmarkRun that is there.
 
     Attributes:
-        name: Its name.
-        uid: Its uid.
         needs: Names or run ids of the runs that it continues or grades again.
     """
 

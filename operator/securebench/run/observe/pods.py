@@ -51,7 +51,6 @@ class ContainerView:
     """One container of a Pod.
 
     Attributes:
-        name: Its name.
         waiting_reason: Why it does not run yet, or empty.
         waiting_message: The kubelet's message, or empty.
         running: Whether it runs.
@@ -84,8 +83,6 @@ class PodView:
     """One Pod of a run.
 
     Attributes:
-        name: Its name.
-        uid: Its uid.
         role: What it is for.
         launch: Its launch, None for canary and control Pods; the first one of a batch.
         phase: ``Pending``, ``Running``, ``Succeeded``, ``Failed`` or ``Unknown``.
@@ -166,10 +163,8 @@ class ObjectView:
     """One object of a run that is no Pod.
 
     Attributes:
-        name: Its name.
         created_at: Seconds since the epoch.
         address: Address of a Service inside the cluster, else empty.
-        uid: Its uid.
         spec: Its content.
     """
 

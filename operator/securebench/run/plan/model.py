@@ -372,7 +372,6 @@ class EarlierRun:
     """The run whose sealed candidates a run verifies again.
 
     Attributes:
-        name: Name of its BenchmarkRun.
         uid: UID of its BenchmarkRun.
         run_id: Run ID of its records.
     """

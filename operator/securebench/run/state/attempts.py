@@ -383,7 +383,6 @@ class LaunchedState:
     """A launch is under way: its Pod may exist in the cluster.
 
     Attributes:
-        launch: The launch.
         since: When it was journalled, seconds since the epoch.
         batch: First launch of its batch; None if it has its own Pod.
         before: The state to which the attempt returns if the launch is lost.

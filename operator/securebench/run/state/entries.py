@@ -46,7 +46,6 @@ class ContainerEvidence:
     """One container of a launch.
 
     Attributes:
-        name: Its name.
         image: As the Pod names it.
         image_id: Resolved image with its digest, or empty if it never came.
         started_at: Seconds since the epoch, or None if it never started.
@@ -79,7 +78,6 @@ class LaunchEvidence:
     """The Pod of a launch when its end was journalled.
 
     Attributes:
-        pod: Name of the Pod.
         node: Name of its node, or empty if it never got one.
         created_at: Seconds since the epoch.
         scheduled_at: When it got its node, or None.
