@@ -48,15 +48,16 @@ from securebench.benchmark.files.load import (
 )
 from securebench.benchmark.harbor.config import FindingKind
 from securebench.benchmark.harbor.folder import (
-    CANNOT_RUN,
+    INSTRUCTION as INSTRUCTION_FILE,
+)
+from securebench.benchmark.harbor.folder import (
     FolderReading,
     HarborTask,
     MainImage,
+    cannot_run,
+    flags_of_run,
     holds_tasks,
     read_folders,
-)
-from securebench.benchmark.harbor.folder import (
-    INSTRUCTION as INSTRUCTION_FILE,
 )
 from securebench.benchmark.lint import (
     LintFinding,
@@ -242,27 +243,34 @@ def _lint_folders(folder: Path, *, as_json: bool) -> Sequence[LintFinding]:
                 "findings": [_as_json(finding) for finding in findings],
                 "folders": [_folder_as_json(task) for task in reading.tasks],
                 "beside": reading.beside,
-                "note": CANNOT_RUN,
             }
         )
         return findings
     for task in reading.tasks:
         ignored = listed([each.key for each in task.of_kind(FindingKind.IGNORED)])
-        verdict = "refused" if task.task is None else "read"
+        verdict = " ".join(["runs", *_flags(task)]) if _runs(task) else "refused"
         print_line(f"{verdict}: {task.id}{f' (ignored: {ignored})' if ignored else ''}")
     if reading.beside:
         print_line(f"no task folders: {listed(reading.beside)}")
     _print_lines(findings)
-    read = sum(task.task is not None for task in reading.tasks)
-    counts = f"folders={len(reading.tasks)} read={read} refused={len(reading.tasks) - read}"
+    running = sum(map(_runs, reading.tasks))
+    counts = f"folders={len(reading.tasks)} run={running} refused={len(reading.tasks) - running}"
     print_line(f"pack lint errors={errors} warnings={warnings} {counts}")
-    print_line(CANNOT_RUN)
     return findings
+
+
+def _runs(task: FolderReading) -> bool:
+    return task.task is not None and not cannot_run(task.task)
+
+
+def _flags(task: FolderReading) -> list[str]:
+    return [] if task.task is None else flags_of_run(task.task)
 
 
 def _folder_findings(task: FolderReading) -> Iterator[LintFinding]:
     severities = {FindingKind.REFUSED: Severity.ERROR, FindingKind.REMARK: Severity.WARNING}
-    for each in task.findings:
+    found = [] if task.task is None else cannot_run(task.task)
+    for each in (*task.findings, *found):
         if each.kind in severities:
             path = str(task.folder / each.file)
             yield LintFinding(
@@ -275,7 +283,7 @@ def _folder_as_json(task: FolderReading) -> dict[str, object]:
         {"file": each.file, "key": each.key, "reason": each.reason}
         for each in task.of_kind(FindingKind.IGNORED)
     ]
-    return {"id": task.id, "is_read": task.task is not None, "ignored": ignored}
+    return {"id": task.id, "runs": _runs(task), "flags": _flags(task), "ignored": ignored}
 
 
 def pack_findings(files: PackFiles) -> list[LintFinding]:
@@ -452,7 +460,7 @@ def _show_folders(folder: Path, options: ShowOptions) -> int:
     tasks = [each.task for each in reading.tasks if each.task is not None]
     shown = [harbor_task_view(task) for task in _chosen_folders(tasks, options)]
     if options.as_json:
-        print_json({"folders": [task.id for task in tasks], "tasks": shown, "note": CANNOT_RUN})
+        print_json({"folders": [task.id for task in tasks], "tasks": shown})
         return 0
     for task in tasks:
         print_line(f"folder {task.id} image={harbor_task_view(task)['image']}")
@@ -462,7 +470,6 @@ def _show_folders(folder: Path, options: ShowOptions) -> int:
             if name != "id" and value not in (None, [], {}):
                 text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
                 print_line(f"  {name}: {text}")
-    print_line(CANNOT_RUN)
     return 0
 
 

@@ -436,7 +436,10 @@ def tester_page() -> str:
 def harbor_page() -> str:
     """Return the page about the keys of a Harbor task folder."""
     texts = _parts("harbor-keys")
-    keys = ((f"`{name}`", key.use.value, _sentence(key.about)) for name, key in KEYS.items())
+    keys = (
+        (f"`{name}`", key.effect.value, _sentence(key.later or key.about))
+        for name, key in KEYS.items()
+    )
     services = ((f"`{name}`", _sentence(reason)) for name, reason in COMPOSE_REFUSED.items())
     parts = [
         texts[""],

@@ -6,11 +6,12 @@ import tarfile
 import pytest
 
 from harbor_folders.cases import files_of, write
-from securebench.benchmark.harbor.folder import CANNOT_RUN
+from securebench.benchmark.harbor.keys import NO_HOOKS
 from support.cli_shell import Shell
-from support.harbor_packs import folder_pack
+from support.harbor_packs import READY, folder_pack
 
 UNKNOWN = "unknown key, which Harbor drops"
+RUNS = "runs --network none --registry PREFIX"
 
 
 @pytest.fixture
@@ -28,13 +29,12 @@ def test_each_folder_is_reported(shell: Shell, tasks) -> None:
     assert result.code == 1
     assert result.stdout.splitlines() == [
         "securebench: refused: bad",
-        "securebench: read: good (ignored: environment.build_timeout_sec)",
-        "securebench: read: odd",
+        f"securebench: {RUNS}: good (ignored: environment.build_timeout_sec)",
+        f"securebench: {RUNS}: odd",
         "securebench: no task folders: README.md",
         f"securebench: error: {tasks}/bad/task.toml: environment.gpus: tasks get no GPU",
         f"securebench: warning: {tasks}/odd/task.toml: agent.kwargs: {UNKNOWN}",
-        "securebench: pack lint errors=1 warnings=1 folders=3 read=2 refused=1",
-        f"securebench: {CANNOT_RUN}",
+        "securebench: pack lint errors=1 warnings=1 folders=3 run=2 refused=1",
     ]
 
 
@@ -47,11 +47,12 @@ def test_an_unknown_key_is_an_error_with_strict(shell: Shell, tasks) -> None:
 def test_the_same_in_json(shell: Shell, tasks) -> None:
     (tasks / "good/task.toml").write_text("x")
     found = json.loads(shell("pack", "lint", str(tasks), "-o", "json").stdout)
-    assert (found["errors"], found["warnings"], found["note"]) == (1, 1, CANNOT_RUN)
-    assert [(each["id"], each["is_read"]) for each in found["folders"]] == [
+    assert (found["errors"], found["warnings"]) == (1, 1)
+    assert [(each["id"], each["runs"]) for each in found["folders"]] == [
         ("good", False),
         ("odd", True),
     ]
+    assert found["folders"][1]["flags"] == ["--network none", "--registry PREFIX"]
     assert [(each["severity"], each["line"], each["rule"]) for each in found["findings"]] == [
         ("error", 1, "harbor-folder"),
         ("warning", None, "harbor-folder"),
@@ -81,7 +82,6 @@ def test_what_a_folder_says_is_shown(shell: Shell, tasks) -> None:
         "securebench: folder good image=environment/Dockerfile",
         "securebench: folder judged image=a/b:1",
         "securebench: folder odd image=environment/Dockerfile",
-        f"securebench: {CANNOT_RUN}",
     ]
     text = shell("pack", "show", "--config", str(tasks), "--task", "judged").stdout
     assert '{"verifier.env.KEY": {"name": "JUDGE", "default": null}}' in text
@@ -165,3 +165,11 @@ def test_a_folder_is_audited(shell: Shell, tmp_path, words) -> None:
     report = json.loads((tmp_path / "out/audit-report.json").read_text())
     failed = [each for each in report["findings"] if each["outcome"] == "failed"]
     assert failed == []
+
+
+def test_what_this_release_cannot_run_is_refused(shell: Shell, tmp_path) -> None:
+    root = folder_pack(tmp_path / "p", "ready")
+    folder_pack(root, "hooks", config={**READY, "verifier": {"collect": [{"command": "x"}]}})
+    lines = shell("pack", "lint", str(root)).stdout.splitlines()
+    assert lines[:2] == ["securebench: refused: hooks", "securebench: runs: ready"]
+    assert lines[2] == f"securebench: error: {root}/hooks/task.toml: verifier.collect: {NO_HOOKS}"

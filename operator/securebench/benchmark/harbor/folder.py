@@ -30,6 +30,7 @@ from securebench.benchmark.harbor.config import (
     remark,
 )
 from securebench.benchmark.harbor.ignore import IGNORE_FILE, IgnoreRules, PatternError
+from securebench.benchmark.harbor.keys import KEYS
 from securebench.benchmark.reading.plain import PlainProblem, check_encoding
 from securebench.files import UnreadableError, open_regular, open_root
 from securebench.sizes import GIB, MIB
@@ -40,11 +41,6 @@ SOLVE_SCRIPT: Final = "solve.sh"
 SETUP_SCRIPT: Final = "setup.sh"
 DOCKERFILE: Final = "Dockerfile"
 TRAJECTORY: Final = "trajectory.json"
-
-CANNOT_RUN: Final = (
-    "this release reads and checks Harbor task folders and cannot run them yet; `securebench pack"
-    " import terminal-bench DIR PACK` makes a pack of those that it can translate"
-)
 
 MAX_TEXT_BYTES: Final = MIB
 """Of task.toml, an instruction, a compose file and an ignore file each."""
@@ -204,17 +200,14 @@ def without_canary(text: str) -> str:
 def cannot_run(task: HarborTask) -> list[FolderFinding]:
     """Return what this release does not run yet of a task folder that holds."""
     config = task.config
-    found = [
-        refused(TASK_FILE, key, f"this release cannot run {what}")
-        for key, what, is_asked in (
-            ("steps", "tasks with steps", bool(task.steps)),
-            ("verifier.environment_mode", "separate verifiers", bool(task.verifiers)),
-            ("verifier.collect", "collect hooks", bool(config.verifier.collect)),
-            ("environment.skills_dir", "skills of a task", bool(config.environment.skills_dir)),
-            ("environment.healthcheck", "healthchecks", config.environment.healthcheck is not None),
-        )
-        if is_asked
-    ]
+    asked = {
+        "steps": task.steps,
+        "verifier.environment": task.verifiers,
+        "verifier.collect": config.verifier.collect,
+        "environment.skills_dir": config.environment.skills_dir,
+        "environment.healthcheck": config.environment.healthcheck,
+    }
+    found = [refused(TASK_FILE, key, KEYS[key].later) for key, value in asked.items() if value]
     if task.services or task.image == MainImage.COMPOSE:
         place = f"environment/{COMPOSE_FILE}"
         found.append(refused(place, "services", "this release cannot run services of a task"))
@@ -228,6 +221,16 @@ def cannot_run(task: HarborTask) -> list[FolderFinding]:
             reason = f"asks for the variable {asked.name}, which no run can give yet"
             found.append(refused(TASK_FILE, place, reason))
     return found
+
+
+def flags_of_run(task: HarborTask) -> list[str]:
+    """Return the flags without which ``securebench run`` refuses a task folder."""
+    config = task.config
+    modes = {config.agent_network().mode, config.verifier_network().mode}
+    return [
+        *(["--network none"] if modes != {"no-network"} else []),
+        *(["--registry PREFIX"] if task.image == MainImage.DOCKERFILE else []),
+    ]
 
 
 def _not_built(task: HarborTask) -> Iterator[FolderFinding]:

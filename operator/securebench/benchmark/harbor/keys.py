@@ -1,14 +1,15 @@
-"""Every key of a Harbor task.toml and of its compose file: read, refused or ignored, and why.
+"""Every key of a Harbor task.toml and of its compose file: run, refused or ignored, and why.
 
-The refusals of a folder and the page docs/reference/harbor-keys.md come from these tables. A key
-is *read* when its value is checked and kept in the typed model; this release runs no Harbor
-folder yet. Keys are those of the classes of Harbor in release 0.26 (schema versions 1.0 to 1.4).
+The refusals of a folder and the page docs/reference/harbor-keys.md come from these tables. The
+value of a key that runs is checked and kept in the typed model. So is that of a key that this
+release refuses until it can run it. Keys are those of the classes of Harbor in release 0.26 (schema
+versions 1.0 to 1.4).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -16,7 +17,7 @@ from typing import Final
 class KeyUse(StrEnum):
     """What happens with a key."""
 
-    READ = "read"
+    RUN = "run"
     REFUSED = "refused"
     IGNORED = "ignored"
 
@@ -30,19 +31,27 @@ class KeyRule:
     """One key of a table.
 
     Attributes:
-        about: Meaning of a key that is read; reason of one that is refused or ignored.
+        about: Meaning of a key that runs; reason of one that is refused or ignored.
         accepts: Values of a refused key that mean what its absence means.
         is_open: Whether the keys below are free.
+        later: Why this release refuses to run a folder with a key that it can read; empty for a
+            key that runs, or that no release reads.
     """
 
     use: KeyUse
     about: str
     accepts: Callable[[object], bool] = _never
     is_open: bool = False
+    later: str = ""
+
+    @property
+    def effect(self) -> KeyUse:
+        """What happens with the key in a run."""
+        return KeyUse.REFUSED if self.later else self.use
 
 
 def _read(about: str, *, is_open: bool = False) -> KeyRule:
-    return KeyRule(KeyUse.READ, about, is_open=is_open)
+    return KeyRule(KeyUse.RUN, about, is_open=is_open)
 
 
 def _ignored(about: str) -> KeyRule:
@@ -65,10 +74,17 @@ NETWORK_MODES: Final = ("public", "no-network", "allowlist")
 
 _HOSTS = (
     "Hosts of `allowlist`: exact names, `*.name`, addresses and address ranges; trimmed and in"
-    " lower case."
+    " lower case. No run opens them yet."
 )
+_CLOSED: Final = "All but `no-network` needs a run with `--network none`, which closes it."
+NO_STEPS: Final = "this release cannot run steps"
+NO_SEPARATE: Final = "this release cannot run separate verifiers"
+NO_HOOKS: Final = "this release cannot run collect hooks"
+NO_HEALTHCHECK: Final = "this release cannot run healthchecks"
+NO_SKILLS: Final = "this release gives no agent the skills of a task"
+
 _PHASE: Final[Mapping[str, KeyRule]] = {
-    "network_mode": _read("Network of this phase; absent: that of the container."),
+    "network_mode": _read(f"Network of this phase; absent: that of the container. {_CLOSED}"),
     "allowed_hosts": _read(_HOSTS),
 }
 _USER = "User name or number; absent: the user of the image."
@@ -80,12 +96,10 @@ _HEALTHCHECK: Final[Mapping[str, KeyRule]] = {
     "start_interval_sec": _read("Seconds between two tries in that period; 5 when absent."),
     "retries": _read("Failures in a row that end the attempt; 3 when absent."),
 }
-_ARTIFACT: Final[Mapping[str, KeyRule]] = {
-    "source": _read("Required. Path in the container, without `..`; a string means this key."),
-    "destination": _read("Relative path of the kept copy; absent: the source's path."),
-    "exclude": _read("Patterns of tar for what a folder leaves out."),
-    "service": _read("Service of the compose file; absent: `main`."),
-}
+_NO_COPY: Final = "No copy is kept; the tests find what the agent left in its place."
+_ARTIFACT: Final = dict.fromkeys(
+    ("source", "destination", "exclude", "service"), _ignored(_NO_COPY)
+)
 
 
 def _below(place: str, table: Mapping[str, KeyRule]) -> dict[str, KeyRule]:
@@ -105,10 +119,14 @@ _ENVIRONMENT: Final[Mapping[str, KeyRule]] = {
     "gpu_types": _refused("tasks get no GPU"),
     "tpu": _refused("tasks get no TPU", _never),
     "env": _read(
-        "Variables of `main`; `${NAME}` and `${NAME:-default}` as a whole value.", is_open=True
+        "Variables of `main`. A whole value `${NAME:-default}` is its default; `${NAME}` is"
+        " refused.",
+        is_open=True,
     ),
     "workdir": _read("Absolute working folder of every command; absent: that of the image."),
-    "network_mode": _read("`public`, `no-network` or `allowlist`; `public` when absent."),
+    "network_mode": _read(
+        f"`public`, `no-network` or `allowlist`; `public` when absent. {_CLOSED}"
+    ),
     "allowed_hosts": _read(_HOSTS),
     "allow_internet": _read(
         "Old form of `network_mode`; no effect beside `network_mode` or `allowed_hosts`."
@@ -137,7 +155,8 @@ _VERIFIER: Final[Mapping[str, KeyRule]] = {
     ),
     "user": _read(_USER),
     "environment_mode": _read(
-        "`shared` or `separate`; absent: `separate` if a table `environment` is here."
+        "`shared`; absent: `separate` if a table `environment` is here. `separate` is refused: this"
+        " release cannot run it."
     ),
     "environment": _read("Container of the separate verifier, with keys of `[environment]`."),
     **_below("environment", _VERIFIER_ENVIRONMENT),
@@ -154,7 +173,7 @@ _VERIFIER: Final[Mapping[str, KeyRule]] = {
     **_PHASE,
 }
 
-KEYS: Final[Mapping[str, KeyRule]] = {
+_KEYS: Final[Mapping[str, KeyRule]] = {
     "schema_version": _read("Any string; it changes no meaning."),
     "version": _read("Old name of `schema_version`; no effect beside it."),
     "source": _ignored("Label of the data set, for people."),
@@ -181,9 +200,7 @@ KEYS: Final[Mapping[str, KeyRule]] = {
     **_below("verifier", _VERIFIER),
     "solution": _read("Reference solution."),
     "solution.env": _read("Variables of `solution/solve.sh` alone.", is_open=True),
-    "artifacts": _read(
-        "Paths that are kept, and that a separate verifier gets; strings or tables."
-    ),
+    "artifacts": _ignored(_NO_COPY),
     **_below("artifacts[]", _ARTIFACT),
     "steps": _read("Instructions one after the other in one environment."),
     **_below(
@@ -195,7 +212,7 @@ KEYS: Final[Mapping[str, KeyRule]] = {
             ),
             "healthcheck": _read("Runs before the agent of this step."),
             **_below("healthcheck", _HEALTHCHECK),
-            "artifacts": _read("Added to those of the task."),
+            "artifacts": _ignored(_NO_COPY),
             **_below("artifacts[]", _ARTIFACT),
             "agent": _read("As `[agent]`; absent keys are those of the task."),
             **_below("agent", _AGENT),
@@ -203,6 +220,27 @@ KEYS: Final[Mapping[str, KeyRule]] = {
             **_below("verifier", _VERIFIER),
         },
     ),
+}
+_LATER: Final[Mapping[str, str]] = {
+    "steps": NO_STEPS,
+    "multi_step_reward_strategy": NO_STEPS,
+    "verifier.environment": NO_SEPARATE,
+    "verifier.collect": NO_HOOKS,
+    "environment.healthcheck": NO_HEALTHCHECK,
+    "environment.skills_dir": NO_SKILLS,
+}
+"""Keys that this release refuses, with all below them."""
+
+
+def _reason(name: str) -> str:
+    for place, reason in _LATER.items():
+        if name == place or name.startswith((f"{place}.", f"{place}[")):
+            return reason
+    return ""
+
+
+KEYS: Final[Mapping[str, KeyRule]] = {
+    name: replace(key, later=_reason(name)) for name, key in _KEYS.items()
 }
 """By path; ``[]`` stands for the items of a list."""
 

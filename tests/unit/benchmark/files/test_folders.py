@@ -154,7 +154,7 @@ def test_what_cannot_run_is_named(tmp_path):
         ),
         "apart": (
             {**READY, "verifier": {"environment_mode": "separate"}},
-            "task.toml: verifier.environment_mode",
+            "task.toml: verifier.environment",
         ),
         "hooks": ({**READY, "verifier": {"collect": [{"command": "x"}]}}, "verifier.collect"),
         "keys": ({**READY, "verifier": {"env": {"K": "${JUDGE}"}}}, "verifier.env.K"),
