@@ -112,6 +112,7 @@ class CandidateForm:
         archive: File of a candidate that is a tree; empty for one file of text.
         record_field: Field of a record that has it, or names it.
         has_workspace: Whether the agent has a workspace beside the image's files.
+        is_judged_late: Whether what an agent left at its time limit is verified.
     """
 
     from_agent: ExtractionMode = ExtractionMode.FILE
@@ -122,6 +123,7 @@ class CandidateForm:
     archive: str = ""
     record_field: str = "candidate_text"
     has_workspace: bool = True
+    is_judged_late: bool = False
 
     def limit(self, bounds: CandidateBounds) -> int:
         """Return the most bytes of a candidate that is one file of text."""
@@ -158,6 +160,7 @@ KINDS: Final[dict[CandidateKind, CandidateForm]] = {
         archive=ROOT_FILE,
         record_field="candidate_workspace",
         has_workspace=False,
+        is_judged_late=True,
     ),
     "none": CandidateForm(ExtractionMode.UNSUPPORTED, ExtractionMode.UNSUPPORTED),
 }

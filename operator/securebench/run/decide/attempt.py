@@ -355,8 +355,15 @@ def after_production(task: TaskPlan, key: AttemptKey, production: HarnessResult)
     return _first(policy(task, key, production) for policy in policies)
 
 
+def is_judged_late(task: TaskPlan, production: HarnessResult) -> bool:
+    """Whether what the agent left at its time limit is verified all the same."""
+    candidate = production.candidate
+    is_sealed = candidate is not None and candidate.problem is None
+    return is_sealed and KINDS[task.extraction.kind].is_judged_late
+
+
 def _producer_timeout(task: TaskPlan, key: AttemptKey, production: HarnessResult) -> Finish | None:
-    if not production.command.timed_out:
+    if not production.command.timed_out or is_judged_late(task, production):
         return None
     seconds = task.environment.timeout_seconds or 0.0
     message = f"candidate production timed out after {seconds:g} seconds"

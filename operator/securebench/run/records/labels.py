@@ -275,12 +275,14 @@ def _produced(plan: RunPlan, task: TaskPlan, production: HarnessResult) -> dict[
         result |= _diff_fields(task, production.command.diff)
     if production.command.timed_out:
         command = list(task.command or plan.harness.command)
-        return result | {
+        result |= {
             "timed_out": True,
             "timeout_seconds": task.environment.timeout_seconds,
             "command": plan.harness.config.get("command", command),
             "phase": FailurePhase.PRODUCER,
         }
+        if not KINDS[task.extraction.kind].is_judged_late:
+            return result
     candidate = production.candidate
     if candidate is not None and candidate.file is not None:
         result["candidate_sha256"] = candidate.candidate_sha256
