@@ -9,7 +9,14 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from securebench.agents.harness import DUMMY_KEY, AgentCli, AgentEvent, EventKind, cli_agent
+from securebench.agents.harness import (
+    DUMMY_KEY,
+    AgentCli,
+    AgentEvent,
+    EventKind,
+    cli_agent,
+    positional,
+)
 from securebench.agents.providers.anthropic import ANTHROPIC
 from securebench.json_values import object_in, text_in
 
@@ -39,12 +46,17 @@ _EXIT_CODE: Final = re.compile(r"Exit code (\d{1,3})\b")
 
 
 def _command(harness: ProviderHarness, prompt: str, _base_url: str) -> tuple[str, ...]:
-    """Return its argv; the prompt comes first, because list options consume what follows them."""
+    """Return its argv; the prompt comes first, because list options consume what follows them.
+
+    A prompt that looks like an option comes last, behind the sign that ends the options.
+    """
+    last = positional(prompt)
+    first, last = ((), last) if len(last) > 1 else (last, ())
     refused = "WebFetch" if harness.allow_external_tools else "WebSearch,WebFetch"
     return (
         *_PROGRAM,
         "-p",
-        prompt,
+        *first,
         "--model",
         harness.model,
         "--output-format",
@@ -57,6 +69,7 @@ def _command(harness: ProviderHarness, prompt: str, _base_url: str) -> tuple[str
         "",
         "--disallowedTools",
         refused,
+        *last,
     )
 
 

@@ -8,7 +8,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from securebench.agents.harness import DUMMY_KEY, AgentCli, AgentEvent, EventKind, cli_agent
+from securebench.agents.harness import (
+    DUMMY_KEY,
+    AgentCli,
+    AgentEvent,
+    EventKind,
+    cli_agent,
+    positional,
+)
 from securebench.agents.providers.openai import OPENAI
 from securebench.json_values import object_in, text_in
 
@@ -40,7 +47,7 @@ def _command(harness: ProviderHarness, prompt: str, base_url: str) -> tuple[str,
         "--dangerously-bypass-approvals-and-sandbox",
         "--ephemeral",
         *flags,
-        prompt,
+        *positional(prompt),
     )
 
 

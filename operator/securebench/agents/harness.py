@@ -528,6 +528,11 @@ def task_prompt(extraction: Extraction, workspace: str, task_file: str) -> str:
     )
 
 
+def positional(prompt: str) -> tuple[str, ...]:
+    """Return a prompt as the last argument of a CLI, which must not read it as an option."""
+    return ("--", prompt) if prompt.startswith("-") else (prompt,)
+
+
 def agent_time_limit(environment: Mapping[str, object], harness: HarnessConfig) -> float | None:
     """Return the time limit of the agent's command in seconds, or None for no limit.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from securebench.benchmark.families.harbor_task import SOLUTION
+from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.files.load import asset_source
 from securebench.benchmark.pack.lane_plan import (
     TASK_FILE,
@@ -68,6 +69,8 @@ def write_lanes(
         _clear(lanes_dir)
         for file in plan.files:
             _write(lanes_dir / file.path, file.content, sources.get(file.path))
+            if _is_of_folder(file, task):
+                _let_run(lanes_dir / file.path)
         _sync_folders(lanes_dir)
     except OSError as error:
         reason = error.strerror or "unknown reason"
@@ -110,11 +113,34 @@ def write_answer(
         _write(folder / answer.kind, answer.text.encode(), None)
         for name, source in sources.items():
             _write(folder / name, None, source)
+            _let_run(folder / name)
         _sync_folders(folder)
     except OSError as error:
         reason = error.strerror or "unknown reason"
         raise StorageError(f"a reference answer cannot be written: {reason}") from None
     return tree_digest(folder)
+
+
+def _is_of_folder(file: LaneFile, task: SecureBenchTask) -> bool:
+    """Whether a file comes from the folder that the task is."""
+    family = FAMILIES.get(task.task_type)
+    names = () if family is None else family.folders
+    return file.reference is not None and file.reference.name.removeprefix("eval.") in names
+
+
+_PROGRAMS: Final = (b"#!", b"\x7fELF")
+"""How files begin that are started by their name."""
+
+
+def _let_run(path: Path) -> None:
+    """Make a program executable: modes do not travel with a pack, and others may start it."""
+    with path.open("rb") as stream:
+        is_program = stream.read(4).startswith(_PROGRAMS)
+    if is_program:
+        path.chmod(_PROGRAM_MODE)
+
+
+_PROGRAM_MODE: Final = 0o755
 
 
 def _clear(lanes_dir: Path) -> None:

@@ -10,6 +10,7 @@ from securebench.run.decide.attempt import (
     Wait,
     after_production,
     attempt_step,
+    is_judged_late,
     launch_backoff,
 )
 from securebench.run.observe.stage import Ended
@@ -36,7 +37,7 @@ from support.build import (
     view_of,
     waiting,
 )
-from support.manifest_samples import policy_of, run_plan, text_task
+from support.manifest_samples import candidate, policy_of, root_task, run_plan, text_task
 
 POLICY = policy_of(infrastructure_retries=2, backoff_seconds=4.0, backoff_limit_seconds=10.0)
 TIMED_OUT = CommandReport(exit_code=None, timed_out=True, phase="harness")
@@ -83,6 +84,17 @@ def test_numbers_of_launches_go_on_after_the_harness(harness_retries):
     )
     found = step(history, now=NOW + 100)
     assert found == Begin(LaunchKey(0, 1, Role.VERIFIER, harness_retries + 1))
+
+
+@pytest.mark.parametrize(("kind", "is_judged"), [("root", True), ("workspace", False)])
+def test_what_an_agent_left_at_its_time_limit(kind, is_judged):
+    """Harbor grades the state of a container whose agent ran out of time."""
+    task = root_task(extraction=Extraction("root_diff", kind))
+    late = production(command=TIMED_OUT, candidate=candidate("root.tar"))
+    assert is_judged_late(task, late) is is_judged
+    assert not is_judged_late(task, production(command=TIMED_OUT, candidate=None))
+    end = after_production(task, KEY, late)
+    assert (end is not None and end.reason == "producer_timeout") is not is_judged
 
 
 AFTER_PRODUCTION = {
