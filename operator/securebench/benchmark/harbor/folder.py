@@ -200,14 +200,14 @@ def without_canary(text: str) -> str:
 def cannot_run(task: HarborTask) -> list[FolderFinding]:
     """Return what this release does not run yet of a task folder that holds."""
     config = task.config
-    asked = {
+    present: dict[str, object] = {
         "steps": task.steps,
         "verifier.environment": task.verifiers,
         "verifier.collect": config.verifier.collect,
         "environment.skills_dir": config.environment.skills_dir,
         "environment.healthcheck": config.environment.healthcheck,
     }
-    found = [refused(TASK_FILE, key, KEYS[key].later) for key, value in asked.items() if value]
+    found = [refused(TASK_FILE, key, KEYS[key].later) for key, value in present.items() if value]
     if task.services or task.image == MainImage.COMPOSE:
         place = f"environment/{COMPOSE_FILE}"
         found.append(refused(place, "services", "this release cannot run services of a task"))
