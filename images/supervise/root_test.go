@@ -20,7 +20,7 @@ import (
 )
 
 // enterContainer mounts what a container has in a mount namespace of its own: an image below a writable layer,
-// the output, the tests and the candidate. Its program is root without capabilities.
+// the output, the tests and the candidate. Its program is root without capabilities but those that are named.
 const enterContainer = `set -e
 mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/root"
 mount -t proc proc "$2/root/proc"
@@ -29,7 +29,7 @@ for each in output tests candidate tools; do mount --bind "$2/$each" "$2/root/mo
 mount --bind "$2/tests" "$2/root/tests"
 mount -o remount,bind,ro "$2/root/tests"
 mount --bind "$2/reward" "$2/root/logs/verifier"
-exec chroot "$2/root" /mounted/tools/setpriv --bounding-set=-all --inh-caps=-all /mounted/tools/supervise run --spec "$3"
+exec chroot "$2/root" /mounted/tools/setpriv --bounding-set="-all$4" --inh-caps=-all /mounted/tools/supervise run --spec "$3"
 `
 
 var imagePrograms = []string{"bash", "sh", "env", "cat", "ls", "ln", "mkdir", "mv", "rm", "cp", "chmod", "touch", "sleep", "setpriv", "ldconfig"}
@@ -69,6 +69,7 @@ type container struct {
 	t      *testing.T
 	folder string
 	spec   map[string]any
+	keeps  string // capabilities, as ",+setuid,+setgid"
 }
 
 func newContainer(t *testing.T) *container {
@@ -112,7 +113,7 @@ func (c *container) run() result {
 	must(c.t, err)
 	text, err := json.Marshal(c.spec)
 	must(c.t, err)
-	command := exec.Command("unshare", "--mount", "--pid", "--fork", "sh", "-c", enterContainer, "sh", image, c.folder, string(text))
+	command := exec.Command("unshare", "--mount", "--pid", "--fork", "sh", "-c", enterContainer, "sh", image, c.folder, string(text), c.keeps)
 	command.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin", helperLog + "=/mounted/output/log"}
 	must(c.t, os.WriteFile(filepath.Join(c.folder, "output", "log"), nil, 0o666))
 	said, err := command.CombinedOutput()

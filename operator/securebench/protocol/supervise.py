@@ -286,6 +286,8 @@ class RunSpec:
         open_modes: Absolute folders that everybody may read in the end.
         awaits: ``host:port`` of each sidecar that must accept connections first.
         diff: The checkout whose changes are kept, or None.
+        user: Whom this process becomes when everything is staged, a name of the image or a number;
+            empty: it stays who it is.
         root: How the changes of the root file system are kept, or None.
         changes: Changes of a root file system that are made before the phases, or None.
         reward: The reward that is kept, or None.
@@ -316,6 +318,7 @@ class RunSpec:
     open_modes: tuple[Absolute, ...] = ()
     awaits: tuple[str, ...] = ()
     diff: DiffSpec | None = None
+    user: str = ""
     root: RootSpec | None = None
     changes: RootChangesSpec | None = None
     reward: RewardSpec | None = None

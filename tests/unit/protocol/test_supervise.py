@@ -86,6 +86,7 @@ FULL_RUN = RunSpec(
 ROOT_RUN = replace(
     SMALL_RUN,
     streams=StreamsSpec("/o", 1, 2),
+    user="app",
     root=RootSpec(("/tests",), 100, 10),
     changes=RootChangesSpec("/root.tar", "sha256:0", ("/tests",), ("bash",)),
 )

@@ -76,6 +76,10 @@ func runStaged(spec specs.Run, stop <-chan struct{}) outcome.Message {
 	if err != nil {
 		return outcome.Failure(outcome.CodeStaging, err)
 	}
+	become, err := otherUser(spec)
+	if err != nil {
+		return userFailure(spec, err)
+	}
 	if code, err := stage(spec, stop); err != nil {
 		return outcome.Failure(code, err)
 	}
@@ -95,6 +99,9 @@ func runStaged(spec specs.Run, stop <-chan struct{}) outcome.Message {
 	losses, err := bring(spec)
 	if err != nil {
 		return outcome.Failure(outcome.CodeStaging, err)
+	}
+	if err := become(); err != nil {
+		return outcome.Failure(outcome.CodeOwnFault, err)
 	}
 	kills, used := cgroup.CountMemoryKills(cgroup.MemoryEvents), cgroup.MeasureUsage(cgroup.MemoryPeaks, cgroup.CpuStats)
 	result, kept := work(spec, folders.streams, stop)
@@ -117,6 +124,25 @@ func runStaged(spec specs.Run, stop <-chan struct{}) outcome.Message {
 	if spec.Linger {
 		<-stop
 	}
+	return result
+}
+
+// otherUser returns what makes this process the user of its commands, looked up while all files are the image's.
+func otherUser(spec specs.Run) (func() error, error) {
+	if spec.User == "" {
+		return func() error { return nil }, nil
+	}
+	user, err := process.FindUser(spec.User)
+	return user.Become, err
+}
+
+// userFailure is the message about a user that the image does not have: the author of a check is to blame.
+func userFailure(spec specs.Run, err error) outcome.Message {
+	if !spec.Verdict {
+		return outcome.Failure(outcome.CodeStaging, err)
+	}
+	result := outcome.Failure(outcome.CodeUnfit, err)
+	result.Phase = "user"
 	return result
 }
 

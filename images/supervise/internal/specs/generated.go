@@ -62,6 +62,8 @@ type Run struct {
 	Awaits []string `json:"awaits,omitempty"`
 	// Diff: The checkout whose changes are kept, or None.
 	Diff *Diff `json:"diff,omitempty"`
+	// User: Whom this process becomes when everything is staged, a name of the image or a number; empty: it stays who it is.
+	User string `json:"user,omitempty"`
 	// Root: How the changes of the root file system are kept, or None.
 	Root *Root `json:"root,omitempty"`
 	// Changes: Changes of a root file system that are made before the phases, or None.

@@ -40,6 +40,7 @@ class Environment:
         timeout_seconds: Time limit of its command, or None.
         starts_filled: Whether the workspace begins with what the image has there.
         writable_root: Whether its commands may change the image's own files.
+        user: Whom its commands run as, a name of the image or a number; empty: the image's own.
         env: Variables of its commands, besides those of the image.
         limits: What each of its containers may use.
     """
@@ -50,6 +51,7 @@ class Environment:
     timeout_seconds: float | None = None
     starts_filled: bool = False
     writable_root: bool = False
+    user: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     limits: EnvironmentLimits = EnvironmentLimits()
 
@@ -64,7 +66,7 @@ def in_image(
     """Return an environment without a workspace, whose commands work on the image's own files.
 
     Args:
-        wanted: As a task folder says it: ``image``, ``workdir``, ``env``, ``cpus``,
+        wanted: As a task folder says it: ``image``, ``workdir``, ``user``, ``env``, ``cpus``,
             ``memory_mb`` and ``storage_mb``; what is absent is as the image or the run has it.
         timeout_seconds: Time limit of its command, or None.
         image: Used where ``wanted`` names none.
@@ -75,6 +77,7 @@ def in_image(
         workdir=text_at(wanted, "workdir"),
         timeout_seconds=timeout_seconds,
         writable_root=True,
+        user=_name(wanted.get("user")),
         env={name: str(value) for name, value in object_at(wanted, "env").items()},
         limits=EnvironmentLimits(
             number_at(wanted, "cpus"),
@@ -82,6 +85,10 @@ def in_image(
             _mebibytes(wanted, "storage_mb"),
         ),
     )
+
+
+def _name(user: object) -> str:
+    return str(user) if isinstance(user, str | int) else ""
 
 
 def _mebibytes(wanted: Mapping[str, object], key: str) -> int | None:

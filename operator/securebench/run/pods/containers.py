@@ -5,7 +5,7 @@ Source: docs/reference/protocol.md, "supervise" and "Courier and text verifier".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from securebench.protocol.candidate import KINDS, CandidateBounds
@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 PYTHON = "python3"
 POD_SUPERVISE = "/usr/local/bin/supervise"
 """In our Pod image; task images get a copy of it."""
+
+ROOT = 0
+ROOT_NAMES = frozenset({"root", str(ROOT)})
+"""Names that this user has in every image."""
+
+BECOMING = ("SETUID", "SETGID")
+"""With which supervise becomes another user, for good, before the first command; no command has
+them. Pod Security level *baseline* allows them, *restricted* does not."""
 
 PROBE_TIMEOUT_SECONDS = 20
 """How long supervise waits for the probes to be closed."""
@@ -170,7 +178,8 @@ class TaskContainer:
         mounts: Besides our programs and /dev/shm; their sizes are part of its limits.
         shared_memory: Whose /dev/shm it gets; empty for its own.
         capabilities: Added for a check, or for supervise itself.
-        user: User and group; None for the image's own.
+        user: User and group of supervise; None for the image's own. Of an environment with a user
+            of its own it is root, which becomes that user.
         ended: Containers that ran to their end before: the disk that they took counts as its own.
     """
 
@@ -201,7 +210,12 @@ def task_container(policy: PodPolicy, container: TaskContainer, spec: SuperviseS
     It starts in ``/`` where the environment has a working folder: the image's own may be missing,
     supervise enters the right one.
     """
-    environment = container.environment
+    environment, capabilities, user = container.environment, container.capabilities, container.user
+    if environment.user and isinstance(spec, RunSpec):
+        user = ROOT
+        if environment.user not in ROOT_NAMES:
+            spec = replace(spec, user=environment.user)
+            capabilities = (*capabilities, *BECOMING)
     return {
         "name": container.name,
         "image": environment.image,
@@ -218,8 +232,8 @@ def task_container(policy: PodPolicy, container: TaskContainer, spec: SuperviseS
         ],
         "securityContext": untrusted(
             read_only_root=not environment.writable_root,
-            capabilities=container.capabilities,
-            user=container.user,
+            capabilities=capabilities,
+            user=user,
         ),
         **TERMINATION,
     }

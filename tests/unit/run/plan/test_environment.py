@@ -14,6 +14,8 @@ from securebench.sizes import GIB, MIB
         ({}, {}),
         ({"image": "", "cpus": None, "env": None}, {}),
         ({"image": "own:2"}, {"image": "own:2"}),
+        ({"user": "app"}, {"user": "app"}),
+        ({"user": 1000}, {"user": "1000"}),
         ({"workdir": "/root"}, {"workdir": "/root"}),
         ({"env": {"A": "$(B)"}}, {"env": {"A": "$(B)"}}),
         (

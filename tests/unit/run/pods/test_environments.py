@@ -90,3 +90,41 @@ def test_an_agent_keeps_its_own_variables():
     body = harness_pod(run, task, KEY, LANES, FACTS)
     for phase in told(body, "harness")["phases"]:
         assert phase["env"]["CODEX_HOME"].startswith(run.harness.agent.home)
+
+
+@pytest.mark.parametrize(
+    ("user", "told_user", "context"),
+    [
+        ("", None, {"capabilities": {"drop": ["ALL"]}}),
+        ("root", None, {"capabilities": {"drop": ["ALL"]}, "runAsUser": 0, "runAsGroup": 0}),
+        ("0", None, {"capabilities": {"drop": ["ALL"]}, "runAsUser": 0, "runAsGroup": 0}),
+        *(
+            (
+                user,
+                user,
+                {
+                    "capabilities": {"drop": ["ALL"], "add": ["SETGID", "SETUID"]},
+                    "runAsUser": 0,
+                    "runAsGroup": 0,
+                },
+            )
+            for user in ("app", "1000")
+        ),
+    ],
+)
+def test_supervise_becomes_the_user_that_a_side_names(user, told_user, context):
+    body = pod(root_task(user=user))
+    made = container(body, "harness")["securityContext"]
+    assert told(body, "harness").get("user") == told_user
+    assert {
+        name: made[name] for name in ("capabilities", "runAsUser", "runAsGroup") if name in made
+    } == context
+    assert made["allowPrivilegeEscalation"] is False
+    assert "runAsUser" in made or "runAsNonRoot" not in made
+
+
+def test_what_copies_the_image_stays_its_user():
+    task = text_task(user="app", starts_filled=True)
+    made = container(pod(task), "materialize")["securityContext"]
+    assert made["capabilities"] == {"drop": ["ALL"]}
+    assert "runAsUser" not in made

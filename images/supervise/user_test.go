@@ -1,0 +1,106 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"securebench.dev/supervise/internal/outcome"
+)
+
+const (
+	accounts = "root:x:0:0:root:/root:/bin/sh\nbroken:x:7\napp:x:1000:1001::/home/app:/bin/sh\ntoor:x:0:0::/toor:\n1000:x:77:78:::\n"
+	teams    = "root:x:0:\nvideo:x:44:ben,app\nother:x:45:apple\n"
+
+	// whoami prints numbers of user and groups, capabilities and the home.
+	whoami = `while read -r key real effective rest; do
+  case $key in Uid: | Gid:) echo "$key $real $effective" ;; Groups:) echo "$key $real $effective $rest" ;; CapPrm: | CapEff:) echo "$key $real" ;; esac
+done < /proc/self/status; echo "home $HOME"`
+	noCapabilities = "CapPrm: 0000000000000000\nCapEff: 0000000000000000\n"
+)
+
+// asUser is a container whose commands are those of a user, in an image with accounts.
+func asUser(t *testing.T, user, script string) *container {
+	t.Helper()
+	c := newContainer(t)
+	c.keeps = ",+setuid,+setgid"
+	must(t, os.MkdirAll(filepath.Join(c.folder, "upper/etc"), 0o755))
+	must(t, os.WriteFile(filepath.Join(c.folder, "upper/etc/passwd"), []byte(accounts), 0o644))
+	must(t, os.WriteFile(filepath.Join(c.folder, "upper/etc/group"), []byte(teams), 0o644))
+	must(t, os.Chmod(filepath.Join(c.folder, "output"), 0o777))
+	if user != "" {
+		c.spec["user"] = user
+	}
+	c.spec["phases"] = []any{phase("main", 60, "bash", "-c", script)}
+	return c
+}
+
+func TestCommandsAreThoseOfTheUser(t *testing.T) {
+	for user, want := range map[string]string{
+		"app":  "Uid: 1000 1000\nGid: 1001 1001\nGroups: 44 1001 \n" + noCapabilities + "home /home/app\n",
+		"4242": "Uid: 4242 4242\nGid: 0 0\nGroups: 0  \n" + noCapabilities + "home /\n",
+		"toor": "Uid: 0 0\nGid: 0 0\nGroups: 0  \n" + noCapabilities + "home /toor\n",
+		// A name comes before a number.
+		"1000": "Uid: 77 77\nGid: 78 78\nGroups: 78  \n" + noCapabilities + "home /\n",
+	} {
+		t.Run(user, func(t *testing.T) {
+			c := asUser(t, user, whoami)
+			if got := c.run(); got.code != 0 || c.read("output/stdout") != want {
+				t.Errorf("%+v: %q %q", got.message, c.read("output/stdout"), c.read("output/stderr"))
+			}
+		})
+	}
+}
+
+// TestWithoutAUserTheCapabilitiesWouldReachCommands is the twin: the program keeps what it starts with.
+func TestWithoutAUserTheCapabilitiesWouldReachCommands(t *testing.T) {
+	c := asUser(t, "", whoami)
+	if got := c.run(); got.code != 0 || strings.Contains(c.read("output/stdout"), noCapabilities) {
+		t.Errorf("%+v: %q", got.message, c.read("output/stdout"))
+	}
+}
+
+func TestNoCommandBecomesRootAgain(t *testing.T) {
+	c := asUser(t, "app", `setpriv --reuid=0 true && echo root; echo x > /etc/passwd || echo closed; echo mine > /tmp/mine && cat /tmp/mine`)
+	must(t, os.Mkdir(filepath.Join(c.folder, "upper/tmp"), 0o777))
+	must(t, os.Chmod(filepath.Join(c.folder, "upper/tmp"), 0o777))
+	if got := c.run(); c.read("output/stdout") != "closed\nmine\n" {
+		t.Errorf("%+v: %q %q", got.message, c.read("output/stdout"), c.read("output/stderr"))
+	}
+}
+
+func TestAUserThatTheImageLacks(t *testing.T) {
+	for isVerdict, want := range map[bool]int{false: outcome.CodeStaging, true: outcome.CodeUnfit} {
+		c := asUser(t, "nobody-here", "true")
+		c.spec["verdict"] = isVerdict
+		if got := c.run(); got.code != want || got.message.Error != `the image has no user "nobody-here"` {
+			t.Errorf("verdict %v: %+v", isVerdict, got.message)
+		}
+	}
+}
+
+// TestACandidateDoesNotSayWhoAUserIs: its changes come in as root, after the user was looked up.
+func TestACandidateDoesNotSayWhoAUserIs(t *testing.T) {
+	sealed, digest, _ := agentWorks(t, `echo 'app:x:0:0::/:' > /etc/passwd; mkdir /opt; echo new > /opt/new`)
+	c := asUser(t, "app", `while read -r key real rest; do [ $key != Uid: ] || echo $real; done < /proc/self/status; cat /opt/new /etc/passwd`)
+	must(t, os.WriteFile(filepath.Join(c.folder, "candidate", "root.tar"), sealed, 0o644))
+	c.spec["changes"] = map[string]any{
+		"path": "/mounted/candidate/root.tar", "digest": digest, "excluded": ours, "tools": []string{"bash"},
+	}
+	if got := c.run(); got.code != 0 || c.read("output/stdout") != "1000\nnew\napp:x:0:0::/:\n" {
+		t.Errorf("%+v: %q %q", got.message, c.read("output/stdout"), c.read("output/stderr"))
+	}
+}
+
+// TestChangesOfAUserAreKept, also those that only the user may read.
+func TestChangesOfAUserAreKept(t *testing.T) {
+	c := asUser(t, "app", `echo secret > /home/app/key && chmod 600 /home/app/key`)
+	must(t, os.MkdirAll(filepath.Join(c.folder, "upper/home/app"), 0o755))
+	must(t, os.Chown(filepath.Join(c.folder, "upper/home/app"), 1000, 1001))
+	c.spec["root"] = map[string]any{"excluded": ours, "bytes": 1 << 20, "entries": 100}
+	got := c.run()
+	if root := c.read("output/" + outcome.RootFile); got.code != 0 || !strings.Contains(root, "home/app/key") || !strings.Contains(root, "secret\n") {
+		t.Errorf("%+v: %q %q", got.message, c.read("output/stderr"), root)
+	}
+}
