@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import Final
 
 from securebench.analysis.comparison import (
     Comparison,
@@ -210,29 +210,23 @@ def export_run(
     return 0
 
 
-class MlflowTarget(NamedTuple):
-    """Where a run goes in MLflow.
-
-    Attributes:
-        uri: URI of the tracking server.
-        experiment: Name; empty for the run's benchmark id.
-        has_artifacts: Whether records and summary are uploaded too.
-    """
-
-    uri: str
-    experiment: str = ""
-    has_artifacts: bool = False
-
-
 def export_to_mlflow(
-    run: str, mlflow: MlflowTarget, target: ClusterTarget, prices: Path | None = None
+    run: str,
+    uri: str,
+    experiment: str,
+    target: ClusterTarget,
+    prices: Path | None = None,
+    *,
+    has_artifacts: bool = False,
 ) -> int:
     """Make or update the MLflow run of a run.
 
     Args:
         run: As for ``write_report``.
-        mlflow: Where.
+        uri: URI of the tracking server.
+        experiment: Name; empty for the run's benchmark id.
         prices: File with a price table, as for ``write_report``.
+        has_artifacts: Whether records and summary are uploaded too.
     """
     for name, value in _MLFLOW_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -241,9 +235,7 @@ def export_to_mlflow(
     from securebench.analysis.mlflow_export import log_run  # noqa: PLC0415
 
     with loaded_runs([run], target, prices) as (results,):
-        logged = log_run(
-            results, mlflow.uri, mlflow.experiment, with_artifacts=mlflow.has_artifacts
-        )
+        logged = log_run(results, uri, experiment, with_artifacts=has_artifacts)
     print_notices(logged.notices)
     done = "made" if logged.is_new else "updated"
     print_line(f"{done} MLflow run {logged.run_id} in experiment {logged.experiment}")

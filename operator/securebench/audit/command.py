@@ -177,21 +177,6 @@ RunPack = Callable[[Path, TrialKind, int | None], Records]
 """Runs a pack's folder with an oracle or a nop, only its first rows if a number is given."""
 
 
-@dataclass(frozen=True, slots=True)
-class AuditResources:
-    """What an audit may use.
-
-    Attributes:
-        archives: Archives of the task images; None for none.
-        run_pack: Runs the pack; None without a cluster.
-        runs: So often an oracle and a nop run, at least once.
-    """
-
-    archives: Catalogue | None = None
-    run_pack: RunPack | None = None
-    runs: int = 1
-
-
 class Audited(NamedTuple):
     """What an audit found.
 
@@ -222,8 +207,19 @@ def every_rule() -> tuple[str, ...]:
     return (Rule.LINT, *static_rules(), *run_rules())
 
 
-def audit(subject: Subject, resources: AuditResources) -> Audited:
-    """Return the findings of all rules."""
+def audit(
+    subject: Subject,
+    archives: Catalogue | None = None,
+    run_pack: RunPack | None = None,
+    runs: int = 1,
+) -> Audited:
+    """Return the findings of all rules.
+
+    Args:
+        archives: Archives of the task images; None for none.
+        run_pack: Runs the pack; None without a cluster.
+        runs: So often an oracle and a nop run, at least once.
+    """
     found = check_lint(subject)
     if subject.checked.pack is None or subject.checked.errors or subject.answer_errors:
         remedy = "correct the errors that the rule 'lint' has found"
@@ -232,18 +228,18 @@ def audit(subject: Subject, resources: AuditResources) -> Audited:
     found += check_payload(subject)
     found += check_task_rules(subject)
     found += check_null_answers(subject)
-    found += check_image(subject, resources.archives)
-    found += check_history(subject, resources.archives)
-    of_runs = _run_findings(subject, resources)
+    found += check_image(subject, archives)
+    found += check_history(subject, archives)
+    of_runs = _run_findings(subject, run_pack, runs)
     return of_runs._replace(findings=found + of_runs.findings)
 
 
-def _run_findings(subject: Subject, resources: AuditResources) -> Audited:
-    if resources.run_pack is None:
+def _run_findings(subject: Subject, run_pack: RunPack | None, runs: int) -> Audited:
+    if run_pack is None:
         remedy = "leave out --static; the audit then runs the pack on the cluster"
         return Audited(_none_checked(run_rules(), "nothing was run", remedy))
     try:
-        return Audited(tuple(_run_all(subject, resources.run_pack, resources.runs)))
+        return Audited(tuple(_run_all(subject, run_pack, runs)))
     except SecureBenchError as error:
         message = f"the pack could not be run: {' '.join(str(error).split())}"
         remedy = "correct what the error names, or use --static"
@@ -462,12 +458,12 @@ def run_audit(options: AuditOptions) -> int:
     """Audit a pack, print and write what is found and return the exit code."""
     subject = _subject(options)
     versions: set[str] = set()
-    resources = AuditResources(
+    audited = audit(
+        subject,
         archives=None if options.images is None else catalogue(options.images),
         run_pack=None if options.static else _runner(options.target, versions),
         runs=options.runs,
     )
-    audited = audit(subject, resources)
     report = Report(
         pack_id=subject.id,
         pack_digest=_digest(subject),

@@ -114,7 +114,7 @@ def export(  # noqa: PLR0913 - flags
     operator_pod: OperatorPod = None,
 ) -> None:
     """Write the attempts of a run as CSV or Parquet, its figures as OpenMetrics or to MLflow."""
-    from securebench.analysis.command import MlflowTarget, export_run, export_to_mlflow
+    from securebench.analysis.command import export_run, export_to_mlflow
     from securebench.client.volume import ClusterTarget
 
     if to not in {None, "mlflow"}:
@@ -128,8 +128,8 @@ def export(  # noqa: PLR0913 - flags
         raise typer.BadParameter("name a file with --output, or --to mlflow")
     if not tracking_uri:
         raise typer.BadParameter("name the server with --tracking-uri or MLFLOW_TRACKING_URI")
-    mlflow = MlflowTarget(tracking_uri, experiment, artifacts)
-    end_with(lambda: export_to_mlflow(run, mlflow, target, prices))
+    server, name = tracking_uri, experiment
+    end_with(lambda: export_to_mlflow(run, server, name, target, prices, has_artifacts=artifacts))
 
 
 def _format(form: str | None, output: Path) -> ExportFormat:

@@ -63,23 +63,6 @@ class Defect(NamedTuple):
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class Additions:
-    """What is appended to a Dockerfile.
-
-    Args:
-        variables: Variables of the compose file or the task configuration.
-        apt: Debian packages that the test script installs.
-        pip: Python packages that it installs.
-        needs_python: Whether tests need a python3 that the image may lack.
-    """
-
-    variables: Mapping[str, str]
-    apt: Sequence[str] = ()
-    pip: Sequence[str] = ()
-    needs_python: bool = False
-
-
 def instructions(text: str) -> list[Instruction]:
     """Return the instructions of a Dockerfile; texts of here-documents are left out."""
     found: list[Instruction] = []
@@ -154,11 +137,25 @@ def defects(found: Sequence[Instruction], hidden: Collection[str] = ()) -> list[
     return result
 
 
-def with_additions(text: str, additions: Additions) -> str:
-    """Return a Dockerfile with what the task needs besides, in the order of its dependencies."""
+def with_additions(
+    text: str,
+    variables: Mapping[str, str],
+    apt: Sequence[str] = (),
+    pip: Sequence[str] = (),
+    *,
+    needs_python: bool = False,
+) -> str:
+    """Return a Dockerfile with what the task needs besides, in the order of its dependencies.
+
+    Args:
+        variables: Variables of the compose file or the task configuration.
+        apt: Debian packages that the test script installs.
+        pip: Python packages that it installs.
+        needs_python: Whether tests need a python3 that the image may lack.
+    """
     found = instructions(text)
-    lines = [f"ENV {name}={json.dumps(value)}" for name, value in additions.variables.items()]
-    lines += _installs(found, additions)
+    lines = [f"ENV {name}={json.dumps(value)}" for name, value in variables.items()]
+    lines += _installs(found, apt, pip, needs_python=needs_python)
     if not lines:
         return text if text.endswith("\n") else f"{text}\n"
     user = next((i.rest for i in reversed(_last_stage(found)) if i.name == "USER"), "")
@@ -167,20 +164,22 @@ def with_additions(text: str, additions: Additions) -> str:
     return "\n".join([text.rstrip("\n"), "", note, *block, ""])
 
 
-def _installs(found: Sequence[Instruction], additions: Additions) -> list[str]:
+def _installs(
+    found: Sequence[Instruction], apt: Sequence[str], pip: Sequence[str], *, needs_python: bool
+) -> list[str]:
     lines = []
     python = _has_python(found)
-    packages = list(additions.apt)
-    if additions.needs_python and not python:
-        packages += ["python3", "python3-pip"] if additions.pip else ["python3"]
+    packages = list(apt)
+    if needs_python and not python:
+        packages += ["python3", "python3-pip"] if pip else ["python3"]
     if packages:
         names = " ".join(sorted(set(packages)))
         lines.append(
             f"RUN apt-get update && apt-get install -y --no-install-recommends {names}"
             " && rm -rf /var/lib/apt/lists/*"
         )
-    if additions.pip:
-        names = " ".join(_quoted(name) for name in additions.pip)
+    if pip:
+        names = " ".join(_quoted(name) for name in pip)
         lines.append(
             f"RUN PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --no-cache-dir {names}"
         )
@@ -569,8 +568,9 @@ def _image(
     if not any(is_at_or_below(place, target) for target in MOUNT_TARGETS):
         reason = f"WORKDIR {place} cannot be a workspace; possible are {', '.join(MOUNT_TARGETS)}"
         findings.refuse(task.dockerfile, reason)
-    additions = Additions(task.variables, script.apt, script.pip, script.is_plain_pytest)
-    return with_additions(text, additions), place
+    needs_python = script.is_plain_pytest
+    added = with_additions(text, task.variables, script.apt, script.pip, needs_python=needs_python)
+    return added, place
 
 
 def _eval(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.audit.command import AuditResources, audit
-from securebench.audit.images import catalogue
+from securebench.audit.command import audit
+from securebench.audit.images import Catalogue, catalogue
 from securebench.audit.subject import Finding, FindingOutcome, Rule, Subject, load_subject
 from threats.kit.canaries import canary
 
@@ -65,8 +65,8 @@ def pack(folder: Path) -> Subject:
     return load_subject(folder / "manifest.yaml", folder / "tasks.jsonl")
 
 
-def image_findings(folder: Path, resources: AuditResources) -> list[Finding]:
-    return [found for found in audit(pack(folder), resources).findings if found.rule is Rule.IMAGE]
+def image_findings(folder: Path, archives: Catalogue | None) -> list[Finding]:
+    return [found for found in audit(pack(folder), archives).findings if found.rule is Rule.IMAGE]
 
 
 @pytest.mark.short
@@ -74,7 +74,7 @@ def image_findings(folder: Path, resources: AuditResources) -> list[Finding]:
 def test_a_005_attack(tmp_path: Path, place: str) -> None:
     write_image(tmp_path, place)
 
-    found = image_findings(tmp_path, AuditResources(catalogue(tmp_path)))
+    found = image_findings(tmp_path, catalogue(tmp_path))
 
     assert {item.outcome for item in found} == {FindingOutcome.FAILED}
     said = "\n".join(item.message for item in found)
@@ -87,7 +87,7 @@ def test_a_005_attack(tmp_path: Path, place: str) -> None:
 def test_a_005_twin(tmp_path: Path, place: str) -> None:
     write_image(tmp_path, place)
 
-    (found,) = image_findings(tmp_path, AuditResources(archives=None))
+    (found,) = image_findings(tmp_path, None)
 
     assert found.outcome is FindingOutcome.NOT_CHECKED
     assert SECRET.encode() in (tmp_path / "image.tar").read_bytes()
@@ -97,6 +97,6 @@ def test_a_005_twin(tmp_path: Path, place: str) -> None:
 def test_a_005_honest(tmp_path: Path) -> None:
     write_image(tmp_path, "nowhere")
 
-    (found,) = image_findings(tmp_path, AuditResources(catalogue(tmp_path)))
+    (found,) = image_findings(tmp_path, catalogue(tmp_path))
 
     assert found.outcome is FindingOutcome.PASSED

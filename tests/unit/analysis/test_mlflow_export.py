@@ -8,7 +8,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 from typer.testing import CliRunner
 
-from securebench.analysis.command import MlflowTarget, export_to_mlflow
+from securebench.analysis.command import export_to_mlflow
 from securebench.analysis.mlflow_export import log_run, run_metrics, run_params
 from securebench.analysis.results import read_results
 from securebench.cli.main import app
@@ -189,10 +189,9 @@ def test_hostile_names_find_their_run_again(server, tmp_path):
 
 def test_the_command_says_what_it_did(server, folder, capsys, monkeypatch):
     monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY", raising=False)
-    target = MlflowTarget(server, "mine")
-    assert export_to_mlflow(str(folder), target, TARGET) == 0
+    assert export_to_mlflow(str(folder), server, "mine", TARGET) == 0
     assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
-    assert export_to_mlflow(str(folder), target, TARGET) == 0
+    assert export_to_mlflow(str(folder), server, "mine", TARGET) == 0
     (run,) = runs(server, "mine")
     made, updated = capsys.readouterr().out.splitlines()
     assert made == f"securebench: made MLflow run {run.info.run_id} in experiment mine"
@@ -204,7 +203,7 @@ def test_without_the_library(folder, monkeypatch):
     with pytest.raises(
         InvalidInputError, match=r"need mlflow.*: pip install 'securebench\[mlflow\]'"
     ):
-        export_to_mlflow(str(folder), MlflowTarget("file:///x"), TARGET)
+        export_to_mlflow(str(folder), "file:///x", "", TARGET)
 
 
 def test_a_server_that_refuses_is_named_without_its_password(results):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.audit.command import AuditResources, Report, audit, every_rule
+from securebench.audit.command import Report, audit, every_rule
 from securebench.audit.subject import Finding, FindingOutcome, Rule
 from securebench.benchmark.families.base import (
     AnswerRule,
@@ -73,7 +73,7 @@ def found(tmp_path, monkeypatch):
         passed = folder.name == "pack-echoes" and kind == "oracle"
         return [{"task_id": name, "passed": passed} for name in ("bad", "mute", "c")]
 
-    findings = audit(subject, AuditResources(run_pack=run_pack)).findings
+    findings = audit(subject, run_pack=run_pack).findings
     assert list(dict.fromkeys(each.rule for each in findings)) == list(every_rule())
     return findings
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.audit.command import AuditResources, audit, every_rule
+from securebench.audit.command import audit, every_rule
 from securebench.audit.images import catalogue
 from securebench.audit.subject import FindingOutcome, Rule, load_subject
 from unit.audit.image_archives import Work, docker_archive
@@ -71,7 +71,7 @@ def findings_of(folder: Path, *, is_bad: bool):
         ]
 
     subject = load_subject(folder / "pack" / "manifest.yaml", folder / "pack" / "tasks.jsonl")
-    return audit(subject, AuditResources(catalogue(folder / "archives"), run_pack, runs=2)).findings
+    return audit(subject, catalogue(folder / "archives"), run_pack, runs=2).findings
 
 
 def test_each_rule_finds_its_defect_and_no_other(bad):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.audit.command import AuditResources, audit, every_rule, run_rules
+from securebench.audit.command import audit, every_rule, run_rules
 from securebench.audit.rules import (
     check_answers,
     check_flaky,
@@ -281,7 +281,7 @@ class Cluster:
 def test_the_pack_is_run_as_often_as_asked(subject):
     cluster = Cluster()
 
-    found = audit(subject, AuditResources(run_pack=cluster.run_pack, runs=2)).findings
+    found = audit(subject, run_pack=cluster.run_pack, runs=2).findings
 
     assert [run[:3] for run in cluster.runs] == [
         *[("pack", "oracle", None)] * 2,
@@ -302,7 +302,7 @@ def test_a_pack_under_other_names_is_run_from_a_copy(tmp_path):
 
     audit(
         load_subject(folder / "manifest.yaml", folder / "few.jsonl", limit=1),
-        AuditResources(run_pack=cluster.run_pack),
+        run_pack=cluster.run_pack,
     )
 
     assert cluster.runs[0] == ("pack", "oracle", None, ["manifest.yaml", "tasks.jsonl"])
@@ -312,7 +312,7 @@ def test_a_cluster_that_refuses_leaves_the_run_rules_unchecked(subject):
     def run_pack(*_):
         raise ClusterError("the API server\nrefused")
 
-    audited = audit(subject, AuditResources(run_pack=run_pack))
+    audited = audit(subject, run_pack=run_pack)
     found = [each for each in audited.findings if each.rule in run_rules()]
 
     assert {each.outcome for each in found} == {FindingOutcome.NOT_CHECKED}

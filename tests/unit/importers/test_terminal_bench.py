@@ -13,7 +13,6 @@ from securebench.benchmark.files.load import check_pack
 from securebench.errors import ConfigErrors
 from securebench.importers.task_folder import ImportFindings, check_keys, read_compose, read_task
 from securebench.importers.terminal_bench import (
-    Additions,
     defects,
     import_terminal_bench,
     instructions,
@@ -599,11 +598,11 @@ def test_defects(line):
 
 
 def test_a_dockerfile_without_additions_is_kept():
-    assert with_additions("FROM a\n", Additions({})) == "FROM a\n"
+    assert with_additions("FROM a\n", {}) == "FROM a\n"
 
 
 def test_additions_keep_the_user():
-    text = with_additions("FROM debian\nUSER me\n", Additions({"A": 'x "y"'}, needs_python=True))
+    text = with_additions("FROM debian\nUSER me\n", {"A": 'x "y"'}, needs_python=True)
     assert text.splitlines()[-4:] == [
         "USER root",
         'ENV A="x \\"y\\""',
@@ -617,9 +616,9 @@ def test_additions_keep_the_user():
 
 def test_additions_keep_the_user_of_an_earlier_stage():
     text = "FROM debian AS base\nUSER me\nFROM base\n"
-    added = with_additions(text, Additions({"A": "x"})).splitlines()
+    added = with_additions(text, {"A": "x"}).splitlines()
     assert added[-3:] == ["USER root", 'ENV A="x"', "USER me"]
-    assert "USER root" not in with_additions(text + "FROM debian\n", Additions({"A": "x"}))
+    assert "USER root" not in with_additions(text + "FROM debian\n", {"A": "x"})
 
 
 COMPOSE_PROBLEMS = {
