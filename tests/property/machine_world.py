@@ -10,15 +10,11 @@ from securebench.run.decide.decision_cache import DecisionCache
 from securebench.run.decide.reconcile import ObservedState, RunDecision, reconcile
 from securebench.run.plan.model import AttemptKey, LaunchKey
 from securebench.run.state.entries import (
-    Closed,
     Entry,
     Finished,
     IsolationResult,
     LaunchBegun,
-    LaunchLost,
-    Opened,
     Produced,
-    ReadBegun,
     RunBound,
     Verified,
 )
@@ -46,40 +42,15 @@ class Ledger:
     history: RunHistory = field(default_factory=RunHistory)
     counts: Counter[tuple[str, AttemptKey]] = field(default_factory=Counter)
     records: dict[AttemptKey, bytes] = field(default_factory=dict)
-    reading: dict[AttemptKey, bool] = field(default_factory=dict)
     is_declared: bool = True
-    condemned: set[AttemptKey] = field(default_factory=set)
-    process: str = ""
 
     def take(self, batch: tuple[Entry, ...]) -> None:
         for entry in batch:
             assert not isinstance(entry, RunBound) or self.history.bound is None
             self._count(entry)
-            self._blame(entry)
             self.history.apply(entry)
         if any(isinstance(entry, LaunchBegun) for entry in batch):
             assert len(self.live) <= self.parallelism
-
-    def _blame(self, entry: Entry) -> None:
-        """Remember what was read, alone, by an operator that did not end in order."""
-        match entry:
-            case ReadBegun(key, _, _, is_alone):
-                assert key not in self.condemned
-                assert not is_alone or not self.reading
-                self.reading[key] = is_alone
-            case Closed():
-                self.reading.clear()
-            case Opened(_, _, process):
-                alone = {key for key, is_alone in self.reading.items() if is_alone}
-                self.condemned |= alone if process != self.process else set()
-                self.process = process
-                self.reading.clear()
-            case LaunchLost(lost):
-                self.reading.pop(lost.launch.attempt_key, None)
-            case Produced(key) | Verified(key):
-                self.reading.pop(key)
-            case Finished(finish):
-                self.reading.pop(finish.key, None)
 
     @property
     def is_proven(self) -> bool:

@@ -17,7 +17,7 @@ from securebench.run.decide.network import NetworkState
 from securebench.run.decide.reconcile import ObservedState, RunDecision, reconcile
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.model import AttemptKey, LaunchKey, PodRetention, Role, pod_name
-from securebench.run.state.attempts import CrashSuspicion, Finish, Lost
+from securebench.run.state.attempts import Finish, Lost
 from securebench.run.state.history import AttemptIndex
 from support.build import (
     NOW,
@@ -46,7 +46,7 @@ STATUSES = {
     Role.VERIFIER: (PENDING, pod_status("Running", running("verifier")), verifier_done()),
 }
 GATES = [{"name": "kueue.x-k8s.io/admission"}]
-CHANGES = ("live", "made", "lost", "end", "crash_suspicion")
+CHANGES = ("live", "made", "lost", "end")
 
 
 class Run:
@@ -200,7 +200,6 @@ def test_counts_of_an_index_are_those_of_its_attempts(changes: list[tuple[int, s
             "made": {"live": None, "production": production()},
             "lost": {"live": None, "last_lost": Lost(launch, "pod_lost", "", NOW)},
             "end": {"live": None, "finish": Finish(key, Outcome.SCORED, passed=task > 1)},
-            "crash_suspicion": {"crash_suspicion": CrashSuspicion.SUSPECTED},
         }
         index[key] = changed(index[key], **change[what])
         again = AttemptIndex(index.values())

@@ -22,7 +22,6 @@ from securebench.controller.volume.journal import (
 from securebench.errors import JournalCorruptError
 from securebench.run.state.attempts import Finish, VerifierResult
 from securebench.run.state.entries import (
-    Closed,
     Continued,
     Finished,
     Kept,
@@ -30,7 +29,6 @@ from securebench.run.state.entries import (
     LaunchLost,
     Opened,
     Produced,
-    ReadBegun,
     RunEnded,
     Verified,
 )
@@ -53,9 +51,7 @@ st.register_type_strategy(float, TIMES)
 FINISHES = st.builds(Finish, metadata=METADATA)
 ENTRIES = st.one_of(
     st.builds(LaunchBegun),
-    st.builds(Closed),
     st.builds(LaunchLost),
-    st.builds(ReadBegun),
     st.builds(Opened),
     st.builds(Produced),
     st.builds(Verified, verification=st.builds(VerifierResult, metadata=METADATA)),

@@ -332,8 +332,6 @@ class MachineModel(OperatorUnderTest):
         # A process that starts again knows of no refusal; it asks again for what has no record yet.
         is_cut = self.is_cancelled or self.is_refused or reason in ENDED_BY_THE_CLUSTER
         allowed |= {Outcome.CANCELLED} if is_cut else set()
-        if finish.key in self.ledger.condemned:
-            allowed = {Outcome.AGENT, Outcome.CANCELLED} if is_cut else {Outcome.AGENT}
         assert self.way_out or reason != "GatewayFailed"
         assert self.is_refused or reason != "PodRefused"
         is_unproven = reason == "IsolationNotVerified"
@@ -342,10 +340,7 @@ class MachineModel(OperatorUnderTest):
         assert finish.outcome in allowed
         assert (finish.passed is True) == (finish.outcome is Outcome.SCORED and passes)
         if not is_cut:
-            is_condemned = finish.key in self.ledger.condemned
-            is_refused = is_condemned or outcome is Outcome.AGENT
-            assert finish.reason == "candidate_invalid" or not is_condemned
-            assert finish.reason != "candidate_invalid" or is_refused
+            assert finish.reason != "candidate_invalid" or outcome is Outcome.AGENT
 
     def _check_files(self) -> None:
         folder = self.world.root / "runs" / self.world.uid

@@ -167,7 +167,7 @@ def fastest(work: Callable[[], object]) -> float:
 def entries(plan: RunPlan, finished: int, live: int) -> Iterator[Entry]:
     """Yield the journal of a run of which so many attempts have ended and so many go on."""
     yield RunBound(RUN_UID, plan.digest)
-    yield Opened(1, NOW, "process")
+    yield Opened(1, NOW)
     for task in range(finished):
         yield from finished_attempt(AttemptKey(task, 1), "a" * 64)
     for task in range(finished, finished + live):

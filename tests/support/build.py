@@ -18,6 +18,7 @@ from securebench.clock import Instant, TokenBucket, rfc3339
 from securebench.cluster.port import Cluster
 from securebench.controller.capacity import CreationRate, SharedCapacity
 from securebench.controller.context import Context
+from securebench.controller.reading import Reading
 from securebench.controller.settings import Settings
 from securebench.controller.volume.lead import VolumeLead
 from securebench.protocol.gateway import PROVIDER_KEY, LaunchReport, RelayReport
@@ -496,6 +497,11 @@ def lead_of(root: Path) -> VolumeLead:
     return take_volume(root, next(_EPOCHS), "securebench-0_uid")
 
 
+def in_this_process(work: Callable[[], T]) -> T:
+    """Read what an agent left without a process of its own."""
+    return work()
+
+
 def context_of(cluster: Cluster, clock: FakeClock, root: Path, **settings: object) -> Context:
     known = settings_of(root, **settings)
     return Context(
@@ -508,6 +514,7 @@ def context_of(cluster: Cluster, clock: FakeClock, root: Path, **settings: objec
         targets=(),
         tools="sha256:" + "7" * 64,
         lead=lead_of(root) if root.is_absolute() else VolumeLead(root, 0, "nobody"),
+        reading=Reading(in_this_process),
     )
 
 

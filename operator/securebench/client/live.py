@@ -55,7 +55,6 @@ _FOR_CHECK: Final = "waits for its check"
 
 _WORDS = {
     _HARNESS: "agent",
-    "reading": "reads the output",
     "produced": _FOR_CHECK,
     _VERIFIER: "check",
     "verified": "writes the record",

@@ -228,7 +228,7 @@ def _state(launch: Fields, now: float) -> str:
     if wait:
         return f"{end}, {wait}" if launch.get("has_begun") is True else wait
     is_young = now - (number_at(launch, "begun_at") or 0.0) < STARTING_SECONDS
-    return "starting" if end == LaunchEnd.RUNNING and is_young and "read_at" not in launch else end
+    return "starting" if end == LaunchEnd.RUNNING and is_young else end
 
 
 def _exit(launch: Fields) -> str:

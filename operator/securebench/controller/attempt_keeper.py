@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -136,7 +136,7 @@ class AttemptKeeper:
             self._plan.harness.task_file,
             self._plan.answers,
         )
-        self._reader = OutputProcessor(context.reading, self._plan, ledger, context.clock)
+        self._reader = OutputProcessor(context.reading, ledger)
         self._exposed = ExposedValues(self._cluster, self._plan.harness)
 
     async def resume(self) -> None:
@@ -212,22 +212,25 @@ class AttemptKeeper:
             await self._exposed.refresh()
         take = partial(capture, gateway_since=since, exposed=self._exposed.matcher)
 
-        def read(job: Capture) -> Captured:
-            return take(store, self._plan.tasks[job.launch.task], job, now)
+        def read(job: Capture) -> Callable[[], Captured]:
+            return partial(take, store, self._plan.tasks[job.launch.task], job, now)
 
-        await self._reader.capture(captures, read)
+        unreadable = await self._reader.capture(captures, read)
+        evidence = self._evidence(finish.key for finish in unreadable)
+        await self._reader.finish_unreadable(unreadable, evidence)
+        await self._remove_unused_lanes(unreadable)
 
     async def _finish(self, finishes: Sequence[Finish]) -> None:
         batch = finishes[:FINISH_BATCH]
         await self._reader.finish(batch, self._evidence(finish.key for finish in batch))
-        for task in {finish.key.task for finish in batch}:
-            await self._remove_unused_lanes(task)
+        await self._remove_unused_lanes(batch)
 
-    async def _remove_unused_lanes(self, task: int) -> None:
-        keys = (AttemptKey(task, number + 1) for number in range(self._plan.policy.attempts))
-        is_open = any(self._ledger.history.attempts[key].finish is None for key in keys)
-        if not is_open and not self._plan.policy.keep_lanes:
-            await self._lanes.remove(task)
+    async def _remove_unused_lanes(self, ended: Sequence[Finish]) -> None:
+        for task in {finish.key.task for finish in ended}:
+            keys = (AttemptKey(task, number + 1) for number in range(self._plan.policy.attempts))
+            is_open = any(self._ledger.history.attempts[key].finish is None for key in keys)
+            if not is_open and not self._plan.policy.keep_lanes:
+                await self._lanes.remove(task)
 
     async def _manifest(self, launch: LaunchKey) -> Raw:
         """Prepare the volume for a launch and return its Pod, which may be that of a batch."""

@@ -21,7 +21,6 @@ from securebench.benchmark.pack.oracle import Answers, reference_answers
 from securebench.benchmark.pack.task import LoadedPack, SecureBenchTask
 from securebench.benchmark.scorers.result import VERIFIER_VERSION
 from securebench.clock import rfc3339
-from securebench.controller.capacity import MEMORY_FACTOR
 from securebench.controller.context import Context, FrozenPack, RunObject
 from securebench.controller.earlier_run import (
     check_binding,
@@ -90,11 +89,7 @@ async def prepare(context: Context, run: RunObject) -> RunPlan:
     resumed = await resumed_run(context, spec, run.uid)
     regraded = await regraded_run(context, spec, run.uid)
     bind = partial(bind_new_run, context, run, spec, source, resumed or regraded)
-    if regraded is None:
-        return await bulk_on_volume(bind)
-    # It judges patches once more, one at a time.
-    need_bytes = MEMORY_FACTOR * limits(context.settings).patch_bytes
-    return await context.reading.run_within(need_bytes, partial(bulk_on_volume, bind))
+    return await bulk_on_volume(bind)
 
 
 def bind_new_run(
@@ -126,7 +121,7 @@ def bind_new_run(
     plan = _plan(context, run, spec, binding, answers)
     kept: tuple[Kept | CandidateKept, ...] = records
     if earlier is not None and spec.regrade is not None:
-        kept = take_over(store, earlier, plan, pack)
+        kept = take_over(store, earlier, plan, pack, context.reading.read)
     elif earlier is not None:
         check_binding(earlier, plan)
         copy_records(root, run.uid, records)

@@ -1,18 +1,17 @@
-"""Shares the operator's limits among its runs: Pods, the rate of creates, memory for reading.
+"""Shares the operator's limits among its runs: Pods, and the rate of creates.
 
 ``SharedCapacity`` counts Pods, and wakes runs when capacity becomes free. It is only a cache: after
 a restart each run reports its use again in its first pass. ``CreationRate`` gives the runs turns to
-create one Pod each (``TurnQueue``). ``ReadingBudget`` bounds the memory in which candidates' output
-is read.
+create one Pod each (``TurnQueue``).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from securebench.clock import Clock, TokenBucket
 from securebench.controller.settings import Creation
@@ -209,58 +208,6 @@ class CreationRate:
             if not turn.done():
                 turn.set_result(None)
                 return
-
-
-READING_BYTES: Final = 96 << 20
-"""96 MiB: with about 80 MiB of an idle operator well below half of its default limit of 512 MiB."""
-
-MEMORY_FACTOR: Final = 4
-"""Memory for judging a patch or publishing the line of a record, in sizes of it."""
-
-Result = TypeVar("Result")
-
-
-class ReadingBudget:
-    """Hands out memory in the order in which it is asked for.
-
-    A run asks for one group at a time, so it waits for at most one of every other run.
-
-    Args:
-        total_bytes: All there is; who needs more gets all of it and is alone.
-    """
-
-    def __init__(self, total_bytes: int = READING_BYTES) -> None:
-        self.total_bytes = total_bytes
-        self._free = total_bytes
-        self._turn = asyncio.Lock()
-        self._freed = asyncio.Event()
-
-    async def run_within(
-        self, need_bytes: int, work: Callable[[], Coroutine[Any, Any, Result]]
-    ) -> Result:
-        """Wait for memory and work with it.
-
-        The memory is held until the work has ended, also when the caller is cancelled before: a
-        thread that reads cannot be stopped.
-
-        Args:
-            need_bytes: What the work may take.
-        """
-        size = min(need_bytes, self.total_bytes)
-        async with self._turn:
-            while self._free < size:
-                self._freed.clear()
-                await self._freed.wait()
-            self._free -= size
-        task = asyncio.create_task(work())
-        task.add_done_callback(lambda ended: self._give_back(size, ended))
-        return await asyncio.shield(task)
-
-    def _give_back(self, size: int, ended: asyncio.Task[Any]) -> None:
-        self._free += size
-        self._freed.set()
-        if not ended.cancelled():
-            ended.exception()
 
 
 T = TypeVar("T")

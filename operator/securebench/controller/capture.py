@@ -1,9 +1,7 @@
 """What launches left is read, within bounds, and becomes entries of the journal.
 
-``OutputProcessor`` reads the output of attempts within a memory budget; each read is journalled
-first. What was being read when the operator ended abnormally is read alone the next time: nothing
-else is read by any run meanwhile. What ends the operator then too is the candidate's (decision
-0031). ``capture`` reads an ended launch, on the volume and in its containers' messages. Candidate
+``OutputProcessor`` has the output of attempts read in the child process of ``controller.reading``.
+``capture`` reads an ended launch, on the volume and in its containers' messages. Candidate
 patches are judged here or handed to the check (contract 14.5.1). A member's verdict is taken from
 what the verifier of its batch left: whatever does not hold together makes the whole batch lost, its
 members are judged alone, and nobody is blamed (decision 0061).
@@ -16,7 +14,6 @@ themselves. What an agent splits, encrypts or spells otherwise stays: such a run
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import json
@@ -24,12 +21,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 from urllib.parse import quote
 
-from securebench.clock import Clock
 from securebench.cluster.port import Cluster, ObjectKind
-from securebench.controller.capacity import MEMORY_FACTOR, ReadingBudget
+from securebench.controller.reading import Reading
 from securebench.controller.run_ledger import RunLedger
 from securebench.controller.volume.artifacts import ArtifactStore
 from securebench.controller.volume.gateway_reports import (
@@ -40,7 +36,6 @@ from securebench.controller.volume.gateway_reports import (
     require_same_gateway,
 )
 from securebench.controller.volume.store import RunStore, last_words
-from securebench.controller.volume_calls import on_volume
 from securebench.errors import DigestMismatchError, InvariantViolationError
 from securebench.json_values import object_at
 from securebench.protocol.candidate import STREAMS, TEXT_FILE
@@ -50,7 +45,7 @@ from securebench.reasons import (
     EXTRACTION_FAILED,
 )
 from securebench.run.artifacts import Artifact, Part
-from securebench.run.decide.attempt import Capture
+from securebench.run.decide.attempt import Capture, unreadable_output_finish
 from securebench.run.layout import COURIER, HARNESS
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.stage import container_report
@@ -61,16 +56,13 @@ from securebench.run.observe.termination import (
     sealed_candidate,
 )
 from securebench.run.plan.model import (
-    AttemptKey,
     HarnessPlan,
     LaunchKey,
     Role,
-    RunPlan,
     TaskPlan,
 )
 from securebench.run.state.attempts import (
     CommandReport,
-    CrashSuspicion,
     Finish,
     HarnessResult,
     Loss,
@@ -85,127 +77,67 @@ from securebench.run.state.entries import (
     EvidenceByAttempt,
     LaunchLost,
     Produced,
-    ReadBegun,
     Verified,
 )
 from securebench.run.verification.base import SharedPodLostError
 from securebench.sizes import MIB
 from securebench.text import MINIMUM_BYTES, any_of, base64_forms, filled
 
-CAPTURE_BYTES: Final = 8 << 20
-"""Memory for one capture without a patch: four times a text or a stream of 1 MiB, and the rest."""
-
-RECORD_READ_BYTES: Final = 32 << 20
-"""Memory for one record without a patch: four times four streams and a text of 1 MiB each."""
-
-Job = TypeVar("Job", Capture, Finish)
-
-
-class _Group(NamedTuple, Generic[Job]):
-    """What is read under one hold of memory."""
-
-    jobs: Sequence[Job]
-    need_bytes: int
-    is_alone: bool = False
-
 
 class OutputProcessor:
     """Reads and journals the output of one run's launches.
 
     Args:
-        budget: Budget of the whole operator.
-        plan: The run.
-        ledger: Its journal and records.
-        clock: The wall clock.
+        reading: Reads for all runs of the operator.
+        ledger: The run's journal and records.
     """
 
-    def __init__(
-        self, budget: ReadingBudget, plan: RunPlan, ledger: RunLedger, clock: Clock
-    ) -> None:
-        self._budget = budget
-        self._plan = plan
+    def __init__(self, reading: Reading, ledger: RunLedger) -> None:
+        self._reading = reading
         self._ledger = ledger
-        self._clock = clock
 
-    async def capture(self, jobs: Sequence[Capture], take: Callable[[Capture], Captured]) -> None:
+    async def capture(
+        self, jobs: Sequence[Capture], take: Callable[[Capture], Callable[[], Captured]]
+    ) -> list[Finish]:
         """Journal what ended launches left.
 
         Args:
             jobs: The launches.
-            take: Reads one of them; blocks.
+            take: Returns what reads one of them.
+
+        Returns:
+            The ends of the attempts whose output cannot be read.
         """
-        at_once = self._budget.total_bytes // CAPTURE_BYTES
-        for group in self._groups(jobs, CAPTURE_BYTES, at_once, patches_at_once=1):
-            await self._budget.run_within(group.need_bytes, partial(self._capture, group, take))
+        unreadable: list[Finish] = []
+        async for found in self._reading.turns(jobs, take):
+            await self._ledger.write([entry for _, entry in found if entry is not None])
+            unreadable += [
+                unreadable_output_finish(job.launch.attempt_key)
+                for job, entry in found
+                if entry is None
+            ]
+        return unreadable
 
     async def finish(self, jobs: Sequence[Finish], evidence: EvidenceByAttempt) -> None:
-        """Write the records of attempts, those of one group one after the other.
+        """Write the records of attempts.
 
         Args:
             jobs: How the attempts end.
             evidence: Pods of the launches that this ends.
         """
         attempts = self._ledger.history.attempts
-        texts = [job for job in jobs if attempts[job.key].has_texts]
-        await self._ledger.finish([job for job in jobs if job not in texts], evidence)
-        per_job = RECORD_READ_BYTES // max(len(texts), 1)
-        for group in self._groups(texts, per_job, len(texts), patches_at_once=len(texts)):
-            await self._budget.run_within(group.need_bytes, partial(self._finish, group, evidence))
+        texts = [job for job in jobs if attempts[job.key].production is not None]
+        others = [job for job in jobs if attempts[job.key].production is None]
+        await self._ledger.finish(others, evidence)
+        record = partial(self._ledger.record, evidence=evidence)
+        async for found in self._reading.turns(texts, record):
+            await self._ledger.write([entry for _, entry in found if entry is not None])
+            lost = [unreadable_output_finish(job.key) for job, entry in found if entry is None]
+            await self.finish_unreadable(lost, evidence)
 
-    async def _capture(self, group: _Group[Capture], take: Callable[[Capture], Captured]) -> None:
-        await self._begin(group)
-        found = await asyncio.gather(*(on_volume(take, job) for job in group.jobs))
-        await self._ledger.write(found)
-
-    async def _finish(self, group: _Group[Finish], evidence: EvidenceByAttempt) -> None:
-        await self._begin(group)
-        await self._ledger.finish(group.jobs, evidence)
-
-    async def _begin(self, group: _Group[Job]) -> None:
-        """Write ahead what is read now."""
-        now, alone = self._clock.now(), group.is_alone
-        await self._ledger.write([ReadBegun(*_place(job), now, alone) for job in group.jobs])
-
-    def _groups(
-        self, jobs: Sequence[Job], bytes_each: int, at_once: int, *, patches_at_once: int
-    ) -> Iterator[_Group[Job]]:
-        """Yield what is read together: what is in doubt alone, patches one after the other."""
-        judgement = max(
-            self._budget.total_bytes // 2 + 1, MEMORY_FACTOR * self._plan.limits.patch_bytes
-        )  # more than half: no two runs judge at once
-        suspects, patches, others = self._sorted(jobs)
-        for job in suspects:
-            yield _Group([job], self._budget.total_bytes, is_alone=True)
-        for some in _batches(patches, patches_at_once):
-            yield _Group(some, judgement)
-        for some in _batches(others, at_once):
-            yield _Group(some, bytes_each * len(some))
-
-    def _sorted(self, jobs: Sequence[Job]) -> tuple[list[Job], list[Job], list[Job]]:
-        suspects: list[Job] = []
-        patches: list[Job] = []
-        others: list[Job] = []
-        for job in jobs:
-            key, _ = _place(job)
-            verification = self._plan.tasks[key.task].verification
-            if self._ledger.history.attempts[key].crash_suspicion is not CrashSuspicion.NONE:
-                suspects.append(job)
-            elif verification is not None and verification.is_read_alone:
-                patches.append(job)
-            else:
-                others.append(job)
-        return suspects, patches, others
-
-
-def _place(job: Capture | Finish) -> tuple[AttemptKey, LaunchKey | None]:
-    if isinstance(job, Capture):
-        return job.launch.attempt_key, job.launch
-    return job.key, None
-
-
-def _batches(jobs: list[Job], size: int) -> Iterator[list[Job]]:
-    for at in range(0, len(jobs), max(size, 1)):
-        yield jobs[at : at + size]
+    async def finish_unreadable(self, ends: Sequence[Finish], evidence: EvidenceByAttempt) -> None:
+        """Write the records of attempts whose output cannot be read, without it."""
+        await self._ledger.finish(ends, evidence, is_readable=False)
 
 
 PIECE_BYTES = MIB

@@ -17,7 +17,8 @@ from weakref import WeakValueDictionary
 
 from securebench.clock import Clock
 from securebench.cluster.port import Cluster
-from securebench.controller.capacity import CreationRate, ReadingBudget, SharedCapacity
+from securebench.controller.capacity import CreationRate, SharedCapacity
+from securebench.controller.reading import Reading
 from securebench.controller.settings import Settings
 from securebench.controller.volume.lead import VolumeLead
 from securebench.json_values import object_at, text_at
@@ -59,9 +60,10 @@ class Context:
         targets: What no Pod of a run may reach.
         tools: Tree digest of the programs of task containers.
         lead: What lets this process write to the volume.
-        reading: Memory for what candidates left, of the whole operator.
+        reading: Reads what agents left.
         pulls: Held while the image of a pack is pulled.
-        process: Names this process in journals.
+        publishing: Held while the results of a run are published: a record is in memory as a whole.
+        process: Names this process in Events.
     """
 
     cluster: Cluster
@@ -73,8 +75,9 @@ class Context:
     targets: tuple[ProbeTarget, ...]
     tools: str
     lead: VolumeLead
-    reading: ReadingBudget = field(default_factory=ReadingBudget)
+    reading: Reading
     pulls: KeyedLocks = field(default_factory=KeyedLocks)
+    publishing: asyncio.Lock = field(default_factory=asyncio.Lock)
     process: str = field(default_factory=lambda: uuid4().hex)
 
 

@@ -15,6 +15,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from securebench.cluster.port import ObjectKind
 from securebench.controller.capture import CandidateFolder
 from securebench.controller.context import Context, FrozenPack
 from securebench.controller.packs import frozen
+from securebench.controller.reading import ReadingEndedError, Run
 from securebench.controller.volume.journal import read_journal
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
@@ -369,13 +371,14 @@ def copy_records(root: Path, uid: str, kept: Collection[Kept]) -> None:
 
 
 def take_over(
-    store: RunStore, earlier: IndexEntry, plan: RunPlan, pack: FrozenPack
+    store: RunStore, earlier: IndexEntry, plan: RunPlan, pack: FrozenPack, read: Run
 ) -> tuple[CandidateKept | Kept, ...]:
     """Copy candidates and records into the folder of a regrade; may be repeated.
 
     Args:
         store: Store of the regrade, which is not bound yet.
         earlier: The run that it grades again.
+        read: Reads one candidate.
 
     Returns:
         The first entries of its journal, in pack order. An attempt that left neither candidate nor
@@ -388,17 +391,18 @@ def take_over(
         OSError: The volume did not do what was asked.
     """
     check_regrade(store.root, earlier, RunStore(store.root, earlier.uid).binding(), plan, pack)
-    return tuple(_Source(store, plan).entries(earlier_attempts(store.root, earlier.uid)))
+    return tuple(_Source(store, plan, read).entries(earlier_attempts(store.root, earlier.uid)))
 
 
 class _Source:
     """Copies from the folder of an earlier run into that of a regrade."""
 
-    def __init__(self, store: RunStore, plan: RunPlan) -> None:
+    def __init__(self, store: RunStore, plan: RunPlan, read: Run) -> None:
         if plan.regrade is None:
             raise InvariantViolationError("only a regrade takes candidates over")
         self._store = store
         self._plan = plan
+        self._read = read
         self._earlier: EarlierRun = plan.regrade
 
     def entries(
@@ -414,13 +418,21 @@ class _Source:
                     yield self._candidate(known, task, produced, known.candidate)
                 elif isinstance(state, FinishedState):
                     yield self._record(key, state)
+            except ReadingEndedError:
+                raise SpecError(
+                    f"{self._place(task, key)} cannot be judged again: reading it ended the "
+                    "process that read it, twice; leave the task out with taskSelector.exclude"
+                ) from None
             except (DigestMismatchError, FileNotFoundError) as error:
                 found = "a file is missing" if isinstance(error, OSError) else error
                 raise SpecError(
-                    f"spec.regrade.run: attempt {key.attempt} of task {task.task.id!r} of run "
-                    f"{self._earlier.name!r} is not as it was sealed: {found}; restore the results "
-                    "volume from a copy, or leave the task out with taskSelector.exclude"
+                    f"{self._place(task, key)} is not as it was sealed: {found}; restore the "
+                    "results volume from a copy, or leave the task out with taskSelector.exclude"
                 ) from None
+
+    def _place(self, task: TaskPlan, key: AttemptKey) -> str:
+        attempt = f"attempt {key.attempt} of task {task.task.id!r}"
+        return f"spec.regrade.run: {attempt} of run {self._earlier.name!r}"
 
     def _candidate(
         self,
@@ -441,7 +453,7 @@ class _Source:
         sealed = replace(candidate, patch=None)
         if candidate.file == TEXT_FILE and task.verification is not None:
             folder = CandidateFolder(self._store.artifacts, artifact)
-            sealed = task.verification.sealed(sealed, folder)
+            sealed = self._read(partial(task.verification.sealed, sealed, folder))
         production = replace(produced.production, candidate=sealed)
         taken_from = self._earlier.uid
         return CandidateKept(key, production, produced.at, usage, known.network, taken_from)

@@ -42,7 +42,7 @@ from securebench.run.artifacts import LaunchPart, Part
 from securebench.run.observe.launches import has_met_limit
 from securebench.run.plan.model import AttemptKey, Role, pod_name
 from securebench.run.records.reading import failure
-from securebench.run.state.attempts import AttemptHistory, HarnessResult, Reading
+from securebench.run.state.attempts import HarnessResult
 from securebench.run.state.history import LaunchEnd, LaunchHistory, RunHistory, whole_history
 from securebench.text import did_you_mean
 
@@ -195,7 +195,7 @@ def _tell_waits(
     waits = told_waits(store.folder)
     for key, launches in found.items():
         for known, fields in zip(history.launches[key], launches, strict=True):
-            if known.end is LaunchEnd.RUNNING and known.read_at is None:
+            if known.end is LaunchEnd.RUNNING:
                 fields.update(_wait_fields(waits.get(pod_name(store.uid, known.pod))))
 
 
@@ -246,8 +246,9 @@ def launch_fields(launch: LaunchHistory) -> Fields:
     if launch.evidence is not None:
         containers = [asdict(each) for each in launch.evidence.containers]
         fields["evidence"] = {**asdict(launch.evidence), "containers": containers}
-    times = {"read_at": launch.read_at, "finished_at": launch.finished_at}
-    return fields | {name: at for name, at in times.items() if at is not None}
+    if launch.finished_at is not None:
+        fields["finished_at"] = launch.finished_at
+    return fields
 
 
 def get_active(store: RunStore, now: float, sink: IO[bytes]) -> Answer:
@@ -267,7 +268,7 @@ def get_active(store: RunStore, now: float, sink: IO[bytes]) -> Answer:
         if attempt.finish is not None or attempt.key not in history.launches:
             continue
         launch = history.launches[attempt.key][-1]
-        fields = {**_step(attempt, launch), "launch": launch.key.launch, **attempt.key._asdict()}
+        fields = {**_step(launch), "launch": launch.key.launch, **attempt.key._asdict()}
         if fields["step"] in _STEPS_OF_POD:
             fields |= _wait_fields(waits.get(pod_name(store.uid, launch.pod)))
         line = json.dumps(fields, sort_keys=True).encode() + b"\n"
@@ -282,13 +283,11 @@ def get_active(store: RunStore, now: float, sink: IO[bytes]) -> Answer:
 _STEPS_OF_POD: Final = frozenset({Role.HARNESS.value, Role.VERIFIER.value})
 
 
-def _step(attempt: AttemptHistory, launch: LaunchHistory) -> Fields:
+def _step(launch: LaunchHistory) -> Fields:
     """Return where an attempt in flight is, by its last launch."""
     since: float | None
     reason = ""
-    if attempt.reading is not Reading.NONE:
-        step, since = "reading", launch.reading_at
-    elif launch.end is LaunchEnd.RUNNING:
+    if launch.end is LaunchEnd.RUNNING:
         step, since = launch.key.role.value, launch.begun_at
     elif launch.lost is not None:
         step, since, reason = "lost", launch.lost.at, launch.lost.reason

@@ -304,7 +304,7 @@ class RunLifecycle(ObjectLoop[RunObject]):
 
     async def _run_loop(self, plan: RunPlan) -> bool:
         context = self._context
-        ledger = await RunLedger.open(plan, self._store, context.clock, context.process)
+        ledger = await RunLedger.open(plan, self._store, context.clock)
         try:
             self._started_at = ledger.history.started_at
             self._is_parked = False

@@ -28,6 +28,7 @@ from securebench.controller.context import Context
 from securebench.controller.health import heartbeat
 from securebench.controller.leadership import Elector, FencedCluster
 from securebench.controller.loop_tasks import RunFilter, until_done
+from securebench.controller.reading import Reading, ReadingProcess, reading_memory
 from securebench.controller.settings import LogFormat, Settings
 from securebench.controller.volume.lead import (
     VolumeLead,
@@ -151,6 +152,7 @@ async def make_context(
         targets=tuple(probe_targets(settings, environment, _resolvers())),
         tools=tools,
         lead=lead,
+        reading=Reading(ReadingProcess(reading_memory(settings))),
     )
 
 

@@ -20,7 +20,6 @@ from securebench.attestation.envelope import (
     pem_signer,
     service_signer,
 )
-from securebench.controller.capacity import MEMORY_FACTOR
 from securebench.controller.context import Context
 from securebench.controller.run_ledger import RunLedger
 from securebench.controller.settings import Settings, Signing
@@ -34,8 +33,6 @@ from securebench.controller.volume_calls import (
     on_volume_within,
 )
 from securebench.errors import ConfigError
-from securebench.json_values import number_at, object_at
-from securebench.protocol.candidate import RECORD_BYTES
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.plan.model import AttemptKey, RunPlan
 from securebench.run.records.record import record_outcome, verdict_fields
@@ -111,28 +108,24 @@ async def seal_run(
         OSError: The volume did not do what was asked.
     """
     binding = await on_volume(store.binding)
-    index, settings = index_entry(binding["index"]), context.settings
-    record_bytes = int(number_at(object_at(binding, "limits"), "record_bytes") or RECORD_BYTES)
-
-    async def seal() -> Exported:
-        records, sha256 = await export(store, records_of(history))
-        estimates = await bulk_on_volume(write_summary, store, history, sha256, plan)
-        is_audit = binding["audit"] is True
-        published = "" if is_audit else await bulk_on_volume(publish, store, index, reason)
-        await journal_end()
-        unsigned = await bulk_on_volume(_write_statement, store, settings)
-        await on_volume(RunIndex(store.root, staging=store.staging).end, index.uid, reason)
-        return Exported(
-            records,
-            sha256,
-            is_sealed=True,
-            published_sha256=published,
-            unsigned=unsigned,
-            estimates=estimates,
-        )
-
-    # What is published of the records is read from them, one at a time.
-    return await context.reading.run_within(MEMORY_FACTOR * record_bytes, seal)
+    index = index_entry(binding["index"])
+    records, sha256 = await export(store, records_of(history))
+    estimates = await bulk_on_volume(write_summary, store, history, sha256, plan)
+    published = ""
+    if binding["audit"] is not True:
+        async with context.publishing:
+            published = await bulk_on_volume(publish, store, index, reason)
+    await journal_end()
+    unsigned = await bulk_on_volume(_write_statement, store, context.settings)
+    await on_volume(RunIndex(store.root, staging=store.staging).end, index.uid, reason)
+    return Exported(
+        records,
+        sha256,
+        is_sealed=True,
+        published_sha256=published,
+        unsigned=unsigned,
+        estimates=estimates,
+    )
 
 
 def _write_statement(store: RunStore, settings: Settings) -> str:

@@ -21,11 +21,12 @@ from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.controller.capacity import CreationRate, SharedCapacity
 from securebench.controller.context import Context
 from securebench.controller.lifecycle import Supervisor
+from securebench.controller.reading import Reading
 from securebench.controller.volume.journal import read_journal
 from securebench.names import RUN_UID_LABEL
 from securebench.run.observe.pods import pod_view
 from securebench.run.state.entries import Entry
-from support.build import lead_of, question, run_body, settings_of, write_pack
+from support.build import in_this_process, lead_of, question, run_body, settings_of, write_pack
 from support.kubelet import Kubelet
 
 PATIENCE_SECONDS = 150.0
@@ -100,6 +101,7 @@ def _context(cluster: ApiCluster, root: Path) -> Context:
         targets=(),
         tools="sha256:" + "7" * 64,
         lead=lead_of(root),
+        reading=Reading(in_this_process),
     )
 
 

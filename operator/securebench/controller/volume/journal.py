@@ -150,22 +150,14 @@ class Journal:
         """Size of the file."""
         return os.fstat(self._file.fileno()).st_size
 
-    def close(self, last: Sequence[Entry] = ()) -> None:
-        """Give the file back.
-
-        Args:
-            last: Appended before; nothing comes in between, whatever other threads still write.
+    def close(self) -> None:
+        """Give the file back, once no other thread writes.
 
         Raises:
-            LeaseOverdueError: As of ``append``; the file is given back all the same.
-            OSError: The disk did not take them; the file is given back all the same.
+            OSError: The disk did not take what was written; the file is given back all the same.
         """
         with self._lock:
-            try:
-                if last:
-                    self.append(last)
-            finally:
-                self._file.close()
+            self._file.close()
 
 
 def encode(entry: Entry, link: bytes) -> bytes:

@@ -79,6 +79,7 @@ class RunStore:
 
     Attributes:
         root: The same.
+        staging: Where files are written that then replace others; None where nothing is written.
         artifacts: What Pods of the run take and give.
     """
 
@@ -92,8 +93,13 @@ class RunStore:
         self.root = root
         self._lead = lead
         self.uid = run_uid
+        self.staging = None if lead is None else lead.folder
         self.artifacts = artifacts or VolumeArtifacts(root, self.staging)
         self.folder = root / run_folder(run_uid)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what another process gets: it writes files, and opens no journal."""
+        return {**self.__dict__, "_lead": None}
 
     def exists(self) -> bool:
         """Whether this run was bound before."""
@@ -139,11 +145,6 @@ class RunStore:
         if self._lead is None:
             raise InvariantViolationError("who only reads the volume opens no journal")
         return open_journal(self.folder, self.uid, self._lead)
-
-    @property
-    def staging(self) -> Path | None:
-        """Where files are written that then replace others."""
-        return None if self._lead is None else self._lead.folder
 
     @property
     def gateway(self) -> GatewayFiles:

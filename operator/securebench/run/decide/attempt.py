@@ -166,8 +166,8 @@ def attempt_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, n
 
 
 def unreadable_output_finish(key: AttemptKey) -> Finish:
-    """Return the end of an attempt that ended the operator twice when it was read."""
-    message = "reading what the attempt left ended the operator twice, the second time it alone"
+    """Return the end of an attempt whose output ended the process that read it, twice."""
+    message = "reading what the attempt left ended the process that read it, twice"
     return agent_end(key, Problem.INVALID.value, FailurePhase.CANDIDATE_EXTRACTION, message)
 
 

@@ -27,7 +27,6 @@ from securebench.run.decide.attempt import (
     attempt_step,
     is_batchable,
     may_become_batchable,
-    unreadable_output_finish,
 )
 from securebench.run.decide.canary import ObservedCanary
 from securebench.run.decide.capacity import (
@@ -62,7 +61,6 @@ from securebench.run.observe.waiting import WaitReason
 from securebench.run.plan.model import AttemptKey, LaunchKey, RunPlan, pod_name
 from securebench.run.state.attempts import (
     AttemptHistory,
-    CrashSuspicion,
     Finish,
     LaunchedState,
     Lost,
@@ -474,8 +472,6 @@ def _decide_attempt(
 ) -> None:
     key, plan = history.key, observed.plan
     ended = _cancelled(controls, cause, history)
-    if ended is None and history.crash_suspicion is CrashSuspicion.CONDEMNED:
-        ended = unreadable_output_finish(key)
     if ended is not None:
         cache.store(key, ended)
         return

@@ -339,24 +339,6 @@ class ProducerNetwork:
     node_reachable: bool = False
 
 
-class Reading(StrEnum):
-    """Whether the operator is reading an attempt's output, and whether it reads nothing else."""
-
-    NONE = ""
-    TOGETHER = "together"
-    ALONE = "alone"
-
-
-class CrashSuspicion(StrEnum):
-    """Whether an attempt's output is suspected of having crashed the operator (decision 0031)."""
-
-    NONE = ""
-    SUSPECTED = "suspected"
-    """The operator crashed while reading it among others; next time it is read alone."""
-    CONDEMNED = "condemned"
-    """The operator crashed while reading it alone; it is never read again."""
-
-
 @dataclass(frozen=True, slots=True)
 class QueuedState:
     """No launch is under way, nothing was handed in: before the first launch, or after a loss."""
@@ -451,8 +433,6 @@ class AttemptHistory(NamedTuple):
         last_lost: The latest lost launch, or None.
         started_at: When the first launch was journalled, seconds since the epoch, or None.
         usage: Model provider usage of all its launches, including lost ones.
-        reading: Whether the operator is reading its output.
-        crash_suspicion: Whether its output is suspected of having crashed the operator.
         network: Network of the earlier run that sealed its candidate; None unless it was taken
             over.
     """
@@ -466,8 +446,6 @@ class AttemptHistory(NamedTuple):
     last_lost: Lost | None = None
     started_at: float | None = None
     usage: Usage = Usage()
-    reading: Reading = Reading.NONE
-    crash_suspicion: CrashSuspicion = CrashSuspicion.NONE
     shared: int = 0
     network: ProducerNetwork | None = None
 
@@ -521,11 +499,6 @@ class AttemptHistory(NamedTuple):
     def is_untouched(self) -> bool:
         """Whether its candidate was taken over from an earlier run and nothing began since."""
         return self.network is not None and self.launches == 0
-
-    @property
-    def has_texts(self) -> bool:
-        """Whether there are captured texts that its record may include."""
-        return self.production is not None and self.crash_suspicion is not CrashSuspicion.CONDEMNED
 
     @property
     def lost(self) -> int:

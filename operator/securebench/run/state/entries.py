@@ -135,23 +135,9 @@ class Opened:
     Attributes:
         epoch: How often the journal was opened, from 1; an operator may do it more than once.
         at: Seconds since the Unix epoch.
-        process: Identifies the operator process. If the same process opens the journal again, it
-            did not crash in between.
     """
 
     epoch: int
-    at: float
-    process: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """The operator closed the journal in an orderly way while it was reading an attempt's output.
-
-    Attributes:
-        at: Seconds since the epoch.
-    """
-
     at: float
 
 
@@ -193,22 +179,6 @@ class LaunchBegun:
     def key(self) -> AttemptKey:
         """The attempt that it is about."""
         return self.launch.attempt_key
-
-
-@dataclass(frozen=True, slots=True)
-class ReadBegun:
-    """The operator is about to read an attempt's output, which might crash it (decision 0031).
-
-    Attributes:
-        launch: The launch that is captured; None if the attempt's record is written.
-        at: Seconds since the epoch.
-        is_alone: Whether the operator reads nothing else meanwhile.
-    """
-
-    key: AttemptKey
-    launch: LaunchKey | None
-    at: float
-    is_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,15 +307,11 @@ class RunEnded:
     at: float
 
 
-StepEntry = LaunchBegun | LaunchLost | Produced | Verified | Finished | Kept | CandidateKept
+AttemptEntry = LaunchBegun | LaunchLost | Produced | Verified | Finished | Kept | CandidateKept
 """Entries that advance one attempt."""
 
 
-AttemptEntry = StepEntry | ReadBegun
-"""Entries that belong to one attempt."""
-
-
-Entry = Continued | RunBound | Opened | Closed | IsolationResult | AttemptEntry | RunEnded
+Entry = Continued | RunBound | Opened | IsolationResult | AttemptEntry | RunEnded
 
 
 OOM_REASON = "OOMKilled"

@@ -8,7 +8,6 @@ from pydantic import TypeAdapter
 
 from securebench.run.state.entries import (
     CandidateKept,
-    Closed,
     Continued,
     Entry,
     Finished,
@@ -18,7 +17,6 @@ from securebench.run.state.entries import (
     LaunchLost,
     Opened,
     Produced,
-    ReadBegun,
     RunBound,
     RunEnded,
     Verified,
@@ -28,9 +26,7 @@ TYPES: dict[str, type[Entry]] = {
     "Continued": Continued,
     "RunBound": RunBound,
     "Opened": Opened,
-    "Closed": Closed,
     "LaunchBegun": LaunchBegun,
-    "ReadBegun": ReadBegun,
     "LaunchLost": LaunchLost,
     "Produced": Produced,
     "Verified": Verified,

@@ -27,7 +27,6 @@ from securebench.run.state.attempts import (
     QUEUED,
     AttemptHistory,
     AttemptState,
-    CrashSuspicion,
     Finish,
     FinishedState,
     HarnessResult,
@@ -37,7 +36,6 @@ from securebench.run.state.attempts import (
     ProducedState,
     ProducerNetwork,
     QueuedState,
-    Reading,
     Usage,
     VerifierResult,
     usage_of,
@@ -46,7 +44,6 @@ from securebench.run.state.attempts import (
 from securebench.run.state.entries import (
     AttemptEntry,
     CandidateKept,
-    Closed,
     Continued,
     Entry,
     Finished,
@@ -57,11 +54,9 @@ from securebench.run.state.entries import (
     LaunchLost,
     Opened,
     Produced,
-    ReadBegun,
     ResourceNoise,
     RunBound,
     RunEnded,
-    StepEntry,
     Verified,
     entry_noise,
 )
@@ -182,20 +177,9 @@ def _is_under_way(history: AttemptHistory) -> bool:
         case LaunchedState() | ProducedState() | JudgedState():
             return True
         case QueuedState():
-            return (
-                history.launches > 0
-                or history.last_lost is not None
-                or history.reading is not Reading.NONE
-                or history.crash_suspicion is not CrashSuspicion.NONE
-            )
+            return history.launches > 0 or history.last_lost is not None
         case _:
             assert_never(history.state)
-
-
-_SUSPICION_AFTER_CRASH = {
-    Reading.TOGETHER: CrashSuspicion.SUSPECTED,
-    Reading.ALONE: CrashSuspicion.CONDEMNED,
-}
 
 
 class LaunchEnd(StrEnum):
@@ -220,8 +204,6 @@ class LaunchHistory(NamedTuple):
         lost: How it was lost, or None.
         evidence: Its Pod at its end; None where the journal has none, or another launch of the
             batch has it.
-        read_at: When its output was first read, or its attempt's for the record; else None.
-        reading_at: When that began last.
         finished_at: When its attempt ended, if it was the last launch of it; else None.
     """
 
@@ -234,8 +216,6 @@ class LaunchHistory(NamedTuple):
     result: HarnessResult | VerifierResult | None = None
     lost: Lost | None = None
     evidence: LaunchEvidence | None = None
-    read_at: float | None = None
-    reading_at: float | None = None
     finished_at: float | None = None
 
     @property
@@ -254,7 +234,6 @@ class RunHistory:
         attempts: Every attempt of the plan, in pack order.
         bound: The first entry, or None.
         epoch: Epoch of the latest ``Opened``, 0 before the first.
-        process: Process of the latest ``Opened``.
         started_at: Time of the first ``Opened``, or None.
         isolation: Result of the canary, or None.
         findings: Each different result of the canary once, in their order.
@@ -269,7 +248,6 @@ class RunHistory:
     is_whole: bool = False
     bound: RunBound | None = None
     epoch: int = 0
-    process: str = ""
     started_at: float | None = None
     isolation: IsolationResult | None = None
     findings: tuple[IsolationResult, ...] = ()
@@ -296,12 +274,9 @@ class RunHistory:
                 pass
             case RunBound():
                 self.bound = entry
-            case Opened(epoch, at, process):
-                self._stop_reading(has_crashed=not process or process != self.process)
-                self.epoch, self.process = epoch, process
+            case Opened(epoch, at):
+                self.epoch = epoch
                 self.started_at = at if self.started_at is None else self.started_at
-            case Closed():
-                self._stop_reading(has_crashed=False)
             case IsolationResult():
                 self.isolation = entry
                 self.findings += () if entry in self.findings else (entry,)
@@ -309,19 +284,6 @@ class RunHistory:
                 self.ended = entry
             case _:
                 self._apply_to_attempt(entry)
-
-    def _stop_reading(self, *, has_crashed: bool) -> None:
-        """Mark all reads as over; a crashed operator may have been crashed by one of them."""
-        reading = [
-            attempt for attempt in self.attempts.under_way if attempt.reading is not Reading.NONE
-        ]
-        for history in reading:
-            crash_suspicion = (
-                _SUSPICION_AFTER_CRASH[history.reading] if has_crashed else history.crash_suspicion
-            )
-            self.attempts[history.key] = history._replace(
-                reading=Reading.NONE, crash_suspicion=crash_suspicion
-            )
 
     def _apply_to_attempt(self, entry: AttemptEntry) -> None:
         key = entry.key
@@ -332,7 +294,7 @@ class RunHistory:
             raise InvariantViolationError(f"the journal names attempt {key}, not in the plan")
         if history.finish is not None:
             raise InvariantViolationError(f"attempt {key} is finished and cannot change")
-        self.attempts[key] = self._known(_advance(history, entry), entry)
+        self.attempts[key] = self._known(_advanced(history, entry), entry)
         noise = entry_noise(entry)
         if noise:
             self.noise.update(noise)
@@ -373,9 +335,6 @@ def _launch_after(launch: LaunchHistory, entry: AttemptEntry) -> LaunchHistory:
                 lost=lost,
                 evidence=evidence or launch.evidence,
             )
-        case ReadBegun(at=at):
-            first = at if launch.read_at is None else launch.read_at
-            return launch._replace(read_at=first, reading_at=at)
         case Finished(at=at, evidence=evidence) if launch.end is LaunchEnd.RUNNING:
             return launch._replace(end=LaunchEnd.ENDED, finished_at=at, evidence=evidence)
         case Finished(at=at):
@@ -416,20 +375,7 @@ def _initial_attempts(plan: RunPlan) -> Iterable[AttemptHistory]:
             yield AttemptHistory(AttemptKey(index, attempt))
 
 
-def _advance(history: AttemptHistory, entry: AttemptEntry) -> AttemptHistory:
-    if isinstance(entry, ReadBegun):
-        return history._replace(reading=Reading.ALONE if entry.is_alone else Reading.TOGETHER)
-    return _apply_step(_read_over(history), entry)
-
-
-def _read_over(history: AttemptHistory) -> AttemptHistory:
-    is_over = history.reading is Reading.NONE and history.crash_suspicion is CrashSuspicion.NONE
-    if is_over:  # a copy for each entry would be a third of the time to fold a long journal
-        return history
-    return history._replace(reading=Reading.NONE, crash_suspicion=CrashSuspicion.NONE)
-
-
-def _apply_step(history: AttemptHistory, entry: StepEntry) -> AttemptHistory:
+def _advanced(history: AttemptHistory, entry: AttemptEntry) -> AttemptHistory:
     match entry:
         case LaunchBegun():
             return _launched(history, entry)

@@ -127,8 +127,6 @@ class Verification(ABC):
     """Whether verdicts of another image than the harness's do not count."""
     is_batched: ClassVar[bool] = False
     """Whether candidates of several tasks may share a Pod."""
-    is_read_alone: ClassVar[bool] = False
-    """Whether judging a candidate takes so much of the operator's memory that it is read alone."""
 
     @classmethod
     @abstractmethod

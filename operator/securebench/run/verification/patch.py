@@ -144,7 +144,6 @@ class PatchVerification(Verification):
     name = "patch"
     description = "runs a check in the task's image, without network"
     container = layout.CHECK
-    is_read_alone = True
 
     check: CheckPlan
     patch: PatchPlan

@@ -38,7 +38,7 @@ STEPS: dict[str, tuple[dict[str, object], str]] = {
     "a young Pod": ({**PULLS, "since": 96.0}, "pulling x:1"),
     "a Pod of a check": ({**PULLS, "step": "verifier"}, "waits for its check: pulling x:1"),
     "an agent that waits": ({**PULLS, "has_begun": True}, "agent, pulling x:1"),
-    "a young output": ({"step": "reading", "since": 99.0}, "reads the output"),
+    "a young result": ({"step": "verified", "since": 99.0}, "writes the record"),
     "a lost launch": ({"step": "lost", "reason": "r"}, "waits for a new launch after r"),
     "a step of a later version": ({"step": "new"}, "new"),
 }

@@ -11,9 +11,11 @@ from securebench.cluster.port import ObjectKind
 from securebench.controller import earlier_run as module
 from securebench.controller.context import FrozenPack
 from securebench.controller.earlier_run import take_over
+from securebench.controller.reading import Reading, ReadingEndedError
 from securebench.controller.volume.registers import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.digests import content_digest
+from securebench.errors import SpecError
 from securebench.protocol.supervise import ProbeTarget
 from securebench.run.plan.model import AttemptKey, EarlierRun, LaunchKey, Role
 from securebench.run.state.attempts import SealedPatch
@@ -23,6 +25,7 @@ from support.build import (
     DISRUPTED,
     NOW,
     harness_done,
+    in_this_process,
     lead_of,
     pod_status,
     production,
@@ -418,7 +421,7 @@ PATCH = "diff --git a/src/x b/src/x\n--- a/src/x\n+++ b/src/x\n@@ -1 +1 @@\n-a\n
 POLICIES = {"allowed": ("src", ""), "denied": ("lib", "candidate_patch_policy_violation")}
 
 
-def patch_regrade(root, allowed="src", stdout=b""):
+def patch_regrade(root, allowed="src", stdout=b"", read=in_this_process):
     """Leave a run behind with a sealed patch; return what grades it again, and how."""
     task = patch_task()
     key, lead = AttemptKey(task.index, 1), lead_of(root)
@@ -437,7 +440,7 @@ def patch_regrade(root, allowed="src", stdout=b""):
     task = replace(task, verification=replace(task.verification, patch=plan))
     regrade = replace(run_plan(task), regrade=EarlierRun("nightly", "old", "nightly"))
     entry = IndexEntry("nightly", "old", "nightly", "p", "d", "h", "1", "2026-01-01T00:00:00Z")
-    work = partial(take_over, new, entry, regrade, FrozenPack(root, root, root, "d"))
+    work = partial(take_over, new, entry, regrade, FrozenPack(root, root, root, "d"), read)
     return work, new, launch_place(new, launch)
 
 
@@ -459,6 +462,16 @@ def test_a_patch_is_judged_by_the_policy_of_now(tmp_path, name):
     assert (folder / "applied.patch").exists() is (want == "")
     new.keep((taken,))
     assert new.kept() == (taken,)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_patch_that_cannot_be_read_again_is_told(tmp_path):
+    def read(_):
+        raise ReadingEndedError("a reading ended its process with code -9")
+
+    work, _, _ = patch_regrade(tmp_path, read=Reading(read).read)
+    with pytest.raises(SpecError, match=r"attempt 1 of task .* cannot be judged again"):
+        work()
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -21,7 +21,6 @@ from securebench.run.state.entries import (
     LaunchBegun,
     LaunchLost,
     Produced,
-    ReadBegun,
     RunBound,
     Verified,
 )
@@ -34,7 +33,6 @@ KEY = AttemptKey(0, 1)
 HARNESS = LaunchKey(0, 1, Role.HARNESS, 1)
 VERIFIER = LaunchKey(0, 1, Role.VERIFIER, 1)
 BEGUN = LaunchBegun(HARNESS, 10.0)
-READ = ReadBegun(KEY, HARNESS, 20.0)
 PRODUCED = Produced(KEY, production(launch=1), 21.0)
 CHECKED = LaunchBegun(VERIFIER, 22.0)
 VERDICT = VerifierResult(
@@ -68,8 +66,7 @@ def active(root: Path, *entries: Entry) -> list[tuple[object, ...]]:
 STEPS: dict[str, tuple[tuple[Entry, ...], list[tuple[object, ...]]]] = {
     "nothing was begun": ((), []),
     "its harness": ((BEGUN,), [(0, 1, "harness", 10.0, "")]),
-    "its output is read": ((BEGUN, READ), [(0, 1, "reading", 20.0, "")]),
-    "waits for its check": ((BEGUN, READ, PRODUCED), [(0, 1, "produced", 21.0, "")]),
+    "waits for its check": ((BEGUN, PRODUCED), [(0, 1, "produced", 21.0, "")]),
     "its check": ((BEGUN, PRODUCED, CHECKED), [(0, 1, "verifier", 22.0, "")]),
     "waits for its record": ((BEGUN, PRODUCED, VERIFIED), [(0, 1, "verified", 30.0, "")]),
     "its record is there": ((BEGUN, PRODUCED, VERIFIED, FINISHED), []),
@@ -130,7 +127,6 @@ WAITS: dict[str, tuple[object, tuple[Entry, ...], list[object]]] = {
         [(None, None, False)],
     ),
     "a launch that was lost": (of_pods(HARNESS), (BEGUN, LOST), [(None, None, False)]),
-    "one whose output is read": (of_pods(HARNESS), (BEGUN, READ), [(None, None, False)]),
     "a damaged file": (b"{", (BEGUN,), [(None, None, False)]),
     "a file that is too long": (b"{}" + b" " * MAX_WAITS_BYTES, (BEGUN,), [(None, None, False)]),
 }

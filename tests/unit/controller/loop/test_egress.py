@@ -264,8 +264,8 @@ def test_a_launch_without_an_answer_is_not_repeated_before_the_gateway_is_there(
 def test_a_deadline_that_is_moved_lets_nothing_begin_without_a_canary(world):
     real = RunLedger.finish
 
-    async def finish(ledger, finishes, evidence):
-        await real(ledger, finishes, evidence)
+    async def finish(ledger, finishes, *given, **named):
+        await real(ledger, finishes, *given, **named)
         if finishes:
             world.cluster.edit(ObjectKind.BENCHMARK_RUN, "nightly", {"spec": move})
             world.supervisor.observe("MODIFIED", world.run())

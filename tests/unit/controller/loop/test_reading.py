@@ -1,266 +1,242 @@
-"""What is read of candidates: within one budget, one judgement at a time, and blamed rightly."""
+"""What agents left is read in a process with limits; what ends it is known, and blamed rightly."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+import operator
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from securebench.controller import attempt_keeper, capture, run_ledger
-from securebench.controller.capacity import ReadingBudget
-from securebench.controller.volume.journal import Journal, read_journal
-from securebench.controller.volume_calls import on_volume
-from securebench.run.state.entries import Closed, Entry, ReadBegun
-from support.build import FakeClock, VirtualLoop, inline
+from securebench.controller.capture import SecretMatcher, capture
+from securebench.controller.reading import (
+    MEMORY_BYTES,
+    Reading,
+    ReadingEndedError,
+    ReadingProcess,
+    reading_memory,
+)
+from securebench.controller.volume.store import RunStore
+from securebench.digests import content_digest
+from securebench.run.artifacts import Part
+from securebench.run.decide.attempt import Capture
+from securebench.run.observe.stage import Ended
+from securebench.run.state.entries import Produced
+from support.build import (
+    HARNESS,
+    NOW,
+    FakeClock,
+    VirtualLoop,
+    harness_done,
+    inline,
+    lead_of,
+    seal_message,
+    settings_of,
+    view_of,
+)
+from support.manifest_samples import patch_task, text_task
 from support.operator_world import World
 
 MIB = 1 << 20
+T = TypeVar("T")
+
+# The process
 
 
-# The budget
+@pytest.fixture(scope="module")
+def process() -> Iterator[ReadingProcess]:
+    process = ReadingProcess(memory_bytes=32 * MIB, cpu_seconds=1)
+    yield process
+    process.close()
 
 
-class Meter:
-    """Counts what is held at once."""
-
-    def __init__(self) -> None:
-        self.now = self.most = 0
-        self.order: list[str] = []
-
-    async def work(self, name: str, size: int, seconds: float = 1.0) -> str:
-        self.now += size
-        self.most = max(self.most, self.now)
-        self.order.append(name)
-        await asyncio.sleep(seconds)
-        self.now -= size
-        return name
-
-
-@pytest.fixture
-def runner() -> Iterator[asyncio.Runner]:
-    clock = FakeClock()
-    with asyncio.Runner(loop_factory=lambda: VirtualLoop(clock)) as runner:
-        yield runner
-
-
-def test_what_is_held_at_once_stays_within_the_budget(runner: asyncio.Runner) -> None:
-    budget, meter = ReadingBudget(10 * MIB), Meter()
-    sizes = [4, 4, 4, 10, 1, 6, 3]
-
-    async def all_of_them() -> list[str]:
-        jobs = [
-            budget.run_within(
-                size * MIB, lambda number=number, size=size: meter.work(str(number), size)
-            )
-            for number, size in enumerate(sizes)
-        ]
-        return await asyncio.gather(*jobs)
-
-    assert runner.run(all_of_them()) == [str(number) for number in range(len(sizes))]
-    assert meter.most == 10
-    assert meter.order == sorted(meter.order)
-
-
-def test_what_needs_more_than_there_is_goes_alone(runner: asyncio.Runner) -> None:
-    budget, meter = ReadingBudget(10), Meter()
-
-    async def both() -> None:
-        await asyncio.gather(
-            budget.run_within(99, lambda: meter.work("much", 10)),
-            budget.run_within(1, lambda: meter.work("little", 1)),
-        )
-
-    runner.run(both())
-    assert (meter.order, meter.most) == (["much", "little"], 10)
-
-
-TURNS = {
-    "a small run among large ones": ((10, 1.0), (10, 1.0), (1, 1.0)),
-    "a large run among small ones, which never leave enough": ((4, 1.0), (4, 1.5), (10, 1.0)),
+ENDS: dict[str, Callable[[], Any]] = {
+    "more memory than it may have": partial(bytes, 64 * MIB),
+    "a loop": partial(exec, "while True: pass"),
+    "a crash": os.abort,
 }
 
 
-@pytest.mark.parametrize("name", TURNS)
-def test_every_run_has_its_turn(name: str, runner: asyncio.Runner) -> None:
-    """Who frees memory asks for more behind all who wait, whatever they need."""
-    budget, meter = ReadingBudget(10), Meter()
-
-    async def run(name: str, size: int, seconds: float) -> None:
-        for _ in range(8):
-            await budget.run_within(size, lambda: meter.work(name, size, seconds))
-
-    async def all_of_them() -> None:
-        await asyncio.gather(
-            *(run(f"run {place}", *each) for place, each in enumerate(TURNS[name]))
-        )
-
-    runner.run(all_of_them())
-    assert meter.order[:3] == ["run 0", "run 1", "run 2"]
-    assert meter.order[:12].count("run 2") >= 3
+@pytest.mark.parametrize("name", ENDS)
+def test_what_ends_the_process_ends_nothing_else(name: str, process: ReadingProcess) -> None:
+    with pytest.raises(ReadingEndedError, match="ended its process with code"):
+        process(ENDS[name])
+    assert process(partial(operator.add, 1, 2)) == 3
 
 
-def test_memory_is_held_to_the_end_of_the_work_whoever_gives_up(runner: asyncio.Runner) -> None:
-    budget, meter = ReadingBudget(10), Meter()
+def test_memory_counts_for_each_reading(process: ReadingProcess) -> None:
+    for _ in range(4):
+        assert process(partial(len, bytes(8 * MIB))) == 8 * MIB
+        assert len(process(partial(bytes, 8 * MIB))) == 8 * MIB
 
-    async def cancelled() -> None:
-        first = asyncio.create_task(budget.run_within(10, lambda: meter.work("thread", 10, 60.0)))
-        await asyncio.sleep(0.1)
-        first.cancel()
-        await budget.run_within(1, lambda: meter.work("next", 1))
 
-    runner.run(cancelled())
-    assert (meter.order, meter.most) == (["thread", "next"], 10)
+def test_an_error_is_raised_where_the_work_comes_from(process: ReadingProcess) -> None:
+    with pytest.raises(ValueError, match="invalid literal") as raised:
+        process(partial(int, "x"))
+    assert "in _answer" in raised.value.__notes__[0]
+
+
+def test_what_cannot_be_handed_over_ends_nothing(process: ReadingProcess) -> None:
+    with pytest.raises(AttributeError, match="pickle"):
+        process(lambda: 1)
+    with pytest.raises(TypeError, match="pickle"):
+        process(partial(open, os.devnull))
+    assert process(partial(operator.add, 1, 2)) == 3
+
+
+def test_a_process_that_does_not_start_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(OSError, match="did not start"):
+        ReadingProcess()(partial(int, "1"))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "want"), [({}, MEMORY_BYTES), ({"patchBytes": 100 * MIB}, 4 * 104 * MIB)]
+)
+def test_memory_follows_the_bounds(bounds: dict[str, int], want: int, tmp_path: Path) -> None:
+    assert reading_memory(settings_of(tmp_path, bounds=bounds)) == want
+
+
+@pytest.mark.parametrize("name", ["text", "patch"])
+def test_it_reads_as_the_operator_would(name: str, process: ReadingProcess, tmp_path: Path) -> None:
+    store = RunStore(tmp_path, "u", lead_of(tmp_path))
+    store.make_launch_folders(HARNESS)
+    patch = b"diff --git a/src/x b/src/x\n--- a/src/x\n+++ b/src/x\n@@ -1 +1 @@\n-a\n+b\n"
+    text, task = (patch, patch_task()) if name == "patch" else (b"B\n", text_task())
+    store.artifacts.put(store.part(HARNESS, Part.CANDIDATE), "candidate.txt", [text])
+    seal = seal_message(digest=content_digest(text))
+    job = Capture(HARNESS, view_of(HARNESS, harness_done(0, seal)), Ended(0))
+    work = partial(capture, store, task, job, NOW, exposed=SecretMatcher([b"a-long-secret"]))
+
+    found = process(work)
+
+    assert isinstance(found, Produced)
+    assert found == work()
+
+
+# Turns
+
+
+def started(name: str, into: list[str]) -> Callable[[], str]:
+    def work() -> str:
+        into.append(name)
+        return name
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("seconds", "want"),
+    [
+        (0.0, ["a0", "a1", "a2", "b0", "b1", "b2"]),
+        (1.0, ["a0", "b0", "a1", "b1", "a2", "b2"]),
+    ],
+)
+def test_runs_read_by_turns(
+    seconds: float, want: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What takes long keeps other runs waiting once, what takes no time is read at once."""
+    clock, order = FakeClock(), list[str]()
+
+    async def slowly(work: Callable[..., T], *given: Any) -> T:
+        await asyncio.sleep(seconds)
+        return work(*given)
+
+    monkeypatch.setattr("securebench.controller.reading.on_volume", slowly)
+
+    async def both() -> None:
+        reading = Reading(lambda work: work())
+
+        async def run(name: str) -> list[str]:
+            jobs = [f"{name}{number}" for number in range(3)]
+            turns = reading.turns(jobs, lambda job: started(job, order))
+            return [str(result) async for turn in turns for _, result in turn]
+
+        assert await asyncio.gather(run("a"), run("b")) == [
+            [f"{name}{number}" for number in range(3)] for name in "ab"
+        ]
+
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(clock)) as runner:
+        runner.run(both())
+    assert order == want
 
 
 # Blame
 
 
-class KilledError(BaseException):
-    """The kernel ended the operator."""
-
-
 class Deadly:
-    """Kills the operator while it captures a task, or writes its record."""
+    """Ends its process while it reads a task, or writes the task's record."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, task: int) -> None:
+    def __init__(self, task: int, place: str, times: int = 1000) -> None:
         self._task = task
-        self.is_armed = True
-        self.with_others: list[int] = []
-        self._capture, self._close = attempt_keeper.capture, Journal.close
-        self._texts = run_ledger.read_texts
+        self._place = place
+        self.times = times
 
-        def close(of: Journal, last: Sequence[Entry] = ()) -> None:
-            self.close(of, last)
+    def __call__(self, work: Callable[[], T]) -> T:
+        if self._is_deadly(work) and self.times:
+            self.times -= 1
+            raise ReadingEndedError("a reading ended its process with code -9")
+        return work()
 
-        monkeypatch.setattr(Journal, "close", close)
-
-    def of_captures(self, store: Any, task: Any, *given: Any, **named: Any) -> Any:
-        self.with_others.append(task.index)
-        if self.is_armed and task.index == self._task:
-            raise KilledError
-        return self._capture(store, task, *given, **named)
-
-    def of_records(self, store: Any, history: Any) -> Any:
-        if self.is_armed and history.key.task == self._task:
-            raise KilledError
-        return self._texts(store, history)
-
-    def close(self, of: Journal, last: Sequence[Entry]) -> None:
-        """A process that is killed writes nothing more."""
-        self._close(of, () if self.is_armed else last)
+    def _is_deadly(self, work: Any) -> bool:
+        if self._place == "records":
+            ending = getattr(work.func, "__self__", None)
+            return ending is not None and ending.finish.key.task == self._task
+        return work.func is capture and work.args[1].index == self._task
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-
     monkeypatch.setattr(asyncio, "to_thread", inline)
     world = World(tmp_path)
-    world.runner.get_loop().set_exception_handler(lambda *_: None)
     yield world
     world.runner.run(world.supervisor.close())
     world.runner.close()
 
 
-def until_the_end(world: World, uid: str, rounds: int = 12) -> dict[str, Any]:
-    """Start the operator again whenever it was killed; return the records by task."""
-    for _ in range(rounds):
-        world.work(uid, rounds=2)
-        if world.condition().get("status") == "True":
-            break
-        world.restart()
-        world.observe(None)
+def records(world: World, run: Any, **spec: object) -> dict[str, Any]:
+    """Return the records by task of a run whose output is read in this way."""
+    context = world.new_context()
+    world.new_context = lambda: replace(context, reading=Reading(run))  # type: ignore[method-assign]
+    world.restart()
+    uid = world.apply(**spec)
+    world.work(uid, rounds=20)
+    assert world.condition()["reason"] == "Completed"
     lines = (world.root / "runs" / uid / "candidates.jsonl").read_text().splitlines()
     return {record["task_id"]: record for record in map(json.loads, lines)}
 
 
-def entries(world: World, uid: str) -> tuple[Any, ...]:
-    return read_journal(world.root / "runs" / uid, uid).entries
+@pytest.mark.parametrize("place", ["captures", "records"])
+def test_what_ends_the_process_twice_is_the_candidates(place: str, world: World) -> None:
+    found = records(world, Deadly(0, place), parallelism=2)
+
+    assert (found["a"]["outcome"], found["a"]["failure_reason"], found["a"]["passed"]) == (
+        "agent",
+        "candidate_invalid",
+        False,
+    )
+    assert "ended the process that read it, twice" in found["a"]["failure_message"]
+    assert found["a"]["record_truncated"] is True
+    assert (found["b"]["outcome"], found["b"]["passed"]) == ("scored", True)
 
 
 @pytest.mark.parametrize("place", ["captures", "records"])
-def test_what_kills_the_operator_alone_is_the_candidates(
-    place: str, world: World, monkeypatch: pytest.MonkeyPatch
+def test_a_process_that_ends_once_says_nothing_against_what_it_read(
+    place: str, world: World
 ) -> None:
-    deadly = Deadly(monkeypatch, task=0)
-    target = (attempt_keeper, "capture") if place == "captures" else (run_ledger, "read_texts")
-    monkeypatch.setattr(*target, getattr(deadly, f"of_{place}"))
-    uid = world.apply(parallelism=2)
+    found = records(world, Deadly(0, place, times=1), parallelism=2)
 
-    records = until_the_end(world, uid)
-
-    assert (records["a"]["outcome"], records["a"]["failure_reason"]) == (
-        "agent",
-        "candidate_invalid",
-    )
-    assert records["a"]["record_truncated"] is True
-    assert (records["b"]["outcome"], records["b"]["passed"]) == ("scored", True)
-    begun = [each for each in entries(world, uid) if isinstance(each, ReadBegun)]
-    assert [each.is_alone for each in begun if each.key.task == 0][-2:] == [False, True]
-    assert world.condition()["reason"] == "Completed"
+    assert {record["outcome"] for record in found.values()} == {"scored"}
 
 
-def test_what_was_read_with_it_is_not_blamed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    deadly = Deadly(monkeypatch, task=1)
-    monkeypatch.setattr(attempt_keeper, "capture", deadly.of_captures)
+def test_a_run_is_read_in_a_process_of_its_own(world: World, process: ReadingProcess) -> None:
+    found = records(world, process, parallelism=2)
 
-    records = until_the_end(world, world.apply(parallelism=2))
-
-    assert records["a"]["passed"] is True
-    assert records["b"]["failure_reason"] == "candidate_invalid"
-
-
-def test_stopping_in_order_says_nothing_against_what_is_read(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An upgrade may come while a capture lasts, again and again."""
-    deadly = Deadly(monkeypatch, task=0)
-    deadly.is_armed = False
-
-    async def slowly(work: Any, *given: Any) -> Any:
-        if getattr(work, "__name__", "") == "read":
-            await asyncio.sleep(1000)
-        return work(*given)
-
-    monkeypatch.setattr(capture, "on_volume", slowly)
-    uid = world.apply(parallelism=2)
-    for _ in range(4):
-        world.work(uid, rounds=1)
-        world.restart()
-        world.observe(None)
-    written = entries(world, uid)
-    assert sum(isinstance(each, Closed) for each in written) >= 2
-    assert not any(each.is_alone for each in written if isinstance(each, ReadBegun))
-
-    monkeypatch.setattr(capture, "on_volume", on_volume)
-    world.restart()
-    world.observe(None)
-    records = until_the_end(world, uid)
-    assert {record["outcome"] for record in records.values()} == {"scored"}
-
-
-def test_an_error_in_the_same_process_says_nothing_either(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    errors = iter([OSError("disk"), OSError("disk"), OSError("disk")])
-    real = attempt_keeper.capture
-
-    def capture(*given: Any, **named: Any) -> Any:
-        error = next(errors, None)
-        if error is not None:
-            raise error
-        return real(*given, **named)
-
-    monkeypatch.setattr(attempt_keeper, "capture", capture)
-    close = Journal.close
-    monkeypatch.setattr(Journal, "close", lambda of, _last=(): close(of))
-    uid = world.apply(parallelism=1)
-    world.work(uid, rounds=40)
-
-    begun = [each for each in entries(world, uid) if isinstance(each, ReadBegun)]
-    assert len(begun) > 4
-    assert not any(each.is_alone for each in begun)
-    assert world.condition()["reason"] == "Completed"
+    assert [found[name]["passed"] for name in "ab"] == [True, True]
+    assert found["a"]["candidate_text"]

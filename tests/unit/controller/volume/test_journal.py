@@ -118,7 +118,8 @@ def test_nothing_is_written_behind_a_cut_line_that_stays(path, monkeypatch):
         journal.append(ENTRIES[2:3])
     disk.fails = False
     with pytest.raises(OSError, match="cut line"):
-        journal.close(ENTRIES[3:4])
+        journal.append(ENTRIES[3:4])
+    journal.close()
     assert reopened(path) == ENTRIES[:2]
 
 
