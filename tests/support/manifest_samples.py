@@ -150,7 +150,7 @@ def harbor_task(request: RewardRequest, **changes: Any) -> TaskPlan:
     resources = ResourceBundle(
         (
             Resource("instruction", Lane.PUBLIC, "text", "Repair the service."),
-            Resource("tests", Lane.EVALUATION_INPUTS, "json", {"files": ["test.sh"]}),
+            Resource("tests", Lane.EVALUATION_INPUTS, "json", {"files": [{"path": "test.sh"}]}),
             Resource("verifier", Lane.HIDDEN, "json", {}),
         )
     )
@@ -256,8 +256,8 @@ def root_task(**changes: Any) -> TaskPlan:
     resources = ResourceBundle(
         (
             Resource("instruction", Lane.PUBLIC, "text", "Sort the names."),
-            Resource("tests", Lane.EVALUATION_INPUTS, "json", {"files": ["test.sh"]}),
-            Resource("verifier", Lane.HIDDEN, "json", {"script": "test.sh"}),
+            Resource("tests", Lane.EVALUATION_INPUTS, "json", {"files": [{"path": "test.sh"}]}),
+            Resource("verifier", Lane.HIDDEN, "json", {"script": {"path": "test.sh"}}),
         )
     )
     return changed(

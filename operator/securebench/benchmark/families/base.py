@@ -212,6 +212,11 @@ class TaskView(Protocol):
         """Merged environment."""
         ...
 
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """Metadata of its row, and of its pack."""
+        ...
+
 
 class Advice(NamedTuple):
     """A warning of ``pack lint`` about a row that holds.

@@ -20,13 +20,13 @@ from securebench.benchmark.families.base import (
 from securebench.benchmark.resources import Lane
 from securebench.json_values import (
     OBJECT,
-    PATTERNS,
     TEXT,
     as_number,
     described,
     object_at,
     object_in,
     object_of,
+    objects_at,
     text_at,
 )
 from securebench.protocol.candidate import ORACLE_FOLDER
@@ -36,6 +36,12 @@ TESTS = "tests"
 SOLUTION = "solution"
 VERIFIER = "verifier"
 """Names of the resources; tests and solution are also the folders that they list."""
+
+HARBOR = "harbor"
+TASK_FOLDER = "folder"
+NETWORKS = "networks"
+"""Key of a task's metadata with what its folder says; below it the folder in the pack, empty where
+the pack is that folder, and the modes that agent and verifier ask for."""
 
 TEST_SCRIPT = "test.sh"
 SOLVE_SCRIPT = "solve.sh"
@@ -54,9 +60,11 @@ export DEBIAN_FRONTEND=noninteractive
 
 
 def listed_files(value: object) -> Sequence[str]:
-    """Return the paths that the value of a resource lists."""
-    files = object_in(value).get("files")
-    return tuple(map(str, files)) if isinstance(files, Sequence) else ()
+    """Return the paths that the value of a resource lists.
+
+    Each stands below a key ``path``: names of files are no secrets that records must not have.
+    """
+    return tuple(text_at(file, "path") for file in objects_at(object_in(value), "files"))
 
 
 def _answer(task: TaskView) -> str | None:
@@ -77,13 +85,8 @@ def _verifier(task: TaskView) -> Mapping[str, object]:
     return object_in(task.resources.value(VERIFIER))
 
 
-def _network(environment: Mapping[str, object]) -> str:
-    return text_at(object_at(environment, "network"), "mode")
-
-
-def _networks(task: TaskView) -> Mapping[str, str]:
-    verifier = object_at(_verifier(task), "environment")
-    return {"agent": _network(task.environment), "verifier": _network(verifier)}
+def _networks(task: TaskView) -> Mapping[str, object]:
+    return object_at(object_at(task.metadata, HARBOR), NETWORKS)
 
 
 def _asked_network(task: TaskView) -> str:
@@ -94,15 +97,24 @@ def _asked_network(task: TaskView) -> str:
 
 def _reward(task: TaskView) -> RewardRequest:
     verifier = _verifier(task)
+    environment = object_at(verifier, "environment")
+    variables = {**object_at(task.environment, "env"), **object_at(environment, "env")}
     return RewardRequest(
-        script=text_at(verifier, "script") or TEST_SCRIPT,
-        environment=object_at(verifier, "environment"),
+        script=text_at(object_at(verifier, "script"), "path") or TEST_SCRIPT,
+        environment={**environment, "env": variables},
         timeout_seconds=as_number(verifier.get("timeout_seconds")),
         threshold=as_number(verifier.get("threshold", 1)) or 0.0,
     )
 
 
-_FILES = object_of({"files": PATTERNS}, "files")
+_FILES = object_of(
+    {"files": {"type": "array", "items": object_of({"path": TEXT}, "path")}}, "files"
+)
+
+
+def _only(file: str) -> Mapping[str, object]:
+    return {"files": [{"path": file}]}
+
 
 FAMILY = Family(
     name="harbor_task",
@@ -124,7 +136,9 @@ FAMILY = Family(
         (
             Field(
                 TESTS,
-                described(_FILES, "Files of the folder `tests`.", {"files": [TEST_SCRIPT]}),
+                described(
+                    _FILES, "Files of the folder `tests`.", {"files": [{"path": TEST_SCRIPT}]}
+                ),
                 required=True,
                 lane=Lane.EVALUATION_INPUTS,
             ),
@@ -136,7 +150,9 @@ FAMILY = Family(
             ),
             Field(
                 SOLUTION,
-                described(OBJECT, "Files of the folder `solution`.", {"files": [SOLVE_SCRIPT]}),
+                described(
+                    OBJECT, "Files of the folder `solution`.", {"files": [{"path": SOLVE_SCRIPT}]}
+                ),
                 lane=Lane.HIDDEN,
             ),
         ),

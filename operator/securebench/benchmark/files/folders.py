@@ -18,8 +18,11 @@ from typing import Final, NamedTuple
 
 from securebench.benchmark.families.harbor_task import (
     FAMILY,
+    HARBOR,
     INSTRUCTION,
+    NETWORKS,
     SOLUTION,
+    TASK_FOLDER,
     TEST_SCRIPT,
     TESTS,
     VERIFIER,
@@ -37,13 +40,11 @@ from securebench.benchmark.harbor.folder import (
     is_task_folder,
     read_folders,
 )
+from securebench.benchmark.pack.lane_plan import TASK_FILE as PAYLOAD_FILE
 from securebench.benchmark.pack.lane_plan import (
-    HARBOR,
-    TASK_FOLDER,
     lane_plan,
     solution_files,
 )
-from securebench.benchmark.pack.lane_plan import TASK_FILE as PAYLOAD_FILE
 from securebench.benchmark.pack.paths import environment_problems
 from securebench.benchmark.pack.task import CompiledTask, SecureBenchTask, task_of
 from securebench.benchmark.reading.plain import PlainProblem, decoded, parse_yaml
@@ -288,9 +289,14 @@ def _files(task: HarborTask) -> Iterator[tuple[str, Path]]:
 def _row(task: HarborTask, image: str, folder: str) -> BenchmarkRow:
     config = task.config
     package = config.task
-    facts = {"name": None if package is None else package.name, TASK_FOLDER: folder}
+    networks = {"agent": config.agent_network(), "verifier": config.verifier_network()}
+    facts = {
+        "name": None if package is None else package.name,
+        TASK_FOLDER: folder,
+        NETWORKS: {name: network.mode for name, network in networks.items()},
+    }
     solution = {
-        "files": [file.path for file in task.solution],
+        "files": [{"path": file.path} for file in task.solution],
         "env": resolved_variables(config.solution.env),
     }
     return BenchmarkRow(
@@ -298,7 +304,7 @@ def _row(task: HarborTask, image: str, folder: str) -> BenchmarkRow:
         family=FAMILY.name,
         input={INSTRUCTION: task.instruction},
         eval={
-            TESTS: {"files": [file.path for file in task.tests]},
+            TESTS: {"files": [{"path": file.path} for file in task.tests]},
             VERIFIER: _verifier(task),
             **({SOLUTION: solution} if task.solution else {}),
         },
@@ -309,32 +315,30 @@ def _row(task: HarborTask, image: str, folder: str) -> BenchmarkRow:
 
 def _agent_environment(task: HarborTask) -> dict[str, object]:
     """Return what the agent works in; what the task does not say is absent."""
-    config, network = task.config, task.config.agent_network()
-    check = config.environment.healthcheck
+    config = task.config
     found = {
         **_container(task),
         "timeout_seconds": config.agent.timeout_sec,
         "user": config.agent.user,
-        "network": {"mode": network.mode, "hosts": list(network.hosts)},
-        "healthcheck": None if check is None else check.model_dump(),
     }
     return {name: value for name, value in found.items() if value not in (None, {}, "")}
 
 
 def _verifier(task: HarborTask) -> dict[str, object]:
-    """Return what the test script gets; it runs in a container like the agent's."""
-    config, network = task.config, task.config.verifier_network()
-    variables = {**config.environment.env, **config.verifier.env}
+    """Return what the test script gets; it runs in a container like the agent's.
+
+    Its own variables alone are here: those of the environment are no secrets.
+    """
+    config = task.config
     environment = {
         "image": "",
         **_container(task),
-        "env": resolved_variables(variables),
+        "env": resolved_variables(config.verifier.env),
         "user": config.verifier.user,
-        "network": {"mode": network.mode, "hosts": list(network.hosts)},
     }
     return {
         "environment": {key: value for key, value in environment.items() if value is not None},
-        "script": TEST_SCRIPT,
+        "script": {"path": TEST_SCRIPT},
         "timeout_seconds": config.verifier.timeout_sec,
     }
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from securebench.benchmark.families.harbor_task import SOLUTION, listed_files
+from securebench.benchmark.families.harbor_task import HARBOR, SOLUTION, TASK_FOLDER, listed_files
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.families.terminal_task import is_source_form
 from securebench.benchmark.pack.paths import (
@@ -32,7 +32,7 @@ from securebench.benchmark.pack.task import ASSETS
 from securebench.benchmark.reading.rows import ASSET, ASSET_KEYS
 from securebench.benchmark.resources import Component, Lane, Resource, ResourceError
 from securebench.errors import PackError
-from securebench.json_values import object_in, text_at
+from securebench.json_values import object_at, text_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -140,13 +140,6 @@ def each_reference(task: SecureBenchTask) -> Iterator[FileReference | PathError]
             yield error
 
 
-HARBOR = "harbor"
-"""Key of a task's metadata with what its folder says of itself."""
-
-TASK_FOLDER = "folder"
-"""Key below it: the folder in the pack, empty where the pack is that folder."""
-
-
 def folder_references(task: SecureBenchTask, resource: Resource) -> Iterator[FileReference]:
     """Yield the files of the task's own folder that a resource lists.
 
@@ -158,7 +151,7 @@ def folder_references(task: SecureBenchTask, resource: Resource) -> Iterator[Fil
     if folder is None:
         return
     root = EVALUATOR_ROOT if resource.visibility is Lane.HIDDEN else EVALUATION_ROOT
-    base = text_at(object_in(task.metadata.get(HARBOR)), TASK_FOLDER)
+    base = text_at(object_at(task.metadata, HARBOR), TASK_FOLDER)
     name = f"eval.{resource.name}"
     for file in listed_files(resource.value):
         path = safe_relative_path(file, name)

@@ -11,6 +11,7 @@ from securebench.benchmark.pack.oracle import reference_answers
 from securebench.benchmark.pack.task import compile_benchmark_row
 from securebench.benchmark.reading.rows import AssetRoots, BenchmarkManifest
 from securebench.errors import ConfigErrors
+from securebench.run.records.redaction import task_secrets
 from support.harbor_packs import READY, folder_pack
 
 
@@ -34,10 +35,7 @@ def test_each_folder_is_a_task(tmp_path):
     assert (found.pack.manifest.id, found.pack.manifest.version) == ("mine", 1)
     (task, _) = found.tasks
     assert task.agent_payload() == {"instruction": "Do it.\n"}
-    assert task.environment == {
-        "image": "debian:12",
-        "network": {"mode": "no-network", "hosts": []},
-    }
+    assert task.environment == {"image": "debian:12"}
     assert len(checked(root, limit=1).tasks) == 1
 
 
@@ -78,7 +76,6 @@ def test_what_the_table_says_reaches_the_task(tmp_path):
         "cpus": 2,
         "memory_mb": 4096,
         "storage_mb": 100,
-        "network": {"mode": "no-network", "hosts": []},
     }
     assert task.environment == {
         **container,
@@ -88,11 +85,13 @@ def test_what_the_table_says_reaches_the_task(tmp_path):
         "user": "me",
     }
     assert task.resources.value("verifier") == {
-        "environment": {**container, "image": "", "env": {"A": "z", "C": "d"}, "user": 0},
-        "script": "test.sh",
+        "environment": {**container, "image": "", "env": {"A": "z"}, "user": 0},
+        "script": {"path": "test.sh"},
         "timeout_seconds": 9.0,
     }
     assert task.metadata["difficulty"] == "hard"
+    assert task.metadata["harbor"]["networks"] == {"agent": "no-network", "verifier": "no-network"}
+    assert task_secrets(task.resources) == {"z", "it's"}
     answers = reference_answers(None, [task], {"t"}, is_whole=True)
     assert "export KEY='it'\"'\"'s'\n" in answers.by_id["t"].text
 
