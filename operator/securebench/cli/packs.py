@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,8 +33,13 @@ CaFile = Annotated[
 
 root = typer.Typer()
 app = typer.Typer(help="Check, upload and show benchmark packs.", no_args_is_help=True)
-imports = typer.Typer(help="Create packs from other benchmarks.", no_args_is_help=True)
-app.add_typer(imports, name="import")
+
+
+class ImportedFamily(StrEnum):
+    """Families that a table can have."""
+
+    MULTIPLE_CHOICE = "multiple_choice"
+    SHORT_ANSWER = "short_answer"
 
 
 @root.command("init")
@@ -241,26 +247,35 @@ def pack_rm(
     end_with(lambda: packs.remove(name, ClusterTarget(namespace, context, operator_pod)))
 
 
-@imports.command("terminal-bench")
-def import_terminal_bench(
-    folder: Annotated[Path, typer.Argument(help="Task folder, or a folder of task folders.")],
-    pack: Annotated[Path, typer.Argument(help="Folder to write the pack to.")],
-    *,
-    pack_id: Annotated[
-        str | None, typer.Option("--id", help="Id of the pack; default: its folder's name.")
+@app.command("import")
+def pack_import(  # noqa: PLR0913 - flags
+    table: Annotated[Path, typer.Argument(help="CSV with a header, or JSONL as of HuggingFace.")],
+    pack: Annotated[
+        Path | None, typer.Argument(help="Folder to write the pack to; without it a preview.")
     ] = None,
-    skip: Annotated[
-        bool, typer.Option("--skip", help="Leave out tasks that cannot be imported.")
-    ] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Overwrite an earlier import.")
-    ] = False,
+    *,
+    family: Annotated[
+        ImportedFamily, typer.Option("--family", help="Kind of task.")
+    ] = ImportedFamily.MULTIPLE_CHOICE,
+    id_column: Annotated[str, typer.Option("--id", help="Column with the id.")] = "",
+    question: Annotated[str, typer.Option("--question", help="Column with the question.")] = "",
+    choices: Annotated[
+        str,
+        typer.Option(
+            "--choices", help="Column with the list of choices, or one column for each: A,B,C,D."
+        ),
+    ] = "",
+    answer: Annotated[str, typer.Option("--answer", help="Column with the answer.")] = "",
+    first: Annotated[
+        int, typer.Option("--first", min=0, max=1, help="Number of the first choice in answers.")
+    ] = 0,
+    image: Annotated[str, typer.Option("--image", help="Image of the tasks.")] = "python:3.11-slim",
 ) -> None:
-    """Create a pack from task folders of Terminal-Bench or Harbor."""
-    from securebench.importers import terminal_bench
+    """Make a pack of questions from a table."""
+    from securebench.importers.tables import Columns, TableImport, run_import
 
-    wanted = terminal_bench.Import(folder, pack, pack_id or pack.resolve().name, skip, replace)
-    end_with(lambda: terminal_bench.run_import(wanted))
+    columns = Columns(id_column, question, tuple(filter(None, choices.split(","))), answer)
+    end_with(lambda: run_import(TableImport(table, pack, family.value, columns, first, image)))
 
 
 def _pack_files(

@@ -1,1 +1,1 @@
-"""Packs made from the task folders of other benchmarks."""
+"""Packs from data that people have in other forms."""
