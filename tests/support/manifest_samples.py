@@ -362,6 +362,10 @@ GATEWAY = replace(PLAIN_GATEWAY, nameservers=("192.0.2.53",), ca_config_map="our
 def golden() -> dict[str, dict[str, object]]:
     """Return every golden manifest by name."""
     text, terminal = text_task(), terminal_task()
+    request = RewardRequest(
+        script="test.sh", environment={"env": {"SEED": "$(X)"}}, timeout_seconds=600.0
+    )
+    rewarded = root_task(verification=RewardVerification(request, changes_root=True))
     plan = run_plan(text, terminal)
     secret = replace(plan.harness, env=("MY_TOKEN", "OTHER"), secret="keys")
     closed = replace(plan, pods=PLACED_PODS, harness=secret)
@@ -378,6 +382,11 @@ def golden() -> dict[str, dict[str, object]]:
             ),
             LaunchKey(4, 1, Role.HARNESS, 1),
             LANES,
+            FACTS,
+        ),
+        "root_verifier": verifier_pod(
+            plan,
+            [Member(rewarded, LaunchKey(6, 1, Role.VERIFIER, 1), LANES, candidate("root.tar"))],
             FACTS,
         ),
         "root_harness": harness_pod(
