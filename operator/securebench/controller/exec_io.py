@@ -411,7 +411,7 @@ def get_log(root: Path, uid: str, task_id: str, sink: IO[bytes]) -> Answer:
         raise InvalidInputError(
             f"the run has no finished task {task_id!r}; running tasks have no log yet"
         )
-    receipt = write_bundle(store.stream_files(key), sink, LOG_LIMITS)
+    receipt = write_bundle(store.streams(key), sink, LOG_LIMITS)
     return {"digest": receipt.digest, "files": receipt.files, "attempt": key.attempt}
 
 

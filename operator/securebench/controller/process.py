@@ -30,13 +30,13 @@ from securebench.controller.leadership import Elector, FencedCluster
 from securebench.controller.loop_tasks import RunFilter, until_done
 from securebench.controller.reading import Reading, ReadingProcess, reading_memory
 from securebench.controller.settings import LogFormat, Settings
+from securebench.controller.volume.artifacts import ArtifactStore, operator_side
 from securebench.controller.volume.lead import (
     VolumeLead,
     claim_epoch,
     highest_epoch,
     revoke_earlier,
 )
-from securebench.controller.volume.tools import install_tools
 from securebench.controller.volume_calls import bulk_on_volume, on_volume
 from securebench.errors import StorageError
 from securebench.names import lease_holder
@@ -141,7 +141,8 @@ async def make_context(
     """
     clock = SystemClock()
     creation = settings.creation
-    tools = await installed_tools(settings.data_root, TOOLS_SOURCE, clock)
+    artifacts = operator_side(settings.data_root, lead.folder)
+    tools = await installed_tools(artifacts, TOOLS_SOURCE, clock)
     return Context(
         cluster=FencedCluster(cluster, lead.require),
         settings=settings,
@@ -156,17 +157,16 @@ async def make_context(
     )
 
 
-async def installed_tools(root: Path, source: Path, clock: Clock) -> str:
-    """Return the tree digest of the programs of task containers, once they are on the volume.
+async def installed_tools(artifacts: ArtifactStore, source: Path, clock: Clock) -> str:
+    """Return the tree digest of the programs of task containers, once Pods can take them.
 
     Args:
         source: The same in the operator's image.
         clock: Dates what is installed no longer.
     """
-    install = partial(bulk_on_volume, install_tools, root, source, clock.now())
-    return await until_done(
-        "programs of task containers on the volume", (OSError, StorageError), install
-    )
+    install = partial(bulk_on_volume, artifacts.install, source, clock.now())
+    errors = (OSError, StorageError)
+    return (await until_done("programs of task containers on the volume", errors, install)).digest
 
 
 def probe_targets(

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from securebench.protocol.supervise import CourierSpec
+
 
 @dataclass(frozen=True, slots=True)
 class TaskPrograms:
@@ -124,4 +126,13 @@ class PodMedium(Protocol):
 
     def attach(self, wanted: Sequence[Taken | Given]) -> Attached:
         """Return what a Pod needs for the artifacts of its containers."""
+        ...
+
+    def courier(self, spec: CourierSpec, given: Sequence[Given]) -> CourierSpec:
+        """Return the work of a courier, with what the medium needs of it.
+
+        Args:
+            spec: What it seals or collects.
+            given: Where the courier puts it.
+        """
         ...

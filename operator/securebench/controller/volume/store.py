@@ -11,13 +11,14 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from pydantic import TypeAdapter
 
-from securebench.controller.volume.artifacts import ArtifactStore, VolumeArtifacts
+from securebench.controller.volume.artifacts import ArtifactStore, operator_side
 from securebench.controller.volume.folders import (
     LAUNCHES,
     TASKS,
@@ -94,7 +95,7 @@ class RunStore:
         self._lead = lead
         self.uid = run_uid
         self.staging = None if lead is None else lead.folder
-        self.artifacts = artifacts or VolumeArtifacts(root, self.staging)
+        self.artifacts = artifacts or operator_side(root, self.staging)
         self.folder = root / run_folder(run_uid)
 
     def __getstate__(self) -> dict[str, object]:
@@ -156,7 +157,8 @@ class RunStore:
         return launch_part(self.uid, launch, part)
 
     def make_launch_folders(self, launch: LaunchKey) -> None:
-        """Prepare what Pods of a launch give."""
+        """Prepare what Pods of a launch give, and the folder by which ``launches`` knows it."""
+        make_folder(self._attempt(launch.attempt_key) / LAUNCHES / str(launch.launch))
         for part in Part:
             self.artifacts.prepare(self.part(launch, part))
 
@@ -224,24 +226,27 @@ class RunStore:
         """Return the numbers of an attempt's launches, in order."""
         return _numbers(self._attempt(key) / LAUNCHES)
 
-    def stream_files(self, key: AttemptKey) -> dict[str, Path]:
+    def streams(self, key: AttemptKey) -> dict[str, bytes]:
         """Return what the last launches of an attempt printed, by ``producer/stdout`` and so on."""
-        files: dict[str, Path] = {}
-        for launch in self.launches(key):
-            for part in (Part.PRODUCER, Part.VERIFICATION):
-                folder = self._attempt(key) / LAUNCHES / str(launch) / part
-                found = {f"{part}/{name}": folder / name for name in STREAMS}
-                found = {
-                    name: path
-                    for name, path in found.items()
-                    if path.is_file() and not path.is_symlink()
-                }
-                if found:
-                    files = {
-                        name: path for name, path in files.items() if not name.startswith(part)
-                    }
-                    files |= found
-        return files
+        launches = self.launches(key)
+        found: dict[str, bytes] = {}
+        for part in (Part.PRODUCER, Part.VERIFICATION):
+            for launch in reversed(launches):
+                texts = self._streams(LaunchPart(self.uid, *key, launch, part))
+                if texts:
+                    found |= {f"{part}/{name}": text for name, text in texts.items()}
+                    break
+        return found
+
+    def _streams(self, artifact: LaunchPart) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for name in STREAMS:
+            with (
+                suppress(FileNotFoundError, DigestMismatchError),
+                self.artifacts.opened(artifact, name) as file,
+            ):
+                found[name] = file.read()
+        return found
 
     def _attempt(self, key: AttemptKey) -> Path:
         return self.root / attempt_folder(self.uid, key.task, key.attempt)

@@ -12,7 +12,7 @@ from securebench.protocol.candidate import KINDS, CandidateBounds
 from securebench.protocol.messages import encode_spec
 from securebench.protocol.supervise import SOURCES, CourierSpec, RunSpec, SealSpec, StreamsSpec
 from securebench.run import layout
-from securebench.run.artifacts import Part, Taken, TaskPrograms
+from securebench.run.artifacts import Given, Part, Taken, TaskPrograms
 from securebench.run.pods import volumes
 from securebench.run.pods.frame import TASK_IMAGE_PULL_POLICY, Manifest, trusted, untrusted
 from securebench.run.pods.volumes import tail_bytes
@@ -126,7 +126,8 @@ def courier(policy: PodPolicy, job: CourierJob) -> Manifest:
     resources = volumes.container_resources(volumes.COURIER_REQUESTS, volumes.COURIER_LIMITS)
     container = trusted_container(policy, layout.COURIER, resources, mounts)
     container["restartPolicy"] = "Always"
-    container["command"] = supervise_argv(POD_SUPERVISE, job.spec)
+    given = [each for each in job.mounts if isinstance(each, Given)]
+    container["command"] = supervise_argv(POD_SUPERVISE, policy.medium.courier(job.spec, given))
     return container
 
 

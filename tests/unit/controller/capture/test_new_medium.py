@@ -8,6 +8,8 @@ import contextlib
 import hashlib
 import io
 import json
+import re
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -16,12 +18,16 @@ from typing import Any, BinaryIO
 
 import pytest
 
+import securebench
 from securebench.controller.attempt_keeper import LaneKeeper
 from securebench.controller.capture import SecretMatcher, capture
+from securebench.controller.process import installed_tools
 from securebench.controller.volume.artifacts import ArtifactStore
 from securebench.controller.volume.store import RunStore, read_texts
 from securebench.digests import content_digest, listing_digest
+from securebench.files import tree_digest
 from securebench.protocol.grading import encode_verdicts
+from securebench.protocol.supervise import CourierSpec
 from securebench.run.artifacts import (
     Artifact,
     Attached,
@@ -45,6 +51,7 @@ from support.build import (
     KEY,
     NOW,
     VERIFIER,
+    FakeClock,
     ended,
     harness_done,
     history_of,
@@ -82,6 +89,16 @@ class Memory:
             {"name": name, "emptyDir": {"sizeLimit": "1Gi"}} for name in names.values()
         ]
         return Attached([_mounted(each, names) for each in wanted], volumes, [fetch])
+
+    def courier(self, spec: CourierSpec, given: Sequence[Given]) -> CourierSpec:
+        sent = tuple(each.path.rpartition("/")[2] for each in given)
+        return replace(spec, folders=(*spec.folders, *(f"sent-{name}" for name in sent)))
+
+    def install(self, source: Path, now: float) -> TaskPrograms:  # noqa: ARG002 - keeps all
+        programs = TaskPrograms(tree_digest(source))
+        with self.filling(programs) as folder:
+            shutil.copytree(source, folder, dirs_exist_ok=True)
+        return programs
 
     @contextlib.contextmanager
     def filling(self, artifact: Artifact) -> Iterator[Path]:
@@ -125,6 +142,16 @@ def test_it_has_both_sides_of_the_port() -> None:
     pod_side: PodMedium = medium
     store: ArtifactStore = medium
     assert pod_side is store
+
+
+def test_a_new_medium_touches_its_own_module_and_the_choice_of_its_sides() -> None:
+    product = Path(securebench.__file__).parent
+    knowing = {
+        str(path.relative_to(product))
+        for path in product.rglob("*.py")
+        if re.search("SharedVolume|VolumeArtifacts", path.read_text())
+    }
+    assert knowing == {"controller/policy_from_settings.py", "controller/volume/artifacts.py"}
 
 
 # Pods
@@ -181,7 +208,41 @@ def test_a_pod_asks_for_what_it_takes_and_nothing_else(built: dict[str, Any]) ->
     assert taken("canary") == [repr(MountProbe(RUN_UID))]
 
 
+def test_it_says_what_couriers_do_besides(built: dict[str, Any]) -> None:
+    def work(name: str) -> Any:
+        init = built[name]["spec"]["initContainers"]
+        (courier,) = (each for each in init if each["name"] == "courier")
+        return json.loads(courier["command"][-1])
+
+    assert work("text_harness")["folders"] == ["sent-candidate", "sent-producer"]
+    assert work("patch_verifier")["folders"][-1] == "sent-verification"
+
+
 # The operator's side
+
+
+async def test_the_programs_of_task_containers_are_put_by_their_digest(
+    medium: Memory, tmp_path: Path
+) -> None:
+    (tmp_path / "supervise").write_bytes(b"#!")
+    digest = await installed_tools(medium, tmp_path, FakeClock())
+
+    assert medium.files[TaskPrograms(digest)] == {"supervise": b"#!"}
+
+
+def test_what_the_last_launches_printed_is_got_by_name(
+    store: RunStore, medium: Memory, tmp_path: Path
+) -> None:
+    again = HARNESS._replace(launch=2)
+    store.make_launch_folders(again)
+    left(store, medium, b"B\n", stdout=b"first", stderr=b"noise")
+    medium.put(store.part(VERIFIER, Part.VERIFICATION), "stderr", [b"checked"])
+    medium.put(store.part(again, Part.PRODUCER), "stdout", [b"second"])
+
+    assert store.launches(KEY) == [1, 2]
+    found = store.streams(KEY)
+    assert found == {"producer/stdout": b"second", "verification/stderr": b"checked"}
+    assert not _named(tmp_path, "stdout")
 
 
 @pytest.fixture

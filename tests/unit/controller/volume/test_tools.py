@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from securebench.controller.volume.artifacts import folder_of
-from securebench.controller.volume.tools import KEPT_SECONDS, install_tools
+from securebench.controller.volume.artifacts import KEPT_SECONDS, VolumeArtifacts, folder_of
 from securebench.errors import StorageError
 from securebench.files import tree_digest
-from securebench.run.artifacts import TaskPrograms
 
 NOW = 1_767_225_600.0
 
@@ -34,7 +32,7 @@ def made(folder: Path, version: str) -> Path:
 
 
 def installed(root: Path, source: Path, now: float) -> Path:
-    return root / folder_of(TaskPrograms(install_tools(root, source, now)))
+    return root / folder_of(VolumeArtifacts(root).install(source, now))
 
 
 def contents(root: Path) -> list[str]:
@@ -44,10 +42,10 @@ def contents(root: Path) -> list[str]:
 def test_the_folder_is_named_by_its_content_and_open_to_every_user(
     root: Path, source: Path
 ) -> None:
-    digest = install_tools(root, source, NOW)
-    name = folder_of(TaskPrograms(digest))
+    programs = VolumeArtifacts(root).install(source, NOW)
+    name = folder_of(programs)
 
-    assert digest == tree_digest(source)
+    assert programs.digest == tree_digest(source)
     assert name == f"tools/{tree_digest(source).removeprefix('sha256:')}"
     assert tree_digest(root / name) == tree_digest(source)
     modes = {
@@ -98,9 +96,9 @@ def test_other_versions_stay_while_a_pod_may_need_them(
     other = made(tmp_path / "other", "2")
     (root / "tools" / ".left").mkdir()
     new = installed(root, other, NOW + 5 * KEPT_SECONDS)
-    install_tools(root, other, NOW + 6 * KEPT_SECONDS - 1)
+    VolumeArtifacts(root).install(other, NOW + 6 * KEPT_SECONDS - 1)
     assert old.is_dir()
-    install_tools(root, other, NOW + 6 * KEPT_SECONDS + 1)
+    VolumeArtifacts(root).install(other, NOW + 6 * KEPT_SECONDS + 1)
     assert contents(root) == [new.name]
 
 
@@ -109,9 +107,9 @@ def test_a_version_that_is_installed_again_is_not_forgotten(
 ) -> None:
     other = made(tmp_path / "other", "2")
     old = installed(root, source, NOW)
-    install_tools(root, other, NOW)
-    install_tools(root, source, NOW + KEPT_SECONDS - 1)
-    install_tools(root, other, NOW + KEPT_SECONDS + 1)
+    VolumeArtifacts(root).install(other, NOW)
+    VolumeArtifacts(root).install(source, NOW + KEPT_SECONDS - 1)
+    VolumeArtifacts(root).install(other, NOW + KEPT_SECONDS + 1)
     assert old.is_dir()
 
 
@@ -119,10 +117,10 @@ def test_a_volume_that_starts_no_programs_is_said(root: Path, source: Path) -> N
     folder = installed(root, source, NOW)
     (source / "supervise").write_text("#!/no/such/interpreter\n")
     with pytest.raises(OSError, match="supervise"):
-        install_tools(root, source, NOW)
+        VolumeArtifacts(root).install(source, NOW)
     assert folder.is_dir()
 
 
 def test_an_image_without_programs_is_said(root: Path, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="nowhere"):
-        install_tools(root, tmp_path / "nowhere", NOW)
+        VolumeArtifacts(root).install(tmp_path / "nowhere", NOW)
