@@ -51,7 +51,7 @@ CLOSED = "no-network"
 
 _SOLVE = """\
 folder=/solution
-mkdir -p "$folder" && cp -R {lane}/. "$folder"/ || folder={lane}
+{{ mkdir -p "$folder" && cp -R {lane}/. "$folder"/; }} 2>/dev/null || folder={lane}
 chmod +x "$folder"/{script} 2>/dev/null
 export DEBIAN_FRONTEND=noninteractive
 {exports}exec bash -c '("$0")' "$folder"/{script}
