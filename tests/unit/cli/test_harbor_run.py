@@ -79,8 +79,8 @@ def test_a_task_with_an_open_network_is_refused_with_the_way_on(shell: Shell, ta
     assert result.code == 1
     assert result.last == (
         f"securebench: error: {tasks}: task 'c' asks for the network public for the agent and"
-        " public for the verifier (and 1 other task ask for an open network); this release opens"
-        " none: run the tasks without it by --network none, or harness.config.network: none"
+        " public for the verifier (and 1 other task asks for an open network): run without it by"
+        " --network none, or name the hosts of an agent's list in harness.config.allowed_domains"
     )
     assert shell("run", str(tasks), "--agent", "nop", "--network", "none").code == 0
     (run,) = shell.namespace.runs()

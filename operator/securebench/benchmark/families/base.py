@@ -395,7 +395,7 @@ def _no_answer(_task: TaskView) -> str | None:
     return None
 
 
-def _closed_network(_task: TaskView) -> str:
+def _closed_network(_task: TaskView, _domains: Sequence[str]) -> str:
     """Return nothing: the task asks for no network."""
     return ""
 
@@ -444,7 +444,8 @@ class Family:
         answer: Returns the script that solves a task, where tasks bring their reference answers.
         prompt: Name of the public value that is the agent's whole prompt; empty: the prompt names
             the file with all values.
-        asked_network: Returns what network a task asks for that runs do not open, or nothing.
+        asked_network: Returns what network a task asks for that a run does not open, or nothing;
+            the second argument is the domains that the run opens for agents.
     """
 
     name: str
@@ -477,7 +478,7 @@ class Family:
     folders: Mapping[str, str] = field(default_factory=dict)
     answer: Callable[[TaskView], str | None] = _no_answer
     prompt: str = ""
-    asked_network: Callable[[TaskView], str] = _closed_network
+    asked_network: Callable[[TaskView, Sequence[str]], str] = _closed_network
 
     def eval_visibility(self) -> dict[str, Lane]:
         """Return the lane of every known eval key."""

@@ -16,6 +16,7 @@ from securebench.benchmark.families.base import (
     FieldSection,
     RewardRequest,
     TaskView,
+    texts_in,
 )
 from securebench.benchmark.resources import Lane
 from securebench.json_values import (
@@ -40,14 +41,15 @@ VERIFIER = "verifier"
 HARBOR = "harbor"
 TASK_FOLDER = "folder"
 NETWORKS = "networks"
+HOSTS = "hosts"
 """Key of a task's metadata with what its folder says; below it the folder in the pack, empty where
-the pack is that folder, and the modes that agent and verifier ask for."""
+the pack is that folder, the modes that agent and verifier ask for, and the hosts of the agent."""
 
 TEST_SCRIPT = "test.sh"
 SOLVE_SCRIPT = "solve.sh"
 
-CLOSED = "no-network"
-"""The one mode of Harbor's networks that runs have."""
+CLOSED, LISTED = "no-network", "allowlist"
+"""Modes of Harbor's networks besides ``public``."""
 
 _SOLVE = """\
 folder=/solution
@@ -89,10 +91,26 @@ def _networks(task: TaskView) -> Mapping[str, object]:
     return object_at(object_at(task.metadata, HARBOR), NETWORKS)
 
 
-def _asked_network(task: TaskView) -> str:
-    """Return who asks for what; a network mode that is not written is Harbor's default."""
+def _asked_network(task: TaskView, domains: Sequence[str]) -> str:
+    """Return who asks for what; a network mode that is not written is Harbor's default.
+
+    The hosts of an agent's list may be among the domains of the run, which the user opens.
+    """
     asked = {name: mode for name, mode in _networks(task).items() if mode not in ("", CLOSED)}
+    hosts = texts_in(object_at(task.metadata, HARBOR), HOSTS)
+    if asked.get("agent") == LISTED:
+        missing = [host for host in hosts if not _is_open(host, domains)]
+        if missing:
+            asked["agent"] = f"{LISTED} ({', '.join(missing)})"
+        else:
+            del asked["agent"]
     return " and ".join(f"{mode} for the {name}" for name, mode in asked.items())
+
+
+def _is_open(host: str, domains: Sequence[str]) -> bool:
+    """Whether a host of a list, a name or ``*.name``, is at or below one of these domains."""
+    name = host.removeprefix("*.")
+    return any(name == domain or name.endswith(f".{domain}") for domain in domains)
 
 
 def _reward(task: TaskView) -> RewardRequest:

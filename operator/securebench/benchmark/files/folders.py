@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from securebench.benchmark.families.harbor_task import (
     FAMILY,
     HARBOR,
+    HOSTS,
     INSTRUCTION,
     NETWORKS,
     SOLUTION,
@@ -294,6 +295,7 @@ def _row(task: HarborTask, image: str, folder: str) -> BenchmarkRow:
         "name": None if package is None else package.name,
         TASK_FOLDER: folder,
         NETWORKS: {name: network.mode for name, network in networks.items()},
+        HOSTS: list(networks["agent"].hosts),
     }
     solution = {
         "files": [{"path": file.path} for file in task.solution],

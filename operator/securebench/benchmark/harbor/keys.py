@@ -74,9 +74,13 @@ NETWORK_MODES: Final = ("public", "no-network", "allowlist")
 
 _HOSTS = (
     "Hosts of `allowlist`: exact names, `*.name`, addresses and address ranges; trimmed and in"
-    " lower case. No run opens them yet."
+    " lower case. Those of the agent"
+    " have to be among `allowed_domains` of the run, which opens what is below them, too."
 )
-_CLOSED: Final = "All but `no-network` needs a run with `--network none`, which closes it."
+_CLOSED: Final = (
+    "All but `no-network` needs a run with `--network none`, which closes it; hosts of the agent"
+    " may also be among the run's `allowed_domains`."
+)
 NO_STEPS: Final = "this release cannot run steps"
 NO_SEPARATE: Final = "this release cannot run separate verifiers"
 NO_HOOKS: Final = "this release cannot run collect hooks"

@@ -413,15 +413,15 @@ def network_problem(tasks: Iterable[SecureBenchTask], harness: HarnessConfig) ->
     asked: dict[str, str] = {}
     for task in tasks:
         family = FAMILIES.get(task.task_type)
-        if family is not None and (wanted := family.asked_network(task)):
+        if family is not None and (wanted := family.asked_network(task, harness.allowed_domains)):
             asked[task.id] = wanted
     if not asked:
         return None
     (first, wanted), more = next(iter(asked.items())), len(asked) - 1
-    others = f" (and {more} other task{'s' if more > 1 else ''} ask for an open network)"
+    others = f" (and {more} other task{'s ask' if more > 1 else ' asks'} for an open network)"
     return (
-        f"task {first!r} asks for the network {wanted}{others if more else ''}; this release opens"
-        " none: run the tasks without it by --network none, or harness.config.network: none"
+        f"task {first!r} asks for the network {wanted}{others if more else ''}: run without it by"
+        " --network none, or name the hosts of an agent's list in harness.config.allowed_domains"
     )
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.files.folders import is_folder_pack, read_folder_pack
 from securebench.benchmark.files.load import CheckedPack, check_upload, load_tasks, pack_digest
 from securebench.benchmark.files.materialize import write_answer, write_lanes
@@ -223,3 +224,20 @@ def test_times_of_toml_are_text(tmp_path):
     ((_, task),) = checked(root).tasks
     assert task.metadata["day"] == "2026-01-02"
     assert task.metadata["all"] == [1, "inf"]
+
+
+@pytest.mark.parametrize(
+    ("domains", "want"),
+    [
+        ((), "allowlist (pypi.org, *.example.org) for the agent"),
+        (("pypi.org",), "allowlist (*.example.org) for the agent"),
+        (("org",), ""),
+        (("pypi.org", "example.org"), ""),
+        (("x.pypi.org", "ypi.org", "example.org"), "allowlist (pypi.org) for the agent"),
+    ],
+)
+def test_hosts_of_an_agent_may_be_those_that_the_run_opens(tmp_path, domains, want):
+    hosts = {"network_mode": "allowlist", "allowed_hosts": ["PyPI.org", "*.example.org"]}
+    root = folder_pack(tmp_path / "p", "t", config={**READY, "agent": hosts})
+    ((_, task),) = checked(root).tasks
+    assert FAMILIES["harbor_task"].asked_network(task, domains) == want
