@@ -319,7 +319,7 @@ kills: setup load ## Kill the operator 20 times in a 40-task run and compare the
 
 # PACKAGE/TARGET, packages below images/supervise/internal.
 FUZZ_TARGETS := specs/FuzzDecodeRun specs/FuzzDecodeEgress specs/FuzzDecodeProbe repository/FuzzDecodeOthers outcome/FuzzMessage \
-	staging/FuzzUnpack staging/FuzzUnpackEntries egress/FuzzPreface egress/FuzzReply \
+	staging/FuzzUnpack staging/FuzzUnpackEntries staging/FuzzChangeRoot egress/FuzzPreface egress/FuzzReply \
 	courier/FuzzDecodeCourier courier/FuzzStreamText courier/FuzzSeal
 FUZZ_SECONDS ?= 600
 

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"securebench.dev/supervise/internal/bundle"
+	"securebench.dev/supervise/internal/rootfs"
 	"securebench.dev/supervise/internal/specs"
 	"securebench.dev/supervise/internal/untrusted"
 )
@@ -168,4 +170,83 @@ func checkUnpacked(t *testing.T, root, place string, size int64) {
 	if total > size+2*int64(len("untouched")) {
 		t.Errorf("%d bytes came out of %d", total, size)
 	}
+}
+
+// FuzzChangeRoot: whatever an archive of changes says, what is protected stays as it was and nothing is made outside of
+// the root; and what was sealed once is sealed again as the same bytes. Lines are as in FuzzUnpackEntries; 3 is what
+// is gone.
+func FuzzChangeRoot(f *testing.F) {
+	f.Add("5 a/ -\n0 a/b text\n2 l ../outside\n1 z a/b")
+	f.Add("3 deep -\n3 kept -")
+	f.Add("2 deep ../outside\n0 kept x")
+	f.Add("2 a deep\n2 b a/guarded/inner\n2 c ../outside/secret\n2 d /")
+	f.Add("0 a x\n1 b kept/inner\n6 fifo -\ns socket -\nu closed -\n0 \xff x")
+	f.Fuzz(func(t *testing.T, text string) {
+		var archive bytes.Buffer
+		writer := tar.NewWriter(&archive)
+		for _, line := range strings.Split(text, "\n") {
+			kind, rest, _ := strings.Cut(line, " ")
+			name, value, _ := strings.Cut(rest, " ")
+			if kind == "" {
+				continue
+			}
+			if kind[0] == tar.TypeReg {
+				put(writer, name, kind[0], "", value)
+			} else {
+				put(writer, name, kind[0], value, "")
+			}
+		}
+		_ = writer.Close()
+		var sealed, again bytes.Buffer
+		first := bundle.New(&sealed)
+		found, err := rootfs.Seal(&archive, wideBounds, nil, first)
+		if err != nil {
+			return
+		}
+		same, err := rootfs.Seal(bytes.NewReader(sealed.Bytes()), wideBounds, nil, bundle.New(&again))
+		if err != nil || same.Digest != found.Digest || same.Losses.Entries != 0 || !bytes.Equal(sealed.Bytes(), again.Bytes()) {
+			t.Errorf("sealed again: %v, %+v, %+v", err, same, found)
+		}
+		changeInside(t, sealed.Bytes(), first.Digest())
+	})
+}
+
+func changeInside(t *testing.T, sealed []byte, digest string) {
+	t.Helper()
+	root := t.TempDir()
+	place, outside := filepath.Join(root, "place"), filepath.Join(root, "outside")
+	for _, folder := range []string{outside, filepath.Join(place, "kept"), filepath.Join(place, "deep/guarded")} {
+		must(t, os.MkdirAll(folder, 0o755))
+	}
+	for _, name := range []string{"outside/secret", "place/kept/inner", "place/deep/guarded/inner"} {
+		must(t, os.WriteFile(filepath.Join(root, name), []byte("untouched"), 0o644))
+	}
+	must(t, os.WriteFile(filepath.Join(root, "root.tar"), sealed, 0o644))
+	before := rootPlace
+	rootPlace = place
+	defer func() { rootPlace = before }()
+	excluded := []string{filepath.Join(place, "kept"), filepath.Join(place, "deep/guarded")}
+	_, _ = ChangeRoot(specs.RootChanges{Path: filepath.Join(root, "root.tar"), Digest: digest, Excluded: excluded})
+	for _, name := range []string{"outside/secret", "place/kept/inner", "place/deep/guarded/inner"} {
+		if content, err := os.ReadFile(filepath.Join(root, name)); err != nil || string(content) != "untouched" {
+			t.Errorf("%s: %q, %v", name, content, err)
+		}
+	}
+	for folder, want := range map[string]int{".": 3, "outside": 1, "place/kept": 1, "place/deep/guarded": 1} {
+		if entries, err := os.ReadDir(filepath.Join(root, folder)); err != nil || len(entries) != want {
+			t.Errorf("%s holds %v, %v", folder, entries, err)
+		}
+	}
+	must(t, filepath.WalkDir(place, func(name string, entry fs.DirEntry, err error) error {
+		must(t, err)
+		if entry.Type()&fs.ModeSymlink == 0 {
+			return nil
+		}
+		for _, each := range excluded {
+			if end, err := filepath.EvalSymlinks(name); err == nil && (end == each || strings.HasPrefix(end, each+"/")) {
+				t.Errorf("link %s to %q", name, end)
+			}
+		}
+		return nil
+	}))
 }
