@@ -34,6 +34,7 @@ from securebench.benchmark.files.bundle import files_receipt
 from securebench.benchmark.files.folders import (
     ENVIRONMENT,
     is_folder_pack,
+    read_folder_pack,
     refusals,
     task_image,
 )
@@ -459,9 +460,14 @@ def _show_folders(folder: Path, options: ShowOptions) -> int:
         raise ConfigErrors(errors)
     tasks = [each.task for each in reading.tasks if each.task is not None]
     shown = [harbor_task_view(task) for task in _chosen_folders(tasks, options)]
+    pack = read_folder_pack(folder / MANIFEST_FILE)
+    digest = None if pack.errors else pack.digest
     if options.as_json:
-        print_json({"folders": [task.id for task in tasks], "tasks": shown})
+        summary = {"pack": pack.manifest.id, "digest": digest}
+        print_json({**summary, "folders": [task.id for task in tasks], "tasks": shown})
         return 0
+    if digest is not None:
+        print_line(f"pack {pack.manifest.id} digest={digest} tasks={len(pack.tasks)}")
     for task in tasks:
         print_line(f"folder {task.id} image={harbor_task_view(task)['image']}")
     for view in shown:

@@ -1,6 +1,7 @@
 """`securebench pack lint` on Harbor task folders, and what other commands say of them."""
 
 import json
+import re
 import tarfile
 
 import pytest
@@ -173,3 +174,14 @@ def test_what_this_release_cannot_run_is_refused(shell: Shell, tmp_path) -> None
     lines = shell("pack", "lint", str(root)).stdout.splitlines()
     assert lines[:2] == ["securebench: refused: hooks", "securebench: runs: ready"]
     assert lines[2] == f"securebench: error: {root}/hooks/task.toml: verifier.collect: {NO_HOOKS}"
+
+
+def test_show_prints_the_digest_of_a_folder_that_runs(shell: Shell, tmp_path) -> None:
+    root = folder_pack(tmp_path / "mine", "fix-it")
+    shown = shell("pack", "show", str(root)).stdout.splitlines()
+    (digest,) = re.findall(r"sha256:[0-9a-f]{64}", shell("pack", "push", str(root)).stdout)
+    assert shown == [
+        f"securebench: pack mine digest={digest} tasks=1",
+        "securebench: folder fix-it image=debian:12",
+    ]
+    assert json.loads(shell("pack", "show", str(root), "-o", "json").stdout)["digest"] == digest

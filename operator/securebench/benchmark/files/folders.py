@@ -57,7 +57,7 @@ from securebench.benchmark.reading.rows import (
 )
 from securebench.digests import PREFIX, listing_digest
 from securebench.errors import ConfigErrors, PackError
-from securebench.files import file_sha256
+from securebench.files import UnreadableError, file_sha256, open_regular, open_root
 from securebench.json_values import object_in
 from securebench.names import kubernetes_name
 
@@ -215,8 +215,12 @@ def _manifest(path: Path, shown: str, registry: str) -> tuple[BenchmarkManifest,
     """
     if os.path.lexists(path):
         try:
-            content = path.read_bytes()
+            with open_root(path.parent) as folder, open_regular(folder, path.name) as file:
+                content = file.read()
             text = decoded(content)
+        except UnreadableError as error:
+            reason = str(error).removeprefix(f"{path.name} ")
+            raise ConfigErrors([PackError(reason, path=shown)]) from None
         except OSError as error:
             reason = f"cannot be read: {error.strerror or 'unknown reason'}"
             raise ConfigErrors([PackError(reason, path=shown)]) from None

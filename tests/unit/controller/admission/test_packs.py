@@ -193,6 +193,17 @@ def test_one_task_folder_on_the_volume(tmp_path):
     assert freeze_stored(tmp_path, volume("fix-it")) == made
 
 
+@pytest.mark.parametrize("target", ["../../secret", "/etc/hostname"])
+def test_the_manifest_of_task_folders_is_no_link(tmp_path, target):
+    folder_pack(tmp_path / "packs/mine", "good")
+    (tmp_path / "secret").write_text("id: secret\nversion: 1\n")
+    (tmp_path / "packs/mine/manifest.yaml").symlink_to(target)
+    with pytest.raises(ConfigErrors) as caught:
+        freeze_stored(tmp_path, volume("mine"))
+    (error,) = caught.value.errors
+    assert str(error) == "manifest.yaml: is a symbolic link, not a regular file"
+
+
 def test_a_bad_task_folder_is_named_by_its_path_in_the_pack(tmp_path):
     folder_pack(tmp_path / "packs/mine", "good", "bad")
     (tmp_path / "packs/mine/bad/instruction.md").unlink()
