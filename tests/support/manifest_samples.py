@@ -272,6 +272,26 @@ def root_task(**changes: Any) -> TaskPlan:
     )
 
 
+SERVICES = [
+    {
+        "name": "db",
+        "image": "postgres:16",
+        "env": {"POSTGRES_PASSWORD": "of the $(task)"},
+        "cpus": 0.5,
+        "memory_mb": 512,
+        "healthcheck": {
+            "command": ["pg_isready", "-U", "postgres"],
+            "timeout_seconds": 2.5,
+            "interval_seconds": 5,
+            "retries": 4,
+            "start_period_seconds": 10,
+        },
+    },
+    {"name": "web", "image": "nginx:1", "command": ["nginx", "$1"], "user": 101, "workdir": "/srv"},
+]
+SERVED_ENVIRONMENT = in_image({"image": "example.org/sort-it:1", "services": SERVICES}, 60.0)
+
+
 def policy_of(**changes: Any) -> RunPolicy:
     """What steers a loop, as a spec without a word and the default settings say it."""
     given: dict[str, Any] = {
@@ -392,6 +412,13 @@ def golden() -> dict[str, dict[str, object]]:
         "root_harness": harness_pod(
             replace(plan, egress=DOMAINS),
             root_task(),
+            LaunchKey(6, 1, Role.HARNESS, 1),
+            LANES,
+            FACTS,
+        ),
+        "served_harness": harness_pod(
+            replace(plan, egress=DOMAINS),
+            root_task(environment=SERVED_ENVIRONMENT),
             LaunchKey(6, 1, Role.HARNESS, 1),
             LANES,
             FACTS,

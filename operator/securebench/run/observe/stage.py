@@ -22,7 +22,7 @@ from securebench.reasons import (
     PREFLIGHT_FAILED,
     SUPERVISOR_KILLED,
 )
-from securebench.run.layout import COURIER, EGRESS_PROXY, HARNESS, MATERIALIZE
+from securebench.run.layout import COURIER, EGRESS_PROXY, HARNESS, MATERIALIZE, SERVICE_PREFIX
 from securebench.run.observe.pods import ContainerView, PodView, Terminated
 from securebench.run.observe.termination import command_report, error_words
 from securebench.run.plan.model import RunPolicy
@@ -329,18 +329,32 @@ def _waiting(
     for container in view.containers.values():
         if container.waiting_reason in HOPELESS_WAITS or _is_no_such_image(container):
             return _pull_failed(container)
-        if container.name == COURIER and container.restarts >= SIDECAR_RESTARTS:
-            has_begun = main is not None and main.running
-            words = "the courier does not stay up"
-            return Interrupted(MATERIALIZATION_FAILED, words, is_suspect=has_begun)
-        if container.name == EGRESS_PROXY and container.restarts:
-            return _proxy_restarted(container)
+        unstable = _unstable(container, has_begun=main is not None and main.running)
+        if unstable is not None:
+            return unstable
         stuck = container.waiting_reason in IMAGE_WAITS | CONTAINER_WAITS
         if stuck and now >= give_up_at:
             return _pull_failed(container)
         if stuck:
             return InProgress(wake_at=give_up_at)
     return InProgress()
+
+
+def _unstable(container: ContainerView, *, has_begun: bool) -> Interrupted | None:
+    """Return why a Pod cannot go on whose sidecar was started again, or None.
+
+    What becomes of a service once the commands have begun is their work.
+    """
+    if container.name == COURIER and container.restarts >= SIDECAR_RESTARTS:
+        words = "the courier does not stay up"
+        return Interrupted(MATERIALIZATION_FAILED, words, is_suspect=has_begun)
+    if container.name == EGRESS_PROXY and container.restarts:
+        return _proxy_restarted(container)
+    if not container.name.startswith(SERVICE_PREFIX) or has_begun or not container.restarts:
+        return None
+    name = container.name.removeprefix(SERVICE_PREFIX)
+    how = f": {_words(container.previous)}" if container.previous is not None else ""
+    return Interrupted(MATERIALIZATION_FAILED, f"service {name!r} does not become ready{how}")
 
 
 def _without_sandbox(view: PodView, lost_at: float, now: float) -> Stage:

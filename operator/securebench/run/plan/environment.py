@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from securebench.json_values import number_at, object_at, text_at
+from securebench.json_values import number_at, object_at, objects_at, text_at
 from securebench.sizes import MIB
 
 
@@ -28,6 +28,46 @@ class EnvironmentLimits:
     storage_bytes: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ReadyCheck:
+    """A command that succeeds when a service is ready.
+
+    Attributes:
+        command: The argv.
+        timeout_seconds: Of one try.
+        patience_seconds: For the first success.
+    """
+
+    command: tuple[str, ...]
+    timeout_seconds: float
+    patience_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentService:
+    """A further container of a side, which serves its commands.
+
+    Attributes:
+        name: Host name by which the commands and the other services find it, on the loopback.
+        entrypoint: Replaces that of the image; None keeps it.
+        command: Replaces that of the image; None keeps it.
+        workdir: Absolute; empty: the image's own.
+        user: Number; None: the image's own user.
+        env: Its variables, besides those of the image; nobody else has them.
+        ready: Succeeds before the next service and the commands start; None where nothing says it.
+    """
+
+    name: str
+    image: str
+    entrypoint: tuple[str, ...] | None = None
+    command: tuple[str, ...] | None = None
+    workdir: str = ""
+    user: int | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    limits: EnvironmentLimits = EnvironmentLimits()
+    ready: ReadyCheck | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
     """One side of a task.
@@ -42,7 +82,8 @@ class Environment:
         writable_root: Whether its commands may change the image's own files.
         user: Whom its commands run as, a name of the image or a number; empty: the image's own.
         env: Variables of its commands, besides those of the image.
-        limits: What each of its containers may use.
+        limits: What the container of its commands may use.
+        services: Containers that start before its commands, in this order.
     """
 
     image: str
@@ -54,6 +95,7 @@ class Environment:
     user: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     limits: EnvironmentLimits = EnvironmentLimits()
+    services: tuple[EnvironmentService, ...] = ()
 
     def inside(self, place: str) -> str:
         """Return the absolute path of a place in the workspace."""
@@ -67,7 +109,9 @@ def in_image(
 
     Args:
         wanted: As a task folder says it: ``image``, ``workdir``, ``user``, ``env``, ``cpus``,
-            ``memory_mb`` and ``storage_mb``; what is absent is as the image or the run has it.
+            ``memory_mb``, ``storage_mb``, and ``services`` with the same and ``name``,
+            ``entrypoint``, ``command`` and ``healthcheck``; what is absent is as the image or the
+            run has it.
         timeout_seconds: Time limit of its command, or None.
         image: Used where ``wanted`` names none.
     """
@@ -78,12 +122,49 @@ def in_image(
         timeout_seconds=timeout_seconds,
         writable_root=True,
         user=_name(wanted.get("user")),
-        env={name: str(value) for name, value in object_at(wanted, "env").items()},
-        limits=EnvironmentLimits(
-            number_at(wanted, "cpus"),
-            _mebibytes(wanted, "memory_mb"),
-            _mebibytes(wanted, "storage_mb"),
-        ),
+        env=_variables(wanted),
+        limits=_limits(wanted),
+        services=tuple(map(_service, objects_at(wanted, "services"))),
+    )
+
+
+def _service(wanted: Mapping[str, object]) -> EnvironmentService:
+    user, check = number_at(wanted, "user"), object_at(wanted, "healthcheck")
+    return EnvironmentService(
+        name=text_at(wanted, "name"),
+        image=text_at(wanted, "image"),
+        entrypoint=_words(wanted.get("entrypoint")),
+        command=_words(wanted.get("command")),
+        workdir=text_at(wanted, "workdir"),
+        user=None if user is None else int(user),
+        env=_variables(wanted),
+        limits=_limits(wanted),
+        ready=None if not check else _ready(check),
+    )
+
+
+def _ready(check: Mapping[str, object]) -> ReadyCheck:
+    numbers = (
+        number_at(check, key)
+        for key in ("timeout_seconds", "interval_seconds", "retries", "start_period_seconds")
+    )
+    timeout, interval, retries, begin = (number or 0.0 for number in numbers)
+    return ReadyCheck(_words(check.get("command")) or (), timeout, begin + interval * retries)
+
+
+def _words(value: object) -> tuple[str, ...] | None:
+    return tuple(map(str, value)) if isinstance(value, list | tuple) else None
+
+
+def _variables(wanted: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(value) for name, value in object_at(wanted, "env").items()}
+
+
+def _limits(wanted: Mapping[str, object]) -> EnvironmentLimits:
+    return EnvironmentLimits(
+        number_at(wanted, "cpus"),
+        _mebibytes(wanted, "memory_mb"),
+        _mebibytes(wanted, "storage_mb"),
     )
 
 

@@ -5,6 +5,7 @@ Source: docs/reference/protocol.md, "supervise" and "Courier and text verifier".
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -14,18 +15,25 @@ from securebench.protocol.supervise import SOURCES, CourierSpec, RunSpec, SealSp
 from securebench.run import layout
 from securebench.run.artifacts import Given, Part, Taken, TaskPrograms
 from securebench.run.pods import volumes
-from securebench.run.pods.frame import TASK_IMAGE_PULL_POLICY, Manifest, trusted, untrusted
+from securebench.run.pods.frame import (
+    TASK_IMAGE_PULL_POLICY,
+    Containers,
+    Manifest,
+    pod,
+    trusted,
+    untrusted,
+)
 from securebench.run.pods.volumes import tail_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from _typeshed import DataclassInstance
 
     from securebench.protocol.supervise import SuperviseSpec
-    from securebench.run.plan.environment import Environment
+    from securebench.run.plan.environment import Environment, EnvironmentService, ReadyCheck
     from securebench.run.plan.model import ClusterFacts, LaunchKey, PodPolicy, RunPlan, TaskPlan
-    from securebench.run.pods.frame import PodMount
+    from securebench.run.pods.frame import Frame, PodMount
 
 PYTHON = "python3"
 POD_SUPERVISE = "/usr/local/bin/supervise"
@@ -237,4 +245,89 @@ def task_container(policy: PodPolicy, container: TaskContainer, spec: SuperviseS
             user=user,
         ),
         **TERMINATION,
+    }
+
+
+READY_PERIOD_SECONDS = 2
+"""Between two tries of a service's check."""
+
+SERVICE_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID")
+"""With which the start scripts of usual images prepare their data and become another user. Pod
+Security level *baseline* allows them, *restricted* does not."""
+
+
+def side_pod(
+    plan: RunPlan, environment: Environment, frame: Frame, containers: Containers
+) -> Manifest:
+    """Return the Pod of one side: its services start before everything else, one after the other.
+
+    They stand before the courier: the kubelet ends sidecars in reverse, so that one which ignores
+    its signal does not delay the sealing.
+
+    Args:
+        plan: The run.
+        environment: Of the side.
+        frame: The Pod without what services need.
+        containers: All others.
+    """
+    services = environment.services
+    if not services:
+        return pod(plan, frame, containers)
+    known = [name for alias in frame.host_aliases for name in _names(alias)]
+    names = [*known, *(service.name for service in services)]
+    seconds = sum(service.ready.patience_seconds for service in services if service.ready)
+    frame = replace(
+        frame,
+        deadline_seconds=frame.deadline_seconds + math.ceil(seconds),
+        host_aliases=[{"ip": layout.LOOPBACK, "hostnames": names}],
+    )
+    init = [*(_service(plan.pods, service) for service in services), *containers.init]
+    return pod(plan, frame, Containers(containers.main, init))
+
+
+def _names(alias: Manifest) -> list[str]:
+    names = alias["hostnames"]
+    return list(map(str, names)) if isinstance(names, list) else []
+
+
+def _service(policy: PodPolicy, service: EnvironmentService) -> Manifest:
+    name = f"{layout.SERVICE_PREFIX}{service.name}"
+    storage = service.limits.storage_bytes or volumes.ROOT_BYTES
+    security = untrusted(read_only_root=False, capabilities=SERVICE_CAPABILITIES)
+    optional: Manifest = {
+        "command": _literal(service.entrypoint or ()),
+        "args": _literal(service.command or ()),
+        "workingDir": service.workdir,
+        "env": [
+            {"name": each, "value": text}
+            for each, text in zip(service.env, _literal(service.env.values()), strict=True)
+        ],
+        "startupProbe": None if service.ready is None else _startup(service.ready),
+    }
+    return {
+        "name": name,
+        "image": service.image,
+        "imagePullPolicy": TASK_IMAGE_PULL_POLICY,
+        "restartPolicy": "Always",
+        **{key: value for key, value in optional.items() if value},
+        "resources": volumes.task_resources(policy, service.limits, storage + volumes.MARGIN_BYTES),
+        "volumeMounts": [volumes.shared_memory(name)],
+        "securityContext": security
+        if service.user is None
+        else {**security, "runAsUser": service.user},
+        **TERMINATION,
+    }
+
+
+def _literal(texts: Iterable[str]) -> list[str]:
+    """Return texts of which the kubelet replaces nothing: it makes one ``$`` of two."""
+    return [text.replace("$", "$$") for text in texts]
+
+
+def _startup(check: ReadyCheck) -> Manifest:
+    return {
+        "exec": {"command": list(check.command)},
+        "periodSeconds": READY_PERIOD_SECONDS,
+        "timeoutSeconds": max(1, math.ceil(check.timeout_seconds)),
+        "failureThreshold": max(1, math.ceil(check.patience_seconds / READY_PERIOD_SECONDS)),
     }

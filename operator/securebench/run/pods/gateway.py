@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from securebench.run.plan.model import EgressPlan
     from securebench.run.pods.frame import PodMount
 
-LOOPBACK: Final = "127.0.0.1"
-
 TOKEN_SECONDS: Final = 24 * 3600
 """Asked for; the API server may give less, and the kubelet renews the token long before its end."""
 
@@ -100,12 +98,12 @@ def egress_sidecar(plan: RunPlan, gateway: str) -> Manifest:
 def sidecar_addresses(plan: RunPlan) -> list[str]:
     """Return where the sidecar listens once it is ready; nothing where the run has no network."""
     ports = _ports(plan.egress) if plan.egress is not None else {}
-    return [f"{LOOPBACK}:{port}" for port in ports.values()]
+    return [f"{layout.LOOPBACK}:{port}" for port in ports.values()]
 
 
 def host_aliases() -> list[Manifest]:
     """Return the lines of the hosts file by which the agent finds the sidecar without DNS."""
-    return [{"ip": LOOPBACK, "hostnames": [PROXY_NAME]}]
+    return [{"ip": layout.LOOPBACK, "hostnames": [PROXY_NAME]}]
 
 
 def proxy_environment(plan: RunPlan) -> list[Manifest]:

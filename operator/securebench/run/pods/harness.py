@@ -30,6 +30,7 @@ from securebench.run.pods.containers import (
     base_spec,
     courier,
     seal_spec,
+    side_pod,
     task_container,
 )
 from securebench.run.pods.frame import (
@@ -38,7 +39,6 @@ from securebench.run.pods.frame import (
     Frame,
     Manifest,
     launch_frame,
-    pod,
 )
 from securebench.run.pods.gateway import (
     egress_sidecar,
@@ -95,7 +95,8 @@ def harness_pod(
     if task.environment.starts_filled:
         init.append(_materialize(plan, task, lanes))
     main = _harness(plan, task, lanes, facts)
-    return pod(plan, _frame(plan, task, launch, facts), Containers(main, init))
+    frame = _frame(plan, task, launch, facts)
+    return side_pod(plan, task.environment, frame, Containers(main, init))
 
 
 def _frame(plan: RunPlan, task: TaskPlan, launch: LaunchKey, facts: ClusterFacts) -> Frame:

@@ -42,10 +42,11 @@ from securebench.run.pods import volumes
 from securebench.run.pods.containers import (
     TaskContainer,
     base_spec,
+    side_pod,
     task_container,
     verifier_courier,
 )
-from securebench.run.pods.frame import Containers, Manifest, PodMount, launch_frame, pod
+from securebench.run.pods.frame import Containers, Manifest, PodMount, launch_frame
 from securebench.run.pods.volumes import candidate_file, candidate_mount, lane_mount
 from securebench.run.records.labels import command_fields
 from securebench.run.records.redaction import redact_texts, task_secrets
@@ -229,7 +230,7 @@ class RewardVerification(Verification):
             task_container(plan.pods, container, spec), [verifier_courier(plan, member.launch)]
         )
         frame = launch_frame(plan, first, environment.timeout_seconds, facts)
-        return pod(plan, frame, containers)
+        return side_pod(plan, environment, frame, containers)
 
     def _run_spec(
         self, plan: RunPlan, member: Member, environment: Environment, facts: ClusterFacts

@@ -242,6 +242,15 @@ HARNESS_CASES = {
         pod_status("Pending", running("courier", restarts=2)),
         InProgress(),
     ),
+    "a service is started": (pod_status("Pending", running("service-db")), InProgress()),
+    "a service does not become ready": (
+        pod_status("Pending", waiting("service-db", "CrashLoopBackOff", restarts=1)),
+        Interrupted("materialization_failed", "service 'db' does not become ready"),
+    ),
+    "a service ends under the commands": (
+        pod_status("Running", running("service-db", restarts=2), running("harness")),
+        InProgress(),
+    ),
     "courier does not stay up": (
         pod_status("Pending", waiting("courier", "CrashLoopBackOff", restarts=3)),
         Interrupted("materialization_failed", "the courier does not stay up"),

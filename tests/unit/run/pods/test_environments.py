@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from securebench.protocol.gateway import PROXY_NAME
 from securebench.run.plan.environment import EnvironmentLimits
 from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.pods.harness import harness_pod
@@ -15,6 +16,7 @@ from support.manifest_samples import (
     DOMAINS,
     FACTS,
     LANES,
+    SERVED_ENVIRONMENT,
     agent_run,
     pods,
     root_task,
@@ -128,3 +130,47 @@ def test_what_copies_the_image_stays_its_user():
     made = container(pod(task), "materialize")["securityContext"]
     assert made["capabilities"] == {"drop": ["ALL"]}
     assert "runAsUser" not in made
+
+
+SERVED = root_task(environment=SERVED_ENVIRONMENT)
+
+
+def test_services_are_there_before_everything_else():
+    body = pod(SERVED, egress=DOMAINS)
+    init = body["spec"]["initContainers"]
+    assert [each["name"] for each in init] == [
+        "service-db",
+        "service-web",
+        "courier",
+        "egress-proxy",
+    ]
+    assert {each["restartPolicy"] for each in init} == {"Always"}
+    assert body["spec"]["hostAliases"] == [
+        {"ip": "127.0.0.1", "hostnames": [PROXY_NAME, "db", "web"]}
+    ]
+
+
+def test_a_service_has_nothing_of_another_container():
+    plan = run_plan(SERVED, egress=DOMAINS)
+    secret = replace(plan.harness, env=("MY_TOKEN",), secret="keys")
+    body = harness_pod(replace(plan, harness=secret), SERVED, KEY, LANES, FACTS)
+    for name in ("service-db", "service-web"):
+        made = container(body, name)
+        assert [each["name"] for each in made["volumeMounts"]] == [f"shm-{name}"]
+        assert "valueFrom" not in str(made)
+    assert "POSTGRES_PASSWORD" not in str(container(body, "harness"))
+    assert "env" not in container(body, "service-web")
+
+
+def test_a_service_gains_no_privilege():
+    for name in ("service-db", "service-web"):
+        made = container(pod(SERVED), name)["securityContext"]
+        assert (made["allowPrivilegeEscalation"], made["privileged"]) == (False, False)
+        assert made["capabilities"]["drop"] == ["ALL"]
+        assert not {"NET_RAW", "NET_ADMIN", "SYS_ADMIN"} & set(made["capabilities"]["add"])
+
+
+def test_the_time_until_services_are_ready_is_added_to_the_pods():
+    plain = root_task(environment=replace(SERVED_ENVIRONMENT, services=()))
+    seconds = [pod(each)["spec"]["activeDeadlineSeconds"] for each in (plain, SERVED)]
+    assert seconds[1] - seconds[0] == 30

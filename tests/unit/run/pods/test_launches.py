@@ -219,8 +219,12 @@ class TestHarness:
                 for mount in one.get("volumeMounts", ())
                 if mount["mountPath"] == "/dev/shm"
             }
-            supervised = {one["name"] for one in every if one["command"][0] == layout.SUPERVISE}
-            assert set(found) == supervised
+            of_tasks = {
+                one["name"]
+                for one in every
+                if one["name"].startswith("service-") or one["command"][0] == layout.SUPERVISE
+            }
+            assert set(found) == of_tasks
             alone = set(found) - {"materialize", "harness"}
             assert len({found[name] for name in alone}) == len(alone)
 
