@@ -234,6 +234,8 @@ class _ShownTasks:
             "image": environment.image,
             "workspace": (environment.workspace, environment.workdir, environment.starts_filled),
             "time limit": environment.timeout_seconds,
+            "container": (environment.user, environment.env, environment.limits),
+            "services": environment.services,
             "form of the answer": (task.extraction, task.command),
             "public data": public_digest(task.task, root, self.harness.task_file),
         }

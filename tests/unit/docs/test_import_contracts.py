@@ -37,8 +37,9 @@ TOP = "securebench.cli"
 """The highest layer, so that the contract of the layers protects it from everybody."""
 PURE_STANDARD_LIBRARY = """
 __future__ abc ast base64 binascii builtins codecs collections copy dataclasses datetime decimal
-difflib enum fnmatch fractions functools hashlib heapq importlib ipaddress itertools json math
-operator pathlib posixpath re shlex statistics sys tomllib types typing unicodedata zlib zoneinfo
+difflib enum fnmatch fractions functools graphlib hashlib heapq importlib ipaddress itertools json
+math operator pathlib posixpath re shlex statistics sys tomllib types typing unicodedata zlib
+zoneinfo
 """
 """What pure packages import without an exception in the contract: it computes, or names types, or
 is a table (time zones)."""

@@ -41,6 +41,7 @@ from securebench.benchmark.harbor.folder import (
     is_task_folder,
     read_folders,
 )
+from securebench.benchmark.harbor.services import served
 from securebench.benchmark.pack.lane_plan import TASK_FILE as PAYLOAD_FILE
 from securebench.benchmark.pack.lane_plan import (
     lane_plan,
@@ -357,6 +358,7 @@ def _container(task: HarborTask) -> dict[str, object]:
         "cpus": environment.cpus,
         "memory_mb": environment.memory_mb,
         "storage_mb": environment.storage_mb,
+        "services": list(served(task.services).services) or None,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from securebench.benchmark.harbor.config import (
@@ -44,6 +44,7 @@ class Service:
         build: Whether an image is built for it.
         environment: Variables; None takes the value from the machine of the run.
         depends_on: Condition by service.
+        settings: All keys as they are written.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Service:
     environment: Mapping[str, str | None]
     depends_on: Mapping[str, str]
     has_healthcheck: bool
+    settings: Mapping[str, object] = field(default_factory=dict, compare=False)
 
 
 class ComposeReading(NamedTuple):
@@ -198,6 +200,7 @@ def _service(name: str, value: Mapping[str, object]) -> Service:
         environment=_variables(value.get("environment")),
         depends_on=_conditions(value.get("depends_on")),
         has_healthcheck=bool(object_in(value.get("healthcheck"))),
+        settings=value,
     )
 
 

@@ -31,6 +31,7 @@ from securebench.benchmark.harbor.config import (
 )
 from securebench.benchmark.harbor.ignore import IGNORE_FILE, IgnoreRules, PatternError
 from securebench.benchmark.harbor.keys import KEYS
+from securebench.benchmark.harbor.services import PLACE, served
 from securebench.benchmark.reading.plain import PlainProblem, check_encoding
 from securebench.files import UnreadableError, open_regular, open_root
 from securebench.sizes import GIB, MIB
@@ -208,9 +209,11 @@ def cannot_run(task: HarborTask) -> list[FolderFinding]:
         "environment.healthcheck": config.environment.healthcheck,
     }
     found = [refused(TASK_FILE, key, KEYS[key].later) for key, value in present.items() if value]
-    if task.services or task.image == MainImage.COMPOSE:
-        place = f"environment/{COMPOSE_FILE}"
-        found.append(refused(place, "services", "this release cannot run services of a task"))
+    if task.image == MainImage.COMPOSE:
+        reason = f"name the image of {MAIN} by environment.docker_image in task.toml"
+        found.append(refused(PLACE, f"services.{MAIN}", reason))
+    else:
+        found += served(task.services).findings
     if task.image == MainImage.DOCKERFILE:
         found += _not_built(task)
     if task.copied:

@@ -241,3 +241,27 @@ def test_hosts_of_an_agent_may_be_those_that_the_run_opens(tmp_path, domains, wa
     root = folder_pack(tmp_path / "p", "t", config={**READY, "agent": hosts})
     ((_, task),) = checked(root).tasks
     assert FAMILIES["harbor_task"].asked_network(task, domains) == want
+
+
+COMPOSE = """\
+services:
+  main: {depends_on: [db]}
+  db: {image: "postgres:16", environment: {PASSWORD: hidden-word}}
+"""
+
+
+def test_both_sides_have_the_services_of_a_task(tmp_path):
+    root = folder_pack(tmp_path, "a", **{"environment/docker-compose.yaml": COMPOSE})
+    (task,) = load_tasks(root / "manifest.yaml", root / "tasks.jsonl").tasks
+    want = [{"name": "db", "image": "postgres:16", "env": {"PASSWORD": "hidden-word"}}]
+    verifier = task.resources.value("verifier")
+    assert (task.environment["services"], verifier["environment"]["services"]) == (want, want)
+    assert "hidden-word" not in str(task.agent_payload())
+
+
+def test_what_a_service_cannot_have_stops_a_run(tmp_path):
+    text = COMPOSE.replace("PASSWORD: hidden-word", "PASSWORD: ")
+    root = folder_pack(tmp_path, "a", **{"environment/docker-compose.yaml": text})
+    (error,) = said(root)
+    assert "environment/docker-compose.yaml" in error
+    assert "services.db.environment" in error
