@@ -17,7 +17,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 
 def test_the_packs_of_init_accept_their_reference_answers(place: Release, tmp_path: Path) -> None:
-    folders = {name: tmp_path / name.replace("_", "-") for name in FAMILIES}
+    written = (name for name, family in FAMILIES.items() if family.has_rows)
+    folders = {name: tmp_path / name.replace("_", "-") for name in written}
     # The name of the docs' example, whose image the node has.
     folders["repo_patch"] = tmp_path / "slugs"
     for family, folder in folders.items():
