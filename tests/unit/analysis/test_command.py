@@ -94,6 +94,36 @@ def test_a_comparison_as_json_and_page(folders, tmp_path, capsys):
     assert out.read_text().count("<h1>") == 3
 
 
+def rewarded(task, score, grading="reward-file"):
+    made = result_line(task, passed=score >= 1, score=score)
+    return {**made, "labels": {**made["labels"], "grading": grading}}
+
+
+def test_mean_rewards_stand_beside_pass_rates_where_a_run_has_rewards(tmp_path, capsys):
+    lines = {"one": [rewarded("a", 1.0), rewarded("b", -0.5)], "two": [rewarded("a", 3.0)]}
+    folders = [str(result_folder(tmp_path / name, each)) for name, each in lines.items()]
+    page = tmp_path / "out.html"
+    assert compare_runs(folders, CompareOutput.TEXT, None, TARGET) == 0
+    first, second = capsys.readouterr().out.splitlines()[:2]
+    assert ", mean reward 0.25 (95 % interval " in first
+    assert ", mean reward 3 (95 % interval " in second
+    assert compare_runs(folders, CompareOutput.JSON, page, TARGET) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["value"] for each in found["mean_rewards"]] == [0.25, 3.0]
+    assert page.read_text().count("mean reward") == 1
+    assert write_report(folders, page, TARGET) == 0
+    assert page.read_text().count("mean reward") == 2
+
+
+def test_a_run_without_rewards_shows_none(folders, tmp_path, capsys):
+    page = tmp_path / "out.html"
+    assert compare_runs(folders, CompareOutput.JSON, page, TARGET) == 0
+    assert json.loads(capsys.readouterr().out)["mean_rewards"] == [None, None]
+    assert write_report(folders, tmp_path / "report.html", TARGET) == 0
+    for text in (page.read_text(), (tmp_path / "report.html").read_text()):
+        assert "mean reward" not in text
+
+
 def test_a_comparison_in_looks(folders, capsys):
     assert compare_runs(folders, CompareOutput.TEXT, None, TARGET, looks=1) == 0
     looked = capsys.readouterr().out.splitlines()[3]
