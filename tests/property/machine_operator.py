@@ -75,6 +75,7 @@ class OperatorUnderTest(RuleBasedStateMachine):
         self.first_fuse: int | None = None
         self.spare_fuse = False
         self.is_cancelled = self.is_suspended = self.is_refused = False
+        self.is_unreadable = False
         self.forbidden = 0
         self.lost = Counter[AttemptKey]()
 

@@ -82,6 +82,11 @@ class MachineModel(OperatorUnderTest):
             self.world.stop()
             self.world.start()
 
+    @rule(times=st.integers(1, 3))
+    def readings_end_their_process(self, times: int) -> None:
+        self.world.reading_ends = times
+        self.is_unreadable |= times > 1
+
     # The cluster
 
     @rule(count=st.integers(1, 4))
@@ -332,6 +337,9 @@ class MachineModel(OperatorUnderTest):
         # A process that starts again knows of no refusal; it asks again for what has no record yet.
         is_cut = self.is_cancelled or self.is_refused or reason in ENDED_BY_THE_CLUSTER
         allowed |= {Outcome.CANCELLED} if is_cut else set()
+        if finish.reason == "candidate_invalid" and outcome is not Outcome.AGENT:
+            assert self.is_unreadable
+            allowed.add(Outcome.AGENT)
         assert self.way_out or reason != "GatewayFailed"
         assert self.is_refused or reason != "PodRefused"
         is_unproven = reason == "IsolationNotVerified"
@@ -339,8 +347,6 @@ class MachineModel(OperatorUnderTest):
         assert not (is_unproven and self.ledger.is_declared)
         assert finish.outcome in allowed
         assert (finish.passed is True) == (finish.outcome is Outcome.SCORED and passes)
-        if not is_cut:
-            assert finish.reason != "candidate_invalid" or outcome is Outcome.AGENT
 
     def _check_files(self) -> None:
         folder = self.world.root / "runs" / self.world.uid

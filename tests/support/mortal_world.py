@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
@@ -15,6 +16,7 @@ from unittest import mock
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.controller import lifecycle, object_loop, publish, run_loop, suite_loop
 from securebench.controller.context import Context
+from securebench.controller.reading import Reading, ReadingEndedError
 from securebench.names import ROLE_LABEL
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.model import LaunchKey, Role
@@ -153,6 +155,9 @@ class MortalWorld(World):
     """An operator with one run, on a cluster and a volume that see it die.
 
     What stands in ``fate.outside()`` is not the operator's, and nobody dies of it.
+
+    Attributes:
+        reading_ends: How many of the next readings end the process that reads.
     """
 
     cluster: MortalCluster
@@ -162,6 +167,7 @@ class MortalWorld(World):
         self.volume = Volume(root, self.fate)
         self.errors = ErrorLog()
         self.deaths = 0
+        self.reading_ends = 0
         self.uid = ""
         super().__init__(root, targets=(TARGET,), **settings)
         self.runner.get_loop().set_exception_handler(lambda *_: None)
@@ -174,7 +180,13 @@ class MortalWorld(World):
 
     def new_context(self) -> Context:
         with self.fate.outside():
-            return super().new_context()
+            return replace(super().new_context(), reading=Reading(self._read))
+
+    def _read(self, work: Callable[[], T]) -> T:
+        if self.reading_ends:
+            self.reading_ends -= 1
+            raise ReadingEndedError("a reading ended its process with code -9")
+        return work()
 
     @contextmanager
     def working(self) -> Iterator[None]:

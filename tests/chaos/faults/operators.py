@@ -1,4 +1,4 @@
-"""The operator's process: killed, stopped, doubled."""
+"""The operator's process: killed, stopped, doubled; and the process that reads for it."""
 
 from __future__ import annotations
 
@@ -39,6 +39,12 @@ def away(scene: Scene, _: PodView) -> None:
         scene.start()
 
     scene.later(0.0, stop)
+
+
+@fault("reading-ended")
+def reading_ended(scene: Scene, _: PodView) -> None:
+    scene.reading_ends = 1
+    scene.must_feel.append(lambda: not scene.reading_ends)
 
 
 @fault("second-operator")

@@ -125,3 +125,8 @@ def _grown(work: Callable[[], Any]) -> tuple[int, Any]:
 def _forget_peak() -> None:
     """Set the process's peak to what it holds now: making the patch took memory too (proc(5))."""
     Path("/proc/self/clear_refs").write_text("5")
+
+
+def weakly_judged(folder: Path, shape: str, size: int, weakening: str) -> Read:
+    """Judge a patch of a shape in this process, a bound taken off; arguments as ``judged``'s."""
+    return _weakened(_judge, folder, shape, size, weakening)
