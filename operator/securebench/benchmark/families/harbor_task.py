@@ -42,8 +42,10 @@ HARBOR = "harbor"
 TASK_FOLDER = "folder"
 NETWORKS = "networks"
 HOSTS = "hosts"
+TASK_DIGEST = "digest"
 """Key of a task's metadata with what its folder says; below it the folder in the pack, empty where
-the pack is that folder, the modes that agent and verifier ask for, and the hosts of the agent."""
+the pack is that folder, the modes that agent and verifier ask for, the hosts of the agent, and
+Harbor's digest of the task."""
 
 TEST_SCRIPT = "test.sh"
 SOLVE_SCRIPT = "solve.sh"
@@ -80,7 +82,9 @@ def _answer(task: TaskView) -> str | None:
 
 
 def _record_metadata(task: TaskView) -> Mapping[str, object]:
-    return {"script": TEST_SCRIPT, "asked_network": _networks(task)}
+    digest = text_at(object_at(task.metadata, HARBOR), TASK_DIGEST)
+    known = {"task_digest": digest} if digest else {}
+    return {"script": TEST_SCRIPT, "asked_network": _networks(task), **known}
 
 
 def _verifier(task: TaskView) -> Mapping[str, object]:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from math import isfinite
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 from securebench.benchmark.families.harbor_task import (
@@ -23,6 +23,7 @@ from securebench.benchmark.families.harbor_task import (
     INSTRUCTION,
     NETWORKS,
     SOLUTION,
+    TASK_DIGEST,
     TASK_FOLDER,
     TEST_SCRIPT,
     TESTS,
@@ -41,6 +42,7 @@ from securebench.benchmark.harbor.folder import (
     is_task_folder,
     read_folders,
 )
+from securebench.benchmark.harbor.ignore import IgnoreRules, PatternError
 from securebench.benchmark.harbor.services import served
 from securebench.benchmark.pack.lane_plan import TASK_FILE as PAYLOAD_FILE
 from securebench.benchmark.pack.lane_plan import (
@@ -75,6 +77,10 @@ WHOLE_PACK: Final = "."
 
 ENVIRONMENT: Final = "environment"
 README: Final = "README.md"
+GIT_IGNORE: Final = ".gitignore"
+
+_LEFT_OUT: Final = ("__pycache__/", "*.pyc", ".DS_Store", "*.swp", "*.swo", "*~")
+"""What Harbor's digest of a task leaves out where the task has no .gitignore."""
 
 
 class FolderOptions(NamedTuple):
@@ -283,13 +289,35 @@ def _problems(task: SecureBenchTask, task_file: str) -> Iterator[str]:
 
 
 def _files(task: HarborTask) -> Iterator[tuple[str, Path]]:
-    for name in (TASK_FILE, INSTRUCTION_FILE, README):
+    for name in (TASK_FILE, INSTRUCTION_FILE, README, GIT_IGNORE):
         if (task.folder / name).is_file() and not (task.folder / name).is_symlink():
             yield name, task.folder / name
     trees = ((ENVIRONMENT, task.environment), (TESTS, task.tests), (SOLUTION, task.solution))
     for folder, files in trees:
         for file in files:
             yield f"{folder}/{file.path}", task.folder / folder / file.path
+
+
+def task_digest(task: HarborTask) -> str:
+    """Return the digest by which Harbor knows a published task.
+
+    It is empty where the task's .gitignore has a line that is no pattern.
+    """
+    files = dict(_files(task))
+    ignored = files.pop(GIT_IGNORE, None)
+    lines = _LEFT_OUT if ignored is None else ignored.read_text("utf-8", "replace").splitlines()
+    try:
+        rules = IgnoreRules(lines)
+    except PatternError:
+        return ""
+    kept = sorted(name for name in files if not _is_left_out(name, rules))
+    return listing_digest((name.encode(), file_sha256(files[name])) for name in kept)
+
+
+def _is_left_out(name: str, rules: IgnoreRules) -> bool:
+    above = PurePosixPath(name).parents[:-1]
+    verdicts = [rules.verdict(str(folder), is_folder=True) for folder in reversed(above)]
+    return True in verdicts or rules.verdict(name, is_folder=False) is True
 
 
 def _row(task: HarborTask, image: str, folder: str) -> BenchmarkRow:
@@ -301,6 +329,7 @@ def _row(task: HarborTask, image: str, folder: str) -> BenchmarkRow:
         TASK_FOLDER: folder,
         NETWORKS: {name: network.mode for name, network in networks.items()},
         HOSTS: list(networks["agent"].hosts),
+        TASK_DIGEST: task_digest(task),
     }
     solution = {
         "files": [{"path": file.path} for file in task.solution],
