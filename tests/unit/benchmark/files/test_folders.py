@@ -5,9 +5,14 @@ from pathlib import Path
 import pytest
 
 from securebench.benchmark.families.registry import FAMILIES
-from securebench.benchmark.files.folders import is_folder_pack, read_folder_pack
+from securebench.benchmark.files.folders import (
+    is_folder_pack,
+    read_folder_pack,
+    task_digest,
+)
 from securebench.benchmark.files.load import CheckedPack, check_upload, load_tasks, pack_digest
 from securebench.benchmark.files.materialize import write_answer, write_lanes
+from securebench.benchmark.harbor.folder import read_folders
 from securebench.benchmark.pack.oracle import reference_answers
 from securebench.benchmark.pack.task import compile_benchmark_row
 from securebench.benchmark.reading.rows import AssetRoots, BenchmarkManifest
@@ -265,3 +270,35 @@ def test_what_a_service_cannot_have_stops_a_run(tmp_path):
     (error,) = said(root)
     assert "environment/docker-compose.yaml" in error
     assert "services.db.environment" in error
+
+
+@pytest.mark.parametrize(
+    ("ignored", "want"),
+    [
+        (None, "0a8c9bc4c50e01ff4c8c5be8183ac200916a9589834499a474f5dfa38b8c364b"),
+        (
+            "deep/\n*.sh\n!test.sh\n/environment\n",
+            "69cffa0a20007f7c183ad9557273998bdf65d74a5a6dd17877abbc62e2dd292f",
+        ),
+    ],
+)
+def test_the_digest_of_a_task_is_harbors(tmp_path, ignored, want):
+    """As ``Packager.compute_content_hash`` of Harbor 0.26.0 says it of these files."""
+    files = {
+        "tests/__pycache__/x.pyc": "x",
+        "tests/.harborignore": "*.md\n",
+        "tests/notes.md": "n",
+        "environment/a~": "x",
+        "README.md": "about\n",
+        "solution/deep/er.txt": "e",
+        ".gitignore": ignored,
+    }
+    root = folder_pack(tmp_path / "p", "t", **files)
+    (reading,) = read_folders(root).tasks
+    assert task_digest(reading.task) == f"sha256:{want}"
+
+
+def test_a_gitignore_that_is_none_gives_no_digest(tmp_path):
+    root = folder_pack(tmp_path / "p", "t", **{".gitignore": "[b--a]\n"})
+    (reading,) = read_folders(root).tasks
+    assert task_digest(reading.task) == ""
