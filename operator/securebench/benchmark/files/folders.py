@@ -61,7 +61,7 @@ from securebench.benchmark.reading.rows import (
 from securebench.digests import PREFIX, listing_digest
 from securebench.errors import ConfigErrors, PackError
 from securebench.files import UnreadableError, file_sha256, open_regular, open_root
-from securebench.json_values import object_in
+from securebench.json_values import as_number, object_in
 from securebench.names import kubernetes_name
 
 NO_IMAGE: Final = (
@@ -71,6 +71,11 @@ NO_IMAGE: Final = (
 
 IMAGES: Final = "images"
 """Key of the manifest: where the images are that ``pack build-images`` names."""
+
+THRESHOLD: Final = "threshold"
+"""Key of the manifest: the smallest score that passes."""
+
+_KEYS: Final = frozenset({"id", "version", IMAGES, THRESHOLD})
 
 WHOLE_PACK: Final = "."
 """Asset root of a pack whose files lie in the folders of its tasks."""
@@ -151,20 +156,22 @@ def read_folder_pack(
         ConfigErrors: The manifest does not hold.
     """
     name = str(manifest) if shown is None else shown
-    loaded, images, content = _manifest(manifest, name, registry)
+    found = _manifest(manifest, name, registry)
+    loaded, images = found.manifest, found.images
     root = manifest.parent
     base = root if is_task_folder(root) else None
     readings = read_folders(root).tasks[:limit]
-    files: dict[str, Content] = {manifest.name: content}
+    files: dict[str, Content] = {manifest.name: found.content}
     tasks: list[CompiledTask] = []
     errors: list[PackError] = []
     for reading in readings:
-        found = list(refusals(reading))
-        errors += found
-        if found or reading.task is None:
+        refused = list(refusals(reading))
+        errors += refused
+        if refused or reading.task is None:
             continue
         image = task_image(reading.task, images)
-        row = _row(reading.task, image, folder="" if base is not None else reading.id)
+        folder = "" if base is not None else reading.id
+        row = _row(reading.task, image, folder, found.threshold)
         task = task_of(row, loaded)
         problems = [
             PackError(each, path=str(reading.folder))
@@ -215,8 +222,24 @@ _TAG_CHARACTERS: Final = 24
 """Of a digest; two build folders of one task never have the same by chance."""
 
 
-def _manifest(path: Path, shown: str, registry: str) -> tuple[BenchmarkManifest, str, bytes]:
-    """Return the manifest of a pack, where its images are, and its content.
+class _FolderManifest(NamedTuple):
+    """What the manifest of a pack of folders says.
+
+    Attributes:
+        manifest: Id and version.
+        images: Prefix of the images that are built, or empty.
+        threshold: Smallest score that passes, or None.
+        content: Of the file.
+    """
+
+    manifest: BenchmarkManifest
+    images: str
+    threshold: float | None
+    content: bytes
+
+
+def _manifest(path: Path, shown: str, registry: str) -> _FolderManifest:
+    """Return the manifest of a pack.
 
     A missing one is made from the folder's name; another registry is written into it.
     """
@@ -237,17 +260,22 @@ def _manifest(path: Path, shown: str, registry: str) -> tuple[BenchmarkManifest,
         content = manifest_of(path.parent.resolve().name)
         text = content.decode()
     found = parse_manifest(text, path=shown)
-    unused = [line for key, line in found.lines.items() if key[0] not in {"id", "version", IMAGES}]
+    unused = [line for key, line in found.lines.items() if key[0] not in _KEYS]
     if unused:
-        reason = "the tasks of this pack are folders; its manifest has id, version and images only"
+        keys = f"id, version, {IMAGES} and {THRESHOLD}"
+        reason = f"the tasks of this pack are folders; its manifest has {keys} only"
         raise ConfigErrors([PackError(reason, path=shown, line=min(unused))])
-    images = object_in(parse_yaml(text).value).get(IMAGES, "")
+    values = object_in(parse_yaml(text).value)
+    images, threshold = values.get(IMAGES, ""), as_number(values.get(THRESHOLD))
     if not isinstance(images, str):
         reason = f"manifest {IMAGES} must be the prefix of image names"
         raise ConfigErrors([PackError(reason, path=shown, line=found.line_of(IMAGES))])
+    if THRESHOLD in values and threshold is None:
+        reason = f"manifest {THRESHOLD} must be a number: the smallest score that passes"
+        raise ConfigErrors([PackError(reason, path=shown, line=found.line_of(THRESHOLD))])
     if registry and registry != images:
-        content = manifest_of(found.id, found.version, registry)
-    return _with_roots(found), registry or images, content
+        content = manifest_of(found.id, found.version, registry, threshold)
+    return _FolderManifest(_with_roots(found), registry or images, threshold, content)
 
 
 def _with_roots(found: BenchmarkManifest) -> BenchmarkManifest:
@@ -255,17 +283,23 @@ def _with_roots(found: BenchmarkManifest) -> BenchmarkManifest:
     return BenchmarkManifest(found.id, found.version, asset_roots=roots, path=found.path)
 
 
-def manifest_of(name: str, version: int = 1, registry: str = "") -> bytes:
+def manifest_of(
+    name: str, version: int = 1, registry: str = "", threshold: float | None = None
+) -> bytes:
     """Return a manifest of a pack of folders.
 
     Args:
         name: Id, or name of the pack's folder.
         version: Version.
         registry: Where its images are, or empty.
+        threshold: Smallest score that passes, or None.
     """
     shown = "".join(each if each.isprintable() else "-" for each in name).strip()
-    images = {IMAGES: registry} if registry else {}
-    value = {"id": shown or "harbor-tasks", "version": version, **images}
+    more = {
+        **({IMAGES: registry} if registry else {}),
+        **({} if threshold is None else {THRESHOLD: threshold}),
+    }
+    value = {"id": shown or "harbor-tasks", "version": version, **more}
     return f"{json.dumps(value)}\n".encode()
 
 
@@ -320,7 +354,7 @@ def _is_left_out(name: str, rules: IgnoreRules) -> bool:
     return True in verdicts or rules.verdict(name, is_folder=False) is True
 
 
-def _row(task: HarborTask, image: str, folder: str) -> BenchmarkRow:
+def _row(task: HarborTask, image: str, folder: str, threshold: float | None = None) -> BenchmarkRow:
     config = task.config
     package = config.task
     networks = {"agent": config.agent_network(), "verifier": config.verifier_network()}
@@ -341,7 +375,10 @@ def _row(task: HarborTask, image: str, folder: str) -> BenchmarkRow:
         input={INSTRUCTION: task.instruction},
         eval={
             TESTS: {"files": [{"path": file.path} for file in task.tests]},
-            VERIFIER: _verifier(task),
+            VERIFIER: {
+                **_verifier(task),
+                **({} if threshold is None else {THRESHOLD: threshold}),
+            },
             **({SOLUTION: solution} if task.solution else {}),
         },
         environment={**_agent_environment(task), "image": image},

@@ -23,7 +23,7 @@ from itertools import takewhile
 from typing import Final, NamedTuple
 
 from securebench.benchmark.families.registry import text_verifier
-from securebench.json_values import object_at, text_at
+from securebench.json_values import as_number, object_at, text_at
 from securebench.protocol.messages import decode_value
 from securebench.stats.cost import Tokens, Use
 from securebench.stats.intervals import TaskVerdicts
@@ -352,12 +352,20 @@ def _parts(record: Record) -> tuple[str, ...]:
     if _reason(record) == WRONG_ANSWER:
         answer = snippet(str(record.get("candidate_text") or ""))
         return (f'the answer was "{answer[:QUOTE_CHARACTERS]}"',)
-    verifier = tuple(_exit_details(record, "verifier"))
+    verifier = (*_reward_details(record), *_exit_details(record, "verifier"))
     if verifier:
         return (*verifier, *_failed_agent(record))
     if record.get("outcome") not in _OF_THE_AGENT:
         return ()
     return tuple(_exit_details(record, "producer"))
+
+
+def _reward_details(record: Record) -> Iterator[str]:
+    """Yield how far the reward of a script is from a pass."""
+    needed = as_number(object_at(record, "verifier_metadata").get("threshold"))
+    score = as_number(record.get("score"))
+    if needed is not None and score is not None and record.get("outcome") == "scored":
+        yield f"the score is {score:.4g}, needed are {needed:.4g}"
 
 
 def _failed_agent(record: Record) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """A folder of Harbor task folders is a pack."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,25 @@ def test_a_manifest_may_name_the_pack(tmp_path):
     (root / "manifest.yaml").write_text("id: named\nversion: 3\nasset_roots:\n  eval: x\n")
     (problem,) = said(root)
     assert problem.startswith("manifest.yaml:3: the tasks of this pack are folders; its manifest")
+
+
+def test_a_pack_names_the_score_that_passes(tmp_path):
+    root = folder_pack(tmp_path / "p", "t")
+    (root / "manifest.yaml").write_text("id: named\nversion: 3\nthreshold: 0.5\n")
+    ((_, task),) = checked(root).tasks
+    assert FAMILIES["harbor_task"].reward(task).threshold == 0.5
+    pack = read_folder_pack(root / "manifest.yaml", registry="r.example/team")
+    assert json.loads(pack.files["manifest.yaml"])["threshold"] == 0.5
+    ((_, plain),) = checked(folder_pack(tmp_path / "q", "t")).tasks
+    assert FAMILIES["harbor_task"].reward(plain).threshold == 1
+
+
+@pytest.mark.parametrize("text", ["yes", "'1'", "true", "null", "[1]"])
+def test_a_score_that_passes_is_a_number(text, tmp_path):
+    root = folder_pack(tmp_path / "p", "t")
+    (root / "manifest.yaml").write_text(f"id: named\nversion: 3\nthreshold: {text}\n")
+    (problem,) = said(root)
+    assert problem.startswith("manifest.yaml:3: ")
 
 
 def test_a_task_file_wins(tmp_path):

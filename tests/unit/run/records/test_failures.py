@@ -35,6 +35,17 @@ def record(**fields: object) -> dict[str, object]:
             },
             ("checks_failed", "exit code 2; stdout: 1 failed"),
         ),
+        "a reward that is too small": (
+            {
+                "score": 0.5,
+                "verifier_metadata": {"exit_code": 0, "threshold": 1.0},
+                "verifier_stdout": "1 of 2\n",
+            },
+            (
+                "checks_failed",
+                "the score is 0.5, needed are 1; exit code 0; stdout: 1 of 2",
+            ),
+        ),
         "what pytest found, not that pytest failed": (
             {
                 "verifier_metadata": {"exit_code": 2},
