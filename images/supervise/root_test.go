@@ -142,6 +142,12 @@ func agentWorks(t *testing.T, script string) ([]byte, string, outcome.Losses) {
 	if got := agent.run(); got.code != 0 || got.message.ExitCode != 0 {
 		t.Fatalf("agent: %+v: %s", got.message, agent.read("output/stderr"))
 	}
+	return sealedBy(t, agent)
+}
+
+// sealedBy seals what a container left.
+func sealedBy(t *testing.T, agent *container) ([]byte, string, outcome.Losses) {
+	t.Helper()
 	var sealed bytes.Buffer
 	archive := bundle.New(&sealed)
 	bounds := specs.CandidateBounds{WorkspaceBytes: 100 << 20, WorkspaceFiles: 10_000}
@@ -228,6 +234,26 @@ func TestToolsOfTheCheckStayTheImages(t *testing.T) {
 				t.Error("without tools the attack changes nothing")
 			}
 		})
+	}
+}
+
+// TestTheInterpreterOfAScriptStaysTheImages also when nobody names it.
+func TestTheInterpreterOfAScriptStaysTheImages(t *testing.T) {
+	sealed, digest, _ := agentWorks(t, `echo secret > /app/answer; rm /usr/bin/bash; cp /usr/bin/ls /usr/bin/bash`)
+	for isScript, want := range map[bool]string{true: "1", false: ""} {
+		verifier := newContainer(t)
+		must(t, os.WriteFile(filepath.Join(verifier.folder, "candidate", "root.tar"), sealed, 0o644))
+		must(t, os.WriteFile(filepath.Join(verifier.folder, "tests", "test.sh"), []byte("#!/bin/bash\n"+checkAnswer), 0o755))
+		must(t, os.WriteFile(filepath.Join(verifier.folder, "tests", "expected"), []byte("secret\n"), 0o644))
+		script := phase("reward", 60, "/tests/test.sh")
+		script["script"] = isScript
+		verifier.spec["phases"] = []any{script}
+		verifier.spec["changes"] = map[string]any{
+			"path": "/mounted/candidate/root.tar", "digest": digest, "excluded": ours, "tools": []string{"cat"},
+		}
+		if got := verifier.run(); strings.TrimSpace(verifier.read("reward/reward.txt")) != want {
+			t.Errorf("script %v: %+v", isScript, got.message)
+		}
 	}
 }
 

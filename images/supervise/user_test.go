@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"securebench.dev/supervise/internal/outcome"
@@ -102,5 +103,46 @@ func TestChangesOfAUserAreKept(t *testing.T) {
 	got := c.run()
 	if root := c.read("output/" + outcome.RootFile); got.code != 0 || !strings.Contains(root, "home/app/key") || !strings.Contains(root, "secret\n") {
 		t.Errorf("%+v: %q %q", got.message, c.read("output/stderr"), root)
+	}
+}
+
+// TestChangesOfAUserAreMadeWithItsRights: the program is root without the right to write into folders of others.
+func TestChangesOfAUserAreMadeWithItsRights(t *testing.T) {
+	work := `mkdir /home/app/new && echo mine > /home/app/new/x && chmod 700 /home/app/new && rm /home/app/old`
+	home := func(c *container) *container {
+		must(t, os.MkdirAll(filepath.Join(c.folder, "upper/home/app"), 0o755))
+		must(t, os.WriteFile(filepath.Join(c.folder, "upper/home/app/old"), nil, 0o644))
+		must(t, os.Chown(filepath.Join(c.folder, "upper/home/app"), 1000, 1001))
+		return c
+	}
+	agent := home(asUser(t, "app", work))
+	agent.spec["root"] = map[string]any{"excluded": ours, "bytes": 1 << 20, "entries": 100}
+	if got := agent.run(); got.code != 0 || got.message.ExitCode != 0 {
+		t.Fatalf("agent: %+v: %s", got.message, agent.read("output/stderr"))
+	}
+	sealed, digest, _ := sealedBy(t, agent)
+	for user, want := range map[string]string{"": "0 0000000000000000", "app": "1000 0000000000000000"} {
+		for changer, isMade := range map[string]bool{"app": true, "": false} {
+			verifier := home(asUser(t, user, `while read -r key real rest; do
+  case $key in Uid:) uid=$real ;; CapEff:) echo "$uid $real" ;; esac; done < /proc/self/status`))
+			must(t, os.WriteFile(filepath.Join(verifier.folder, "candidate", "root.tar"), sealed, 0o644))
+			verifier.spec["changes"] = map[string]any{
+				"path": "/mounted/candidate/root.tar", "digest": digest, "excluded": ours, "tools": []string{"bash"}, "user": changer,
+			}
+			got := verifier.run()
+			if !isMade {
+				if got.code != outcome.CodeStaging || got.message.Phase != outcome.PhaseCandidate {
+					t.Errorf("without the user's rights: %+v", got.message)
+				}
+				continue
+			}
+			info, err := os.Stat(filepath.Join(verifier.folder, "upper/home/app/new"))
+			if err != nil || info.Sys().(*syscall.Stat_t).Uid != 1000 || info.Mode().Perm() != 0o700 || got.message.DroppedEntries != 0 {
+				t.Errorf("%v, %v, %+v", info, err, got.message)
+			}
+			if said := strings.TrimSpace(verifier.read("output/stdout")); got.code != 0 || said != want {
+				t.Errorf("user %q: %q, %+v", user, said, got.message)
+			}
+		}
 	}
 }

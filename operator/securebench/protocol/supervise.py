@@ -125,11 +125,15 @@ class RootChangesSpec(DigestedPath):
 
     Attributes:
         excluded: Absolute paths at and below which nothing is changed.
-        tools: Names of programs that stay the image's, with what they load.
+        tools: Names of programs that stay the image's, with what they load. The interpreters of
+            scripts among the phases do so too.
+        user: With whose rights they are made, a name of the image or a number; empty: with those
+            of supervise.
     """
 
     excluded: tuple[Absolute, ...]
     tools: tuple[str, ...]
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,13 +492,14 @@ def _with_root(spec: RunSpec, _workdir: str, bounds: CandidateBounds) -> RunSpec
     return replace(spec, root=root)
 
 
-def root_changes(candidate: DigestedPath) -> RootChangesSpec:
+def root_changes(candidate: DigestedPath, user: str = "") -> RootChangesSpec:
     """Return how sealed changes are made in the root file system of a check.
 
     Args:
         candidate: Where the check has them.
+        user: Whom the agent worked as; empty for the image's own user.
     """
-    return RootChangesSpec(candidate.path, candidate.digest, ROOT_EXCLUDED, ROOT_TOOLS)
+    return RootChangesSpec(candidate.path, candidate.digest, ROOT_EXCLUDED, ROOT_TOOLS, user)
 
 
 SOURCES: Final[Mapping[ExtractionMode, CandidateSource]] = {

@@ -88,7 +88,7 @@ ROOT_RUN = replace(
     streams=StreamsSpec("/o", 1, 2),
     user="app",
     root=RootSpec(("/tests",), 100, 10),
-    changes=RootChangesSpec("/root.tar", "sha256:0", ("/tests",), ("bash",)),
+    changes=RootChangesSpec("/root.tar", "sha256:0", ("/tests",), ("bash",), "app"),
 )
 CASES: tuple[SuperviseSpec, ...] = (
     CopySpec("/app", "/copy"),

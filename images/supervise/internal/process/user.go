@@ -121,17 +121,64 @@ func (u User) Become() error {
 	if err := syscall.Setresuid(u.uid, u.uid, u.uid); err != nil {
 		return fmt.Errorf("user %d: %w", u.uid, err)
 	}
-	// Another name of root keeps them; without new privileges no command gets them back.
+	// Another name of root keeps its capabilities.
+	if err := DropCapabilities(); err != nil {
+		return err
+	}
+	if home := os.Getenv(homeVariable); home == "" || home == u.usualHome {
+		return os.Setenv(homeVariable, u.home)
+	}
+	return nil
+}
+
+// DropCapabilities makes this process one without any; without new privileges no command gets them back.
+func DropCapabilities() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
 	if err := unix.Capset(&header, &none[0]); err != nil {
 		return fmt.Errorf("capabilities: %w", err)
 	}
+	return hide()
+}
+
+// hide keeps the memory of this process from others; a change of its user ends that.
+func hide() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("dumpable: %w", err)
 	}
-	if home := os.Getenv(homeVariable); home == "" || home == u.usualHome {
-		return os.Setenv(homeVariable, u.home)
+	return nil
+}
+
+// While does a piece of work with the rights of this user, without any capability, and becomes who this process was
+// again. No command may run in between.
+func (u User) While(work func() error) error {
+	if os.Geteuid() == u.uid {
+		return work()
+	}
+	groups, err := syscall.Getgroups()
+	if err != nil {
+		return err
+	}
+	user, group := os.Geteuid(), os.Getegid()
+	if err = u.borrow(); err == nil {
+		err = work()
+	}
+	// The user first: only then this process may change the rest.
+	if back := syscall.Setresuid(-1, user, -1); back != nil {
+		return errors.Join(err, fmt.Errorf("user %d again: %w", user, back))
+	}
+	return errors.Join(err, syscall.Setresgid(-1, group, -1), syscall.Setgroups(groups), hide())
+}
+
+func (u User) borrow() error {
+	for _, step := range []func() error{
+		func() error { return syscall.Setgroups(u.groups) },
+		func() error { return syscall.Setresgid(-1, u.gid, -1) },
+		func() error { return syscall.Setresuid(-1, u.uid, -1) },
+	} {
+		if err := step(); err != nil {
+			return fmt.Errorf("rights of user %d: %w", u.uid, err)
+		}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -240,11 +241,39 @@ func bring(spec specs.Run) (outcome.Losses, error) {
 		if err := copies(); err != nil {
 			return outcome.Losses{}, err
 		}
-		return staging.ChangeRoot(*spec.Changes)
+		return changeRoot(spec)
 	case spec.Candidate == nil:
 		return outcome.Losses{}, copies()
 	}
 	return staging.StageCandidate(*spec.Candidate, spec.Protected, copies)
+}
+
+// changeRoot makes the changes of an agent with the rights of its user, who owns what it made. Nothing of the image that
+// a script needs to start is changed.
+func changeRoot(spec specs.Run) (outcome.Losses, error) {
+	changes := *spec.Changes
+	for _, phase := range spec.Phases {
+		if phase.Script {
+			changes.Tools = append(slices.Clone(changes.Tools), phase.Command[0])
+		}
+	}
+	if changes.User == "" {
+		return staging.ChangeRoot(changes)
+	}
+	user, err := process.FindUser(changes.User)
+	if err != nil {
+		return outcome.Losses{}, err
+	}
+	var losses outcome.Losses
+	err = user.While(func() error {
+		var err error
+		losses, err = staging.ChangeRoot(changes)
+		return err
+	})
+	if err == nil && spec.User == "" {
+		err = process.DropCapabilities()
+	}
+	return losses, err
 }
 
 // work makes the repository ready, where there is one, and runs the phases.

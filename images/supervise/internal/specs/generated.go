@@ -200,8 +200,10 @@ type RootChanges struct {
 	Digest string `json:"digest"`
 	// Excluded: Absolute paths at and below which nothing is changed.
 	Excluded []string `json:"excluded" is:"absolute"`
-	// Tools: Names of programs that stay the image's, with what they load.
+	// Tools: Names of programs that stay the image's, with what they load. The interpreters of scripts among the phases do so too.
 	Tools []string `json:"tools"`
+	// User: With whose rights they are made, a name of the image or a number; empty: with those of supervise.
+	User string `json:"user,omitempty"`
 }
 
 // Reward: Where a script leaves its reward, which is kept beside the streams.

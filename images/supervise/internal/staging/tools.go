@@ -56,7 +56,7 @@ type toolSet struct {
 	hasCache bool
 }
 
-// findTools finds programs by their names, as a shell does, before anything of a candidate is there. One that the
+// findTools finds programs by their names, as a shell does, or scripts by their paths, before anything of a candidate is there. One that the
 // image lacks has to stay lacking.
 func findTools(names []string) (*toolSet, error) {
 	variable, given := os.LookupEnv("PATH")
@@ -96,6 +96,10 @@ func (t *toolSet) paths() []string { return slices.Sorted(maps.Keys(t.guarded)) 
 
 // program guards what a shell starts by a name, and what scripts name in full.
 func (t *toolSet) program(name string) {
+	if path.IsAbs(name) {
+		t.file(path.Clean(name))
+		return
+	}
 	for _, folder := range t.search {
 		if t.file(path.Join(folder, name)) {
 			break

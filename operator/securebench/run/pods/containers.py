@@ -40,8 +40,8 @@ POD_SUPERVISE = "/usr/local/bin/supervise"
 """In our Pod image; task images get a copy of it."""
 
 ROOT = 0
-ROOT_NAMES = frozenset({"root", str(ROOT)})
-"""Names that this user has in every image."""
+ROOT_USERS = frozenset({"", "root", str(ROOT)})
+"""Names that this user has in every image, and none: supervise stays who it is then."""
 
 BECOMING = ("SETUID", "SETGID")
 """With which supervise becomes another user, for good, before the first command; no command has
@@ -220,10 +220,13 @@ def task_container(policy: PodPolicy, container: TaskContainer, spec: SuperviseS
     supervise enters the right one.
     """
     environment, capabilities, user = container.environment, container.capabilities, container.user
-    if environment.user and isinstance(spec, RunSpec):
-        user = ROOT
-        if environment.user not in ROOT_NAMES:
+    if isinstance(spec, RunSpec):
+        if environment.user:
+            user = ROOT
+        if environment.user not in ROOT_USERS:
             spec = replace(spec, user=environment.user)
+        changer = "" if spec.changes is None else spec.changes.user
+        if not {environment.user, changer} <= ROOT_USERS:
             capabilities = (*capabilities, *BECOMING)
     return {
         "name": container.name,

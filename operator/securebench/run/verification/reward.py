@@ -310,7 +310,8 @@ def _with_candidate(spec: RunSpec, member: Member, environment: Environment) -> 
     """Return a specification that brings the candidate before the script runs."""
     archive = candidate_file(member.candidate, layout.CANDIDATE)
     if not environment.workspace:
-        return replace(spec, temporary="", changes=root_changes(archive))
+        changes = root_changes(archive, member.task.environment.user)
+        return replace(spec, temporary="", changes=changes)
     brought = CandidateSpec(archive.path, archive.digest, environment.workspace)
     return replace(spec, candidate=brought)
 

@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from securebench.benchmark.families.base import RewardRequest
 from securebench.protocol.gateway import PROXY_NAME
 from securebench.run.plan.environment import EnvironmentLimits
 from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.volumes import task_resources
+from securebench.run.verification.base import Member, verifier_pod
+from securebench.run.verification.reward import RewardVerification
 from securebench.sizes import GIB, MIB
 from support.manifest_samples import (
     DOMAINS,
@@ -18,6 +21,7 @@ from support.manifest_samples import (
     LANES,
     SERVED_ENVIRONMENT,
     agent_run,
+    candidate,
     pods,
     root_task,
     run_plan,
@@ -123,6 +127,26 @@ def test_supervise_becomes_the_user_that_a_side_names(user, told_user, context):
     } == context
     assert made["allowPrivilegeEscalation"] is False
     assert "runAsUser" in made or "runAsNonRoot" not in made
+
+
+@pytest.mark.parametrize(
+    ("agents", "scripts", "becoming"),
+    [
+        ("", "", False),
+        ("root", "", False),
+        ("app", "", True),
+        ("app", "app", True),
+        ("", "0", False),
+    ],
+)
+def test_changes_of_the_root_are_made_with_the_rights_of_the_agents_user(agents, scripts, becoming):
+    request = RewardRequest(script="test.sh", environment={"user": scripts} if scripts else {})
+    task = root_task(user=agents, verification=RewardVerification(request, changes_root=True))
+    member = Member(task, KEY._replace(role=Role.VERIFIER), LANES, candidate("root.tar"))
+    body = verifier_pod(run_plan(task), [member], FACTS)
+    assert told(body, "check")["changes"].get("user", "") == agents
+    made = container(body, "check")["securityContext"]["capabilities"]
+    assert made == {"drop": ["ALL"]} | ({"add": ["SETGID", "SETUID"]} if becoming else {})
 
 
 def test_what_copies_the_image_stays_its_user():
