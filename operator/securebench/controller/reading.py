@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from securebench.controller.settings import Settings
-from securebench.controller.volume_calls import on_volume
+from securebench.controller.volume_calls import on_volume_within
 from securebench.protocol.candidate import STREAMS
 from securebench.sizes import MIB
 
@@ -49,6 +49,10 @@ MEMORY_FACTOR: Final = 4
 
 CPU_SECONDS: Final = 60
 """CPU time of one reading. The worst patch of 10 MiB takes 3 s on a busy node."""
+
+READING_SECONDS: Final = 10.0
+"""Seconds after which the volume counts as silent that holds up a reading: the start of the process
+and the worst patch take less."""
 
 TURN_SECONDS: Final = 0.5
 """Seconds for which a run reads before others that wait have their turn."""
@@ -109,7 +113,8 @@ class Reading:
                 over_at = clock() + TURN_SECONDS
                 while waiting and (not found or clock() < over_at):
                     job = waiting.popleft()
-                    found.append((job, await on_volume(self._result, work(job))))
+                    result = await on_volume_within(READING_SECONDS, self._result, work(job))
+                    found.append((job, result))
             yield found
 
     def read(self, work: Callable[[], T]) -> T:

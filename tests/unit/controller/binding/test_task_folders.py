@@ -1,6 +1,7 @@
 """Runs of packs of Harbor task folders: what is bound, and what each Pod gets."""
 
 import json
+import pickle
 import stat
 
 import pytest
@@ -106,6 +107,11 @@ async def test_tests_lie_at_their_place_and_programs_run(world):
     spec = json.loads(container["command"][3])
     assert spec["phases"][0]["env"] == {"A": "c"}
     assert spec["phases"][0]["timeout_seconds"] == 30
+
+
+async def test_its_plan_reaches_the_process_that_reads(world):
+    plan = (await world.bind({"type": "nop"})).plan
+    assert pickle.loads(pickle.dumps(plan)) == plan  # noqa: S301 - our own
 
 
 @pytest.mark.parametrize("agent", ["codex", "claude_code", "opencode", "mini_swe_agent"])

@@ -6,6 +6,7 @@ import asyncio
 import json
 import operator
 import os
+import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,9 @@ from typing import Any, TypeVar
 
 import pytest
 
+from securebench.agents.registry import harness_config
+from securebench.benchmark.files.load import load_tasks
+from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.controller.capture import SecretMatcher, capture
 from securebench.controller.reading import (
     MEMORY_BYTES,
@@ -27,6 +31,7 @@ from securebench.digests import content_digest
 from securebench.run.artifacts import Part
 from securebench.run.decide.attempt import Capture
 from securebench.run.observe.stage import Ended
+from securebench.run.plan.build import task_plan
 from securebench.run.state.entries import Produced
 from support.build import (
     HARNESS,
@@ -40,10 +45,11 @@ from support.build import (
     settings_of,
     view_of,
 )
-from support.manifest_samples import patch_task, text_task
+from support.manifest_samples import PROVIDER, patch_task, run_plan, text_task
 from support.operator_world import World
 
 MIB = 1 << 20
+BENCHMARKS = Path(__file__).parents[4] / "benchmarks"
 T = TypeVar("T")
 
 # The process
@@ -120,6 +126,21 @@ def test_it_reads_as_the_operator_would(name: str, process: ReadingProcess, tmp_
     assert found == work()
 
 
+PACKS = sorted(path.parent.name for path in BENCHMARKS.glob("*/manifest.yaml"))
+
+
+@pytest.mark.parametrize("name", PACKS)
+def test_plans_of_all_families_reach_the_process(name: str) -> None:
+    folder = BENCHMARKS / name
+    harness = harness_config("command", {"command": "true"})
+    for index, task in enumerate(
+        load_tasks(folder / "manifest.yaml", folder / "tasks.jsonl").tasks
+    ):
+        plan = run_plan(task_plan(index, task, harness, VerificationPolicy()))
+        plan = replace(plan, egress=PROVIDER)
+        assert pickle.loads(pickle.dumps(plan)) == plan  # noqa: S301 - our own
+
+
 # Turns
 
 
@@ -144,11 +165,11 @@ def test_runs_read_by_turns(
     """What takes long keeps other runs waiting once, what takes no time is read at once."""
     clock, order = FakeClock(), list[str]()
 
-    async def slowly(work: Callable[..., T], *given: Any) -> T:
+    async def slowly(_: float, work: Callable[..., T], *given: Any) -> T:
         await asyncio.sleep(seconds)
         return work(*given)
 
-    monkeypatch.setattr("securebench.controller.reading.on_volume", slowly)
+    monkeypatch.setattr("securebench.controller.reading.on_volume_within", slowly)
 
     async def both() -> None:
         reading = Reading(lambda work: work())
