@@ -17,6 +17,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -83,6 +84,8 @@ from securebench.run.verification.base import SharedPodLostError
 from securebench.sizes import MIB
 from securebench.text import MINIMUM_BYTES, any_of, base64_forms, filled
 
+logger = logging.getLogger(__name__)
+
 
 class OutputProcessor:
     """Reads and journals the output of one run's launches.
@@ -137,6 +140,8 @@ class OutputProcessor:
 
     async def finish_unreadable(self, ends: Sequence[Finish], evidence: EvidenceByAttempt) -> None:
         """Write the records of attempts whose output cannot be read, without it."""
+        for end in ends:
+            logger.warning("attempt %d of task %d: %s", end.key.attempt, end.key.task, end.message)
         await self._ledger.finish(ends, evidence, is_readable=False)
 
 

@@ -126,14 +126,13 @@ class Reading:
         try:
             return self._run(work)
         except ReadingEndedError as error:
-            logger.warning("%s; it is read once more", error)
+            logger.warning("%s; it is repeated", error)
         return self._run(work)
 
     def _result(self, work: Callable[[], T]) -> T | None:
         try:
             return self.read(work)
-        except ReadingEndedError as error:
-            logger.warning("%s, for the second time", error)
+        except ReadingEndedError:
             return None
 
 
@@ -262,7 +261,9 @@ def _limit(memory_bytes: int, cpu_seconds: int) -> None:
         (resource.RLIMIT_DATA, data + memory_bytes),
         (resource.RLIMIT_CPU, used + cpu_seconds),
     ):
-        resource.setrlimit(kind, (limit, resource.getrlimit(kind)[1]))
+        _, most = resource.getrlimit(kind)
+        is_bounded = most != resource.RLIM_INFINITY
+        resource.setrlimit(kind, (min(limit, most) if is_bounded else limit, most))
 
 
 def _answer(request: bytes) -> bytes:

@@ -234,7 +234,9 @@ def records(world: World, run: Any, **spec: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("place", ["captures", "records"])
-def test_what_ends_the_process_twice_is_the_candidates(place: str, world: World) -> None:
+def test_what_ends_the_process_twice_is_the_candidates(
+    place: str, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     found = records(world, Deadly(0, place), parallelism=2)
 
     assert (found["a"]["outcome"], found["a"]["failure_reason"], found["a"]["passed"]) == (
@@ -244,6 +246,7 @@ def test_what_ends_the_process_twice_is_the_candidates(place: str, world: World)
     )
     assert "ended the process that read it, twice" in found["a"]["failure_message"]
     assert found["a"]["record_truncated"] is True
+    assert "attempt 1 of task 0: reading what the attempt left ended" in caplog.text
     assert (found["b"]["outcome"], found["b"]["passed"]) == ("scored", True)
 
 
