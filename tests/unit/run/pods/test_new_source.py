@@ -36,7 +36,10 @@ NAMED = {
 def listing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add a kind that supervise makes of the image's own files: their list."""
     form = CandidateForm(
-        from_agent="listing", from_command="listing", archive="listing.tar", record_field="listing"
+        from_agent="listing",
+        from_command="listing",
+        archive="listing.tar",
+        record_field="candidate_workspace",
     )
 
     def added(spec: RunSpec, workdir: str, bounds: CandidateBounds) -> RunSpec:
