@@ -815,15 +815,14 @@ def _content(files: PackFiles) -> PackLanes:
 
 
 def _folder_lanes(pack: LocalPack) -> PackLanes:
-    """Return a pack of task folders by lanes: agents may get instruction and environment."""
-    is_public = {
-        name: (parts := name.split("/"))[-1:] == parts
-        or parts[1] in {INSTRUCTION_FILE, ENVIRONMENT}
-        for name in pack.files
+    """Return a pack of task folders by lanes: agents may get their instructions, nothing else."""
+    shown = {
+        name: content
+        for name, content in pack.files.items()
+        if "/" not in name or name.partition("/")[2] == INSTRUCTION_FILE
     }
-    public = {name: content for name, content in pack.files.items() if is_public[name]}
-    hidden = {name: content for name, content in pack.files.items() if not is_public[name]}
-    return PackLanes(pack.id, pack.digest, public, hidden)
+    hidden = {name: content for name, content in pack.files.items() if name not in shown}
+    return PackLanes(pack.id, pack.digest, shown, hidden)
 
 
 def _answers(manifest: Path) -> Mapping[str, Path]:
