@@ -24,7 +24,7 @@ from securebench.run.api.field_types import (
     SafePath,
 )
 from securebench.run.api.models import MAX_ATTEMPTS, Budget, Harness, Pack, Provider, RunTemplate
-from securebench.run.api.status import Condition, Count, PassRate, Reason, Time
+from securebench.run.api.status import Condition, Count, MeanReward, PassRate, Reason, Time
 from securebench.stats.sequential import MAX_LOOKS
 
 KIND = "BenchmarkSuite"
@@ -415,6 +415,8 @@ class StatusCell(ApiModel):
     """The same by other users; no gate considers them."""
     pass_rate: PassRate | None = None
     """Pass rate of the cell's run; absent once its BenchmarkRun is deleted."""
+    mean_reward: MeanReward | None = None
+    """Mean reward of the cell's run, if its verifiers leave rewards."""
 
 
 class CellCounts(ApiModel):

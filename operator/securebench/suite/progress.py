@@ -36,6 +36,7 @@ class SuiteRun:
         succeeded: Whether it is complete.
         message: Message of its condition ``Succeeded``.
         pass_rate: Pass rate of its status; empty without one.
+        mean_reward: Mean reward of its status; empty without one.
     """
 
     name: str
@@ -47,6 +48,7 @@ class SuiteRun:
     succeeded: bool
     message: str
     pass_rate: Mapping[str, object]
+    mean_reward: Mapping[str, object]
 
     @property
     def has_ended(self) -> bool:
@@ -94,6 +96,7 @@ class CellProgress:
         message: Why the cell cannot run, or failed.
         tries: How often it was started with the same digests; 0 if never.
         pass_rate: As its run shows it.
+        mean_reward: As its run shows it.
         exists: Whether its BenchmarkRun is there.
         agent_tries: As of ``PastRun``; 0 if it was never started.
         tries_by_others: As of ``PastRun``.
@@ -110,6 +113,7 @@ class CellProgress:
     exists: bool = False
     agent_tries: int = 0
     tries_by_others: int = 0
+    mean_reward: Mapping[str, object] | None = None
 
 
 class EndRules(NamedTuple):
@@ -164,6 +168,7 @@ def suite_run(raw: Mapping[str, object]) -> SuiteRun:
         succeeded=state == ConditionStatus.TRUE,
         message=found.message if found is not None else "",
         pass_rate=object_at(object_at(status, "score"), "passRate"),
+        mean_reward=object_at(object_at(status, "score"), "meanReward"),
     )
 
 
@@ -244,6 +249,7 @@ def _existing_run_progress(
         exists=True,
         agent_tries=past.agent_tries if past is not None else 0,
         tries_by_others=past.tries_by_others if past is not None else 0,
+        mean_reward=run.mean_reward or None,
     )
 
 

@@ -11,6 +11,7 @@ from securebench.run.api.status import (
     ConditionStatus,
     ConditionType,
     ConditionUpdate,
+    MeanReward,
     PassRate,
 )
 from securebench.suite.api import (
@@ -175,7 +176,7 @@ def _budget(use: BudgetUse | None) -> StatusBudget | None:
 
 
 def _status_cell(cell: CellProgress) -> StatusCell:
-    rate = cell.pass_rate
+    rate, reward = cell.pass_rate, cell.mean_reward
     message = cell.message
     if len(message) > MAX_CELL_MESSAGE:
         message = f"{message[: MAX_CELL_MESSAGE - 1]}…"
@@ -189,4 +190,5 @@ def _status_cell(cell: CellProgress) -> StatusCell:
         agent_tries=cell.agent_tries or None,
         tries_by_others=cell.tries_by_others or None,
         pass_rate=PassRate.parse(rate) if rate else None,
+        mean_reward=MeanReward.parse(reward) if reward else None,
     )

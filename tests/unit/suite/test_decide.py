@@ -67,6 +67,7 @@ def seen(planned: PlannedRun, reason: str = "", created_at: float = NOW, **spec:
         succeeded=reason == "Completed",
         message=reason,
         pass_rate={},
+        mean_reward={},
     )
 
 

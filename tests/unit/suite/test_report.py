@@ -16,6 +16,7 @@ from securebench.suite.report import SuiteFindings, suite_conditions, suite_stat
 from securebench.suite.rounds import Times
 from support.suite_world import suite_spec
 
+REWARD = dict.fromkeys(("value", "low", "high"), "-1.23457e+308")
 RATE = {"value": "0.1234", "low": "0.1234", "high": "0.1234"}
 
 
@@ -23,7 +24,7 @@ def test_the_largest_status_stays_below_64_kib() -> None:
     cells = [
         CellProgress(
             f"{index:02}" + "c" * 120, CellState.FAILED, "r" * 63, "u" * 36, "x" * 64, "m" * 9999,
-            10**6, RATE, agent_tries=10**6,
+            10**6, RATE, agent_tries=10**6, mean_reward=REWARD,
         )
         for index in range(MAX_CELLS)
     ]  # fmt: skip

@@ -4,6 +4,7 @@ import pytest
 
 from securebench.suite.api import Gates
 from securebench.suite.gates import JudgedCell, judge, read_results
+from securebench.suite.progress import suite_run
 from support.result_folders import result_line
 
 
@@ -50,3 +51,13 @@ def test_an_attempt_without_a_reward_is_lost(name):
     lost = rewarded(None, outcome=outcome, failure_reason=reason)
     kept = [{**each, "task_id": f"k{number}"} for number, each in enumerate(rewarded(1.0, 1.0))]
     assert status({"maxLostShare": "0.1"}, *lost, *kept).status == want
+
+
+def test_the_status_of_a_cell_has_its_mean_reward():
+    shown = {"value": "0.5", "low": "-1", "high": "2"}
+    body = {
+        "metadata": {"name": "r", "uid": "u"},
+        "status": {"score": {"passed": 0, "meanReward": shown}},
+    }
+    assert suite_run(body).mean_reward == shown
+    assert suite_run({**body, "status": {}}).mean_reward == {}
