@@ -59,6 +59,12 @@ def _target(context: typer.Context) -> ClusterTarget:
     return ClusterTarget(given.get("namespace"), given.get("context"), given.get("operator_pod"))
 
 
+def _whole(text: str) -> int:
+    if re.fullmatch(r"-?[0-9]+", text, re.ASCII) is None:
+        raise typer.BadParameter(f"{text!r} is no whole number")
+    return int(text)
+
+
 class TextOrJson(StrEnum):
     """How a command prints its result: for people, or as JSON for programs."""
 
@@ -108,6 +114,10 @@ OptionalTask = Annotated[
         autocompletion=complete_task,
     ),
 ]
+Attempt = Annotated[
+    int | None,
+    typer.Option("--attempt", parser=_whole, metavar="N", help="Only this attempt of the task."),
+]
 Output = Annotated[OutputForm, typer.Option("--output", "-o", help="Form of what is printed.")]
 Config = Annotated[
     Path | None, typer.Option("--config", help="Tester YAML, or the folder with tester.yaml.")
@@ -142,12 +152,6 @@ SkipInvalid = Annotated[
 EnvFile = Annotated[
     Path | None, typer.Option("--env-file", help="Dotenv file; default: .env, if there is one.")
 ]
-
-
-def _whole(text: str) -> int:
-    if re.fullmatch(r"-?[0-9]+", text, re.ASCII) is None:
-        raise typer.BadParameter(f"{text!r} is no whole number")
-    return int(text)
 
 
 def _share(text: str) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from securebench.cli.options import (
+    Attempt,
     Attempts,
     BudgetTokens,
     Config,
@@ -308,6 +309,7 @@ def results(  # noqa: PLR0913 - flags
     ],
     task: OptionalTask = None,
     *,
+    attempt: Attempt = None,
     why: Annotated[
         bool,
         typer.Option(
@@ -339,8 +341,10 @@ def results(  # noqa: PLR0913 - flags
     target = ClusterTarget(namespace, context, operator_pod)
     if diff and task is None:
         raise typer.BadParameter("--diff needs two runs: results --diff OLD NEW")
+    if attempt is not None and (task is None or diff):
+        raise typer.BadParameter("--attempt needs a TASK")
     if why or (task is not None and not diff):
-        end_with(lambda: print_launches(run, task or "", output, target))
+        end_with(lambda: print_launches(run, task or "", output, target, attempt))
     if diff:
         from securebench.analysis.command import diff_runs
 
@@ -393,10 +397,11 @@ def verify(  # noqa: PLR0913 - flags
 
 
 @app.command()
-def why(
+def why(  # noqa: PLR0913 - flags
     run: Run,
     task: OptionalTask = None,
     *,
+    attempt: Attempt = None,
     output: Output = OutputForm.TEXT,
     namespace: Namespace = None,
     context: Context = None,
@@ -407,14 +412,17 @@ def why(
     from securebench.client.why import explain
 
     target = ClusterTarget(namespace, context, operator_pod)
-    end_with(lambda: explain(run, task or "", output, target))
+    if attempt is not None and task is None:
+        raise typer.BadParameter("--attempt needs a TASK")
+    end_with(lambda: explain(run, task or "", output, target, attempt))
 
 
 @app.command()
-def logs(
+def logs(  # noqa: PLR0913 - flags
     run: Run,
     task: Task,
     *,
+    attempt: Attempt = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Wait for more until the task has finished.")
     ] = False,
@@ -427,4 +435,6 @@ def logs(
     from securebench.client.volume import ClusterTarget
 
     target = ClusterTarget(namespace, context, operator_pod)
-    end_with(lambda: show_logs(run, task, target, is_followed=follow))
+    if follow and attempt is not None:
+        raise typer.BadParameter("--follow shows the attempt under way; leave --attempt out")
+    end_with(lambda: show_logs(run, task, target, is_followed=follow, attempt=attempt))

@@ -135,18 +135,23 @@ _IDLE_POLLS = 5
 """After so many answers without anything new, check that the run still exists."""
 
 
-def logs(run: str, task: str, target: ClusterTarget, *, is_followed: bool) -> int:
-    """Print the output of a task's last launches.
+def logs(
+    run: str, task: str, target: ClusterTarget, *, is_followed: bool, attempt: int | None = None
+) -> int:
+    """Print the output of the last launches of an attempt.
 
     Args:
         run: Name of a BenchmarkRun, even a deleted one, or a run id.
         task: Id of the task, or ``#`` and its index from 0.
         is_followed: Whether to wait for more until the task has finished.
+        attempt: Number of an attempt that has finished; None for the last one.
     """
-    return asyncio.run(_logs(run, task, target, is_followed=is_followed))
+    return asyncio.run(_logs(run, task, target, is_followed=is_followed, attempt=attempt))
 
 
-async def _logs(run: str, task: str, target: ClusterTarget, *, is_followed: bool) -> int:
+async def _logs(
+    run: str, task: str, target: ClusterTarget, *, is_followed: bool, attempt: int | None
+) -> int:
     async with open_connection(target) as connection:
         state = await find_state(connection, run)
         task = await _task_id(connection.link, state.uid, task)
@@ -154,9 +159,9 @@ async def _logs(run: str, task: str, target: ClusterTarget, *, is_followed: bool
         if is_followed:
             await _Followed(connection, state, task, printer).until_finished()
         try:
-            files = await _captured(connection.link, state.uid, task)
+            files = await _captured(connection.link, state.uid, task, attempt)
         except InvalidInputError:
-            if is_followed:
+            if is_followed or attempt is not None:
                 raise
             await _print_live(connection.link, state, task, printer)
             return 0
@@ -173,15 +178,15 @@ async def _task_id(link: OperatorLink, uid: str, task: str) -> str:
     return ids[index] if task not in ids and index < len(ids) else task
 
 
-async def _captured(link: OperatorLink, uid: str, task: str) -> dict[str, str]:
-    """Return the captured streams of a finished task by name.
+async def _captured(link: OperatorLink, uid: str, task: str, attempt: int | None) -> dict[str, str]:
+    """Return the captured streams of an attempt by name.
 
     Raises:
         InvalidInputError: It has not finished.
     """
     with TemporaryDirectory() as scratch:
         folder = Path(scratch, "log")
-        await link.get_log(uid, task, folder)
+        await link.get_log(uid, task, folder, attempt)
         files = sorted(folder_files(folder).items())
         return {name: path.read_text("utf-8", errors="replace") for name, path in files}
 

@@ -296,14 +296,18 @@ class OperatorLink:
         """Remove an uploaded pack; False if it does not exist."""
         return bool((await self._call(Operation.REMOVE_PACK, name)).answer.get("present"))
 
-    async def get_log(self, uid: str, task_id: str, folder: Path) -> BundleReceipt:
-        """Fetch the captured output of a task's last launches into a new folder.
+    async def get_log(
+        self, uid: str, task_id: str, folder: Path, attempt: int | None = None
+    ) -> BundleReceipt:
+        """Fetch the captured output of the last launches of an attempt into a new folder.
 
         Args:
             task_id: Id of the row.
             folder: Must not exist.
+            attempt: Its number; None for the last one that has finished.
         """
-        reply = await self._call(Operation.GET_LOG, uid, task_id)
+        number = [] if attempt is None else [str(attempt)]
+        reply = await self._call(Operation.GET_LOG, uid, task_id, *number)
         receipt = unpack_bundle(BytesIO(reply.stdout), folder, LOG_LIMITS)
         require_digest("the log", expected=text_at(reply.answer, "digest"), found=receipt.digest)
         return receipt

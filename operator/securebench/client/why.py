@@ -110,27 +110,34 @@ _CUTS: Mapping[str, str] = {LaunchEnd.LOST: "was lost", LaunchEnd.ENDED: "ended"
 """What cut the last stage of a launch short, by ``end``."""
 
 
-def print_launches(run: str, task: str, form: OutputForm, target: ClusterTarget) -> int:
+def print_launches(
+    run: str, task: str, form: OutputForm, target: ClusterTarget, attempt: int | None = None
+) -> int:
     """Print the launches of a task, or of all attempts that did not pass or met a limit.
 
     Args:
         run: Name of a BenchmarkRun, even a deleted one, or a run id.
         task: Id of the task or ``#`` and its index from 0; empty for all of these.
         form: Indented text, or one object for each attempt.
+        attempt: Only this one; None for all.
     """
-    return asyncio.run(_why(run, task, form, target))
+    return asyncio.run(_why(run, task, form, target, attempt))
 
 
-async def _why(run: str, task: str, form: OutputForm, target: ClusterTarget) -> int:
+async def _why(
+    run: str, task: str, form: OutputForm, target: ClusterTarget, attempt: int | None
+) -> int:
     async with open_connection(target) as connection:
         state = await find_state(connection, run)
         found = await _found(connection.link, state.uid, task)
+    if attempt is not None:
+        found = _only(found, attempt)
     pods = _shared_pods(found.attempts)
-    for attempt in found.attempts:
+    for each in found.attempts:
         if form.is_data:
-            print_objects([attempt], form)
+            print_objects([each], form)
         else:
-            lines = attempt_lines(attempt, pods, found.now)
+            lines = attempt_lines(each, pods, found.now)
             sys.stdout.writelines(f"{printable(line)}\n" for line in lines)
     for note in launch_notes(found.attempts):
         print_note(note)
@@ -139,6 +146,19 @@ async def _why(run: str, task: str, form: OutputForm, target: ClusterTarget) -> 
     if found.left_out:
         print_note(f"{found.left_out} more attempts did not fit; name a task to see it")
     return 0
+
+
+def _only(found: FoundLaunches, attempt: int) -> FoundLaunches:
+    """Return one attempt of those that were found.
+
+    Raises:
+        InvalidInputError: It is not among them.
+    """
+    chosen = tuple(each for each in found.attempts if each.get("attempt") == attempt)
+    if not chosen:
+        numbers = ", ".join(sorted({str(each.get("attempt")) for each in found.attempts}))
+        raise InvalidInputError(f"there is no attempt {attempt}; there is {numbers or 'none'}")
+    return found._replace(attempts=chosen)
 
 
 async def _found(link: OperatorLink, uid: str, task: str) -> FoundLaunches:
@@ -318,16 +338,19 @@ class _Explained:
     unknown: str = ""
 
 
-def explain(run: str, task: str, form: OutputForm, target: ClusterTarget) -> int:
+def explain(
+    run: str, task: str, form: OutputForm, target: ClusterTarget, attempt: int | None = None
+) -> int:
     """Print what a run waits for, and why it or its attempts failed.
 
     Args:
         run: Name of a BenchmarkRun, even a deleted one, or a run id.
         task: Id of a task or ``#`` and its index from 0, to print all of its launches; or empty.
         form: Lines; with all launches; or as data.
+        attempt: Only this attempt of the task; None for all.
     """
     if task:
-        return print_launches(run, task, form, target)
+        return print_launches(run, task, form, target, attempt)
     found = asyncio.run(_explained(run, target))
     if form.is_data:
         print_objects([_data(found)], form)

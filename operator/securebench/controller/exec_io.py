@@ -298,8 +298,8 @@ def _dispatch(arguments: Sequence[str], volume: Volume, streams: Streams) -> Ans
             return find_run(volume.root, run_id, streams.stdout)
         case [Operation.FIND_NAMED, name]:
             return find_named(volume.root, name, streams.stdout)
-        case [Operation.GET_LOG, uid, task_id]:
-            return get_log(volume.root, uid, task_id, streams.stdout)
+        case [Operation.GET_LOG, uid, task_id, *attempt]:
+            return get_log(volume.root, uid, task_id, streams.stdout, *attempt)
         case [operation, uid, *words] if operation in WATCH_OPERATIONS:
             # These read plans and journals; the other calls start without what that needs.
             from securebench.controller.exec_watching import (  # noqa: PLC0415
@@ -395,22 +395,30 @@ def find_named(root: Path, name: str, sink: IO[bytes]) -> Answer:
     return _send_entries(found, sink)
 
 
-def get_log(root: Path, uid: str, task_id: str, sink: IO[bytes]) -> Answer:
-    """Send what the last launches of a task's last attempt printed, as a bundle.
+def get_log(root: Path, uid: str, task_id: str, sink: IO[bytes], attempt: str = "") -> Answer:
+    """Send what the last launches of an attempt printed, as a bundle.
 
     Args:
         task_id: Id of the row.
         sink: Gets a tar of ``producer/…`` and ``verification/…``.
+        attempt: Number of the attempt; empty for the last one that has finished.
 
     Raises:
-        InvalidInputError: The task has no record in this run.
+        InvalidInputError: The task, or that attempt of it, has no record in this run.
     """
     store = _store(root, uid)
-    key = _last_attempt(store, task_id)
-    if key is None:
+    finished = _finished_attempts(store, task_id)
+    if not finished:
         raise InvalidInputError(
             f"the run has no finished task {task_id!r}; running tasks have no log yet"
         )
+    key = next((key for key in finished if str(key.attempt) == attempt), None)
+    if attempt and key is None:
+        numbers = ", ".join(str(key.attempt) for key in finished)
+        raise InvalidInputError(
+            f"task {task_id!r} has no finished attempt {attempt}; it has {numbers}"
+        )
+    key = key or finished[-1]
     receipt = write_bundle(store.streams(key), sink, LOG_LIMITS)
     return {"digest": receipt.digest, "files": receipt.files, "attempt": key.attempt}
 
@@ -460,13 +468,13 @@ def _chunks(source: IO[bytes], size: int) -> Iterator[bytes]:
         yield data
 
 
-def _last_attempt(store: RunStore, task_id: str) -> AttemptKey | None:
+def _finished_attempts(store: RunStore, task_id: str) -> list[AttemptKey]:
     for task in store.tasks():
         keys = [AttemptKey(task, number) for number in store.attempts(task)]
         ended = [(key, found) for key in keys if (found := _task_id(store, key)) is not None]
         if ended and ended[-1][1] == task_id:
-            return ended[-1][0]
-    return None
+            return [key for key, _ in ended]
+    return []
 
 
 def _task_id(store: RunStore, key: AttemptKey) -> str | None:

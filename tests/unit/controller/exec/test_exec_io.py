@@ -290,6 +290,27 @@ def test_the_log_is_of_the_last_launches_and_holds_no_candidate(root: Path, tmp_
     assert reply.answer["digest"] == receipt.digest
 
 
+@pytest.mark.parametrize(("words", "want"), [((), "second"), (("1",), "first"), (("2",), "second")])
+def test_the_log_of_one_of_several_attempts(
+    root: Path, tmp_path: Path, words: tuple[str, ...], want: str
+) -> None:
+    for attempt, said in ((1, "first"), (2, "second")):
+        launch(root, 0, attempt, 1, {"producer/stdout": said})
+        record(root, 0, attempt, "t")
+
+    reply = call(root, "get-log", UID, "t", *words)
+    unpack_bundle(io.BytesIO(reply.stdout), tmp_path / "log", LIMITS)
+
+    assert (tmp_path / "log/producer/stdout").read_text() == want
+
+
+def test_an_attempt_that_has_not_finished_has_no_log(root: Path) -> None:
+    launch(root, 0, 1, 1, {"producer/stdout": "first"})
+    record(root, 0, 1, "t")
+    reply = call(root, "get-log", UID, "t", "3")
+    assert reply.answer["error"] == "task 't' has no finished attempt 3; it has 1"
+
+
 def test_a_task_without_record_has_no_log(root: Path) -> None:
     launch(root, 0, 1, 1, {"producer/stdout": "half"})
     reply = call(root, "get-log", UID, "t")
