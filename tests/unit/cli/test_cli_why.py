@@ -414,13 +414,12 @@ def test_a_task_alone_asks_for_its_launches(shell: Shell, finished: str) -> None
     assert shell("results", finished, "a") == shell("results", finished, "a", "--why")
 
 
-def test_one_attempt_of_a_task(shell: Shell, finished: str) -> None:
-    _journal(shell, [LaunchBegun(FIRST, NOW)])
-    assert shell("why", finished, "a", "--attempt", "1") == shell("why", finished, "a")
-    missing = shell("why", finished, "a", "--attempt", "2")
+def test_one_attempt_of_a_task(shell: Shell, told: str) -> None:
+    assert shell("why", told, "a", "--attempt", "1") == shell("why", told, "a")
+    missing = shell("why", told, "a", "--attempt", "2")
     assert (missing.code, missing.last) == (
         1,
         "securebench: error: there is no attempt 2; there is 1",
     )
-    assert shell("results", finished, "--attempt", "1").code == 2
-    assert shell("logs", finished, "a", "--attempt", "1", "--follow").code == 2
+    assert shell("results", told, "--attempt", "1").code == 2
+    assert shell("logs", told, "a", "--attempt", "1", "--follow").code == 2
