@@ -109,7 +109,7 @@ def test_columns() -> None:
         *("Succeeded", "Reason", "Done", "Total", "Passed", "Infra", "Age")
     ]
     assert [item["name"] for item in columns if item.get("priority") == 1] == [
-        *("PassRate", "Parallelism", "Pack", "Harness", "Results")
+        *("PassRate", "MeanReward", "Parallelism", "Pack", "Harness", "Results")
     ]
 
 
