@@ -92,6 +92,15 @@ import os
 os.makedirs("/tests", exist_ok=True)
 open("/tests/test.sh", "w").write("echo 1 > /logs/verifier/reward.txt")
 """
+LINKS = """\
+import os
+os.makedirs("/srv/verifier", exist_ok=True)
+open("/srv/verifier/reward.txt", "w").write("1")
+open("/srv/test.sh", "w").write("echo 1 > /srv/verifier/reward.txt")
+for place in ("/logs", "/tests"):
+    if not os.path.lexists(place):
+        os.symlink("/srv", place)
+"""
 FILE = "/logs/verifier/reward.txt"
 PLACED = {
     "link": f"ln -s /tests/passed {FILE}",
@@ -105,6 +114,7 @@ TRIALS = {
     "negative": (answering(f"echo -7.25 > {FILE}"), KEEPS, -7.25),
     "before": (BEFORE + answering("exit"), NOTHING, "reward_missing"),
     "own-tests": (OWN_TESTS + answering("echo 41"), CHECK, 0.0),
+    "links": (LINKS + answering("echo 41"), NOTHING, "reward_missing"),
     "after": (answering(WAITS), CHECK, 0.0),
     "during": (answering(f"echo 1 > {FILE}; kill -9 $PPID"), CHECK, 1.0),
     "hangs": (answering(f"echo 1 > {FILE}; sleep 60"), NOTHING, "verifier_timeout"),
