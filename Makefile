@@ -304,7 +304,7 @@ kms: setup ## Statements signed by a key management service (AWS's API, from a G
 	@tests/kms/build.sh
 	@PYTHONPATH=$(PYTHONPATH):$(CACHE)/kms/python pytest tests/kms -m slow
 
-harbor-differential: setup ## Harbor task folders, read by SecureBench and by the classes of the package harbor (HARBOR_PYTHON, RECORD=1)
+harbor-differential: setup ## Harbor task folders and exported jobs, read by SecureBench and by the classes of the package harbor (HARBOR_PYTHON, RECORD=1)
 	@PYTHONPATH=$(PYTHONPATH):tests python -m harbor_folders --python "$$(tests/harbor_folders/environment.sh)" $(if $(RECORD),--record)
 
 kueue: setup load-core ## Runs in a queue of Kueue (its controller from its Go module): waiting, quota, preemption, deletion

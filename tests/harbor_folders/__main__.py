@@ -2,8 +2,10 @@
 
 usage: python -m harbor_folders --python PYTHON [--random N] [--record]
 
-A folder is read alike or refused by SecureBench with a reason; nothing else passes. With
-``--record`` a sample of the cases, and what harbor read, replaces the data of the unit tests.
+A folder is read alike or refused by SecureBench with a reason; nothing else passes. Job folders
+that SecureBench exports are read by harbor as they were written, and it makes the same statistics
+of their trials. With ``--record`` a sample of the cases, and what harbor read, replaces the data of
+the unit tests.
 """
 
 from __future__ import annotations
@@ -14,25 +16,27 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from harbor_folders import ours
+from harbor_folders import jobs, ours
 from harbor_folders.cases import Files, all_cases, write
 from harbor_folders.compare import difference
 
-RECORDED = Path(__file__).parents[1] / "unit/benchmark/harbor/recorded.jsonl"
+UNIT_TESTS = Path(__file__).parents[1] / "unit"
+RECORDED = UNIT_TESTS / "benchmark/harbor/recorded.jsonl"
+RECORDED_JOBS = UNIT_TESTS / "analysis/recorded_jobs.jsonl"
 READ_SAMPLE, REFUSED_SAMPLE = 4, 12
 """Of how many cases that harbor reads, or refuses, one is recorded."""
 
 Reading = Mapping[str, Any]
 
 
-def reference(python: str, folder: Path) -> list[Reading]:
+def reference(python: str, folder: Path, program: str = "reference.py") -> list[Reading]:
     """Return the lines that harbor's classes give."""
-    script = Path(__file__).with_name("reference.py")
+    script = Path(__file__).with_name(program)
     command = [python, str(script), str(folder)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -58,10 +62,18 @@ def main(arguments: Sequence[str]) -> int:
             failed += 1
             print(f"case {number}: {problem}\n{cases[number].get('task.toml')}")
     _report(theirs, mine)
+    with TemporaryDirectory() as scratch:
+        exported = [folder for _, folder in jobs.exported(Path(scratch))]
+        read = reference(options.python, exported[0].parent, "reference_jobs.py")
+    differences = [f"job {job['name']}: {each}" for job in read for each in job["differences"]]
+    print(*differences, sep="\n", end="\n" if differences else "")
     if options.record:
         _record(first["keys"], cases, theirs)
+        _write_lines(RECORDED_JOBS, read)
     print(f"harbor folders={len(cases)} differences={failed}")
-    return 1 if failed else 0
+    trials = sum(len(job.get("trials", ())) for job in read)
+    print(f"harbor jobs={len(read)} trials={trials} differences={len(differences)}")
+    return 1 if failed or differences or len(read) < len(exported) else 0
 
 
 def _report(theirs: Sequence[Reading], mine: Sequence[Reading]) -> None:
@@ -87,9 +99,12 @@ def _record(keys: Sequence[str], cases: Sequence[Files], theirs: Sequence[Readin
             {"files": cases[number], **_outcome(theirs[number])} for number in chosen[::sample]
         )
         lines += found
-    RECORDED.parent.mkdir(parents=True, exist_ok=True)
+    _write_lines(RECORDED, lines)
+
+
+def _write_lines(path: Path, lines: Iterable[object]) -> None:
     text = "".join(f"{json.dumps(line, sort_keys=True)}\n" for line in lines)
-    RECORDED.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
 
 
 def _outcome(reading: Reading) -> Reading:

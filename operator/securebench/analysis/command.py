@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Final
 
@@ -26,6 +27,7 @@ from securebench.analysis.comparison import (
     sequential_conclusion,
 )
 from securebench.analysis.export import ExportFormat, as_csv, as_openmetrics, write_parquet
+from securebench.analysis.harbor_export import job_name, write_job
 from securebench.analysis.results import ResultSet, read_results
 from securebench.client.output import (
     OutputForm,
@@ -208,6 +210,46 @@ def export_run(
                 sink.writelines(pieces(results))
     print_line(f"written {shown_path(output)}")
     return 0
+
+
+def export_to_harbor(
+    run: str, jobs: Path, target: ClusterTarget, prices: Path | None = None
+) -> int:
+    """Write a run as a job folder of Harbor.
+
+    Args:
+        run: As for ``write_report``.
+        jobs: The folder for it, which is made if need be.
+        prices: File with a price table, as for ``write_report``.
+    """
+    if jobs.exists() and not jobs.is_dir():
+        raise InvalidInputError(f"{jobs} is no folder; name one for jobs")
+    if not jobs.exists():
+        _require_place(jobs)
+    with loaded_runs([run], target, prices) as (results,):
+        folder = Path(shown_path(jobs), job_name(results))
+        with _appearing(folder) as draft:
+            count = write_job(results, draft, folder, datetime.now(UTC))
+    print_line(f"written {folder}: {count} trials")
+    return 0
+
+
+@contextmanager
+def _appearing(folder: Path) -> Iterator[Path]:
+    """Give a folder to fill; it appears once it is complete, and nothing is replaced."""
+    taken = InvalidInputError(f"{folder} exists; name another folder, or remove it")
+    if os.path.lexists(folder):
+        raise taken
+    folder.parent.mkdir(exist_ok=True)
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    draft.mkdir()
+    try:
+        yield draft
+        if os.path.lexists(folder):
+            raise taken
+        draft.rename(folder)
+    finally:
+        rmtree(draft, ignore_errors=True)
 
 
 def export_to_mlflow(

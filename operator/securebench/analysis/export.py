@@ -78,7 +78,7 @@ def attempt_rows(results: ResultSet) -> Iterator[dict[str, Cell]]:
             "memory_kills": entry.memory_kills,
             "models": "; ".join(entry.use.models) if entry.use is not None else "",
             **dict(zip(TOKEN_COLUMNS, tokens or (None,) * len(TOKEN_COLUMNS), strict=True)),
-            "cost_micro_dollars": _cost(results, entry),
+            "cost_micro_dollars": attempt_cost(results, entry),
         }
 
 
@@ -188,7 +188,8 @@ def _utf8(cell: Cell) -> Cell:
     return cell.encode("utf-8", "backslashreplace").decode() if is_text else cell  # type: ignore[union-attr]
 
 
-def _cost(results: ResultSet, entry: Entry) -> int | None:
+def attempt_cost(results: ResultSet, entry: Entry) -> int | None:
+    """Return the cost of an attempt in micro-dollars; None if a model has no price."""
     if not results.prices or entry.use is None:
         return None
     found = cost([entry.use], results.prices)

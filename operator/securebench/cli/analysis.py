@@ -88,9 +88,18 @@ def compare(  # noqa: PLR0913 - flags
 
 @app.command()
 def export(  # noqa: PLR0913 - flags
-    run: Annotated[str, typer.Argument(help="Result folder, or name or run id of a run.")],
+    run: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[harbor] RUN",
+            help="Result folder, or name or run id of a run; behind harbor: as a job folder of it.",
+        ),
+    ],
     *,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The file; of harbor the folder with its jobs."),
+    ] = None,
     form: Annotated[
         str | None,
         typer.Option("--format", help="csv, parquet or openmetrics; default: by the file's name."),
@@ -113,23 +122,33 @@ def export(  # noqa: PLR0913 - flags
     context: Context = None,
     operator_pod: OperatorPod = None,
 ) -> None:
-    """Write the attempts of a run as CSV or Parquet, its figures as OpenMetrics or to MLflow."""
-    from securebench.analysis.command import export_run, export_to_mlflow
+    """Write a run as CSV, Parquet or a job folder of Harbor, its figures to MLflow and others."""
+    from securebench.analysis.command import export_run, export_to_harbor, export_to_mlflow
     from securebench.client.volume import ClusterTarget
 
+    *program, subject = run
+    if program not in ([], ["harbor"]):
+        raise typer.BadParameter("name one run, with nothing or harbor before it")
     if to not in {None, "mlflow"}:
         raise typer.BadParameter(f"--to is mlflow, not {to!r}")
     target = ClusterTarget(namespace, context, operator_pod)
+    if program:
+        if output is None or form is not None or to is not None:
+            raise typer.BadParameter("harbor needs --output, the folder with its jobs, alone")
+        end_with(lambda: export_to_harbor(subject, output, target, prices))
+        return
     if to is None and output is not None:
         chosen = _format(form, output)
-        end_with(lambda: export_run(run, output, chosen, target, prices))
+        end_with(lambda: export_run(subject, output, chosen, target, prices))
         return
     if output is not None or form is not None or to is None:
         raise typer.BadParameter("name a file with --output, or --to mlflow")
     if not tracking_uri:
         raise typer.BadParameter("name the server with --tracking-uri or MLFLOW_TRACKING_URI")
     server, name = tracking_uri, experiment
-    end_with(lambda: export_to_mlflow(run, server, name, target, prices, has_artifacts=artifacts))
+    end_with(
+        lambda: export_to_mlflow(subject, server, name, target, prices, has_artifacts=artifacts)
+    )
 
 
 def _format(form: str | None, output: Path) -> ExportFormat:
