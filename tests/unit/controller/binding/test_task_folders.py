@@ -109,6 +109,38 @@ async def test_tests_lie_at_their_place_and_programs_run(world):
     assert spec["phases"][0]["timeout_seconds"] == 30
 
 
+COMPOSE = """\
+services:
+  main: {depends_on: {web: {condition: service_healthy}}}
+  web: {image: nginx, depends_on: [db], healthcheck: {test: curl -f http://127.0.0.1}}
+  db: {image: "postgres:16", environment: {PASSWORD: words-of-db}}
+"""
+
+
+async def test_both_pods_have_the_services(world):
+    (world.pack / "sort-it/environment").mkdir(exist_ok=True)
+    (world.pack / "sort-it/environment/docker-compose.yaml").write_text(COMPOSE)
+    bound = await world.bind({"type": "nop"})
+    task, lanes = bound.plan.tasks[0], await world.lanes(bound)
+    launch = LaunchKey(0, 1, Role.VERIFIER, 1)
+    pods = [
+        harness_pod(bound.plan, task, launch._replace(role=Role.HARNESS), lanes, FACTS),
+        verifier_pod(bound.plan, [Member(task, launch, lanes, candidate("root.tar"))], FACTS),
+    ]
+    for pod in pods:
+        spec = pod["spec"]
+        database, web, courier = spec["initContainers"]
+        assert [each["name"] for each in (database, web)] == ["service-db", "service-web"]
+        assert database["env"] == [{"name": "PASSWORD", "value": "words-of-db"}]
+        assert web["startupProbe"]["exec"]["command"][:2] == ["/bin/sh", "-c"]
+        assert spec["hostAliases"] == [{"ip": "127.0.0.1", "hostnames": ["db", "web"]}]
+        others = json.dumps([web, courier, *spec["containers"]])
+        assert "words-of-db" not in others
+    lanes_of_run = [path for path in world.root.rglob("lanes/public/**/*") if path.is_file()]
+    assert lanes_of_run
+    assert not [path for path in lanes_of_run if b"words-of-db" in path.read_bytes()]
+
+
 async def test_its_plan_reaches_the_process_that_reads(world):
     plan = (await world.bind({"type": "nop"})).plan
     assert pickle.loads(pickle.dumps(plan)) == plan  # noqa: S301 - our own
