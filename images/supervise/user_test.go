@@ -108,11 +108,13 @@ func TestChangesOfAUserAreKept(t *testing.T) {
 
 // TestChangesOfAUserAreMadeWithItsRights: the program is root without the right to write into folders of others.
 func TestChangesOfAUserAreMadeWithItsRights(t *testing.T) {
-	work := `mkdir /home/app/new && echo mine > /home/app/new/x && chmod 700 /home/app/new && rm /home/app/old`
+	// The folder of the user gives another group than the user's to what is made in it.
+	work := `mkdir /home/app/new && echo mine > /home/app/new/x && rm /home/app/old`
 	home := func(c *container) *container {
 		must(t, os.MkdirAll(filepath.Join(c.folder, "upper/home/app"), 0o755))
 		must(t, os.WriteFile(filepath.Join(c.folder, "upper/home/app/old"), nil, 0o644))
-		must(t, os.Chown(filepath.Join(c.folder, "upper/home/app"), 1000, 1001))
+		must(t, os.Chown(filepath.Join(c.folder, "upper/home/app"), 1000, 50))
+		must(t, os.Chmod(filepath.Join(c.folder, "upper/home/app"), 0o755|os.ModeSetgid))
 		return c
 	}
 	agent := home(asUser(t, "app", work))
@@ -137,7 +139,7 @@ func TestChangesOfAUserAreMadeWithItsRights(t *testing.T) {
 				continue
 			}
 			info, err := os.Stat(filepath.Join(verifier.folder, "upper/home/app/new"))
-			if err != nil || info.Sys().(*syscall.Stat_t).Uid != 1000 || info.Mode().Perm() != 0o700 || got.message.DroppedEntries != 0 {
+			if err != nil || info.Sys().(*syscall.Stat_t).Uid != 1000 || info.Mode() != 0o755|os.ModeDir|os.ModeSetgid || got.message.DroppedEntries != 0 {
 				t.Errorf("%v, %v, %+v", info, err, got.message)
 			}
 			if said := strings.TrimSpace(verifier.read("output/stdout")); got.code != 0 || said != want {

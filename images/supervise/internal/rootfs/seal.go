@@ -27,6 +27,8 @@ const (
 	maxNamesBytes = 32 << 20
 
 	setID = unix.S_ISUID | unix.S_ISGID
+	// KeptModes of a folder may give its group to what is made in it, as folders of distributions do.
+	KeptModes = untrusted.KeptModes | unix.S_ISGID
 )
 
 // Why an entry is not kept, or not as it was.
@@ -202,7 +204,7 @@ func entryFrom(header *tar.Header, name string) (bundle.Entry, error) {
 	}
 	modified := unix.Timespec{Sec: header.ModTime.Unix(), Nsec: int64(header.ModTime.Nanosecond())}
 	return bundle.Entry{
-		Name: name, Mode: uint32(header.Mode) & untrusted.KeptModes, UID: uint32(header.Uid), GID: uint32(header.Gid),
+		Name: name, Mode: uint32(header.Mode) & KeptModes, UID: uint32(header.Uid), GID: uint32(header.Gid),
 		Size: header.Size, Modified: modified,
 	}, nil
 }
@@ -210,7 +212,10 @@ func entryFrom(header *tar.Header, name string) (bundle.Entry, error) {
 // keep writes an entry, or notes that it is not kept.
 func (s *sealer) keep(header *tar.Header, made bundle.Entry, content io.Reader) error {
 	name := made.Name
-	if header.Mode&setID != 0 && (header.Typeflag == tar.TypeReg || header.Typeflag == tar.TypeDir) {
+	if header.Typeflag != tar.TypeDir {
+		made.Mode &= untrusted.KeptModes
+	}
+	if header.Mode&setID != 0 && header.Typeflag == tar.TypeReg {
 		s.losses.Name(name, lostSetID)
 	}
 	switch header.Typeflag {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"securebench.dev/supervise/internal/outcome"
+	"securebench.dev/supervise/internal/rootfs"
 	"securebench.dev/supervise/internal/specs"
 	"securebench.dev/supervise/internal/untrusted"
 )
@@ -106,6 +107,9 @@ func unpackEntry(target *place, header *tar.Header, content io.Reader) error {
 	state := entryState{mode: uint32(header.Mode) & untrusted.KeptModes, modified: timeOf(header.ModTime)}
 	if target.inRoot != nil {
 		state.owner = &owner{header.Uid, header.Gid}
+		if header.Typeflag == tar.TypeDir {
+			state.mode = uint32(header.Mode) & rootfs.KeptModes
+		}
 	}
 	if name == untrusted.RootPath && header.Typeflag == tar.TypeDir {
 		target.putRoot(state)

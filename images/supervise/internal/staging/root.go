@@ -21,6 +21,9 @@ const (
 	lostOwner = "without its owner"
 )
 
+// allModes are the bits of a mode.
+const allModes = 0o7777
+
 // rootPlace is where changes of a root file system are made; programs built for tests have them elsewhere.
 var rootPlace = "/"
 
@@ -99,7 +102,12 @@ func (r *rootRules) setOwner(parent *os.File, base, name string, wanted owner) e
 // setState gives a folder its state. One of somebody else keeps its own, where this process may not change it.
 func (r *rootRules) setState(folder *os.File, wanted madeFolder) error {
 	err := unix.UtimesNanoAt(int(folder.Fd()), ".", wanted.times(), 0)
+	var status unix.Stat_t
 	if err == nil {
+		err = unix.Fstat(int(folder.Fd()), &status)
+	}
+	// A mode that it has from its parent can be one that this process could not give.
+	if err == nil && status.Mode&allModes != wanted.mode {
 		err = unix.Fchmod(int(folder.Fd()), wanted.mode)
 	}
 	if err == nil {

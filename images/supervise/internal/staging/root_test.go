@@ -139,7 +139,10 @@ func TestChangesOfARootBecomeThoseOfAnotherOne(t *testing.T) {
 			return os.Chown(in("app"), 3_000_000, 12)
 		},
 		"an empty folder": func(in func(string) string) error { return os.Mkdir(in("app/empty"), 0o711) },
-		"a link":          func(in func(string) string) error { return os.Symlink("kept", in("app/link")) },
+		"a folder that gives its group": func(in func(string) string) error {
+			return first(os.Chown(in("usr/lib"), 0, 50), os.Chmod(in("usr/lib"), 0o775|fs.ModeSetgid), os.Mkdir(in("usr/lib/own"), 0o755), os.WriteFile(in("usr/lib/own/x"), nil, 0o644))
+		},
+		"a link": func(in func(string) string) error { return os.Symlink("kept", in("app/link")) },
 		"a folder becomes a link": func(in func(string) string) error {
 			return first(os.RemoveAll(in("usr/lib/deep")), os.Symlink("../../app", in("usr/lib/deep")))
 		},
