@@ -48,6 +48,9 @@ PYTEST_BUNDLE = TOOLS + "/pytest"
 """For task images without a pytest of their own."""
 MATERIALIZED = "/opt/securebench/materialize"
 TEMPORARY = "/tmp"  # noqa: S108  # an emptyDir, 0777 and root's; supervise makes it sticky
+VERIFIER_LOGS = "/logs/verifier"
+LOG_FOLDERS = (VERIFIER_LOGS, "/logs/agent", "/logs/artifacts")
+"""Where containers of a Harbor task have folders for logs."""
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # a memory emptyDir of each container's own
 
 COURIER_ROOT = "/work"

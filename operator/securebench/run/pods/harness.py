@@ -154,7 +154,7 @@ def _harness(plan: RunPlan, task: TaskPlan, lanes: LaneSet, facts: ClusterFacts)
             *asset_mounts(plan, task, lanes),
             *(lane_mount(plan, task, lane, path) for lane, path, _ in _lanes(plan, lanes)),
             volumes.output(_output_bytes(plan, task)),
-            *([volumes.temporary()] if environment.workspace else []),
+            *([volumes.temporary()] if environment.workspace else volumes.logs()),
             *_own_mounts(plan, task),
         ),
     )

@@ -72,6 +72,9 @@ AGENT_HOME_BYTES = 512 * MIB
 SHARED_MEMORY_BYTES = 64 * MIB
 """As Docker gives; counts as memory of the container that writes it."""
 
+LOG_BYTES = GIB
+"""All folders of logs together."""
+
 CHANGES_BYTES = 16 * MIB
 """A list of really changed paths."""
 
@@ -178,6 +181,7 @@ def _mebibytes(size_bytes: int) -> str:
 
 WORKSPACE = "workspace"
 OUTPUT = "output"
+LOGS = "logs"
 BESIDE = "beside"
 TEMPORARY = "temporary"
 HOME = "home"
@@ -270,6 +274,14 @@ def temporary(name: str = TEMPORARY) -> OwnVolume:
 def home(name: str = HOME) -> OwnVolume:
     """Return the home of a check."""
     return empty_dir(name, HOME_BYTES, layout.HOME)
+
+
+def logs() -> list[OwnVolume]:
+    """Return the folders of logs of a Harbor task, side by side in one volume; they are empty."""
+    volume = empty_dir(LOGS, LOG_BYTES, "")
+    return [
+        volume._replace(path=path, sub_path=path.rpartition("/")[2]) for path in layout.LOG_FOLDERS
+    ]
 
 
 def output(size_bytes: int) -> OwnVolume:

@@ -53,15 +53,9 @@ from securebench.run.records.redaction import redact_texts, task_secrets
 from securebench.run.state.attempts import Finish, SealedCandidate, VerifierResult
 from securebench.run.verification.base import Left, Member, Verification, agent_end
 from securebench.run.verification.checks import supervised_verdict
-from securebench.sizes import GIB, KIB
+from securebench.sizes import KIB
 
 TESTS: Final = "/tests"
-LOGS_VOLUME: Final = "logs"
-LOGS: Final = "/logs"
-VERIFIER_LOGS: Final = f"{LOGS}/verifier"
-LOG_FOLDERS: Final = (VERIFIER_LOGS, f"{LOGS}/agent", f"{LOGS}/artifacts")
-"""Writable folders, empty in the beginning, side by side in one volume."""
-
 REWARD_JSON: Final = "reward.json"
 REWARD_TEXT: Final = "reward.txt"
 MOST_BYTES: Final = 64 * KIB
@@ -69,9 +63,6 @@ MOST_BYTES: Final = 64 * KIB
 
 FILES: Final = (REWARD_JSON, REWARD_TEXT)
 """The first that is there counts."""
-
-LOG_BYTES: Final = GIB
-"""Size of all folders of logs together."""
 
 _MOST_REPORT_BYTES: Final = 2 * MOST_BYTES
 """What supervise writes of it: base64, names and a message."""
@@ -249,10 +240,10 @@ class RewardVerification(Verification):
             _with_candidate(base_spec(plan, facts, plan.limits.stream_bytes), member, environment),
             verdict=True,
             lanes=(DigestedPath(TESTS, member.lanes.evaluation_inputs_digest),),
-            protected=(TESTS, *LOG_FOLDERS),
+            protected=(TESTS, *layout.LOG_FOLDERS),
             phases=(script,),
             open_modes=(layout.OUTPUT,),
-            reward=RewardSpec(VERIFIER_LOGS, FILES, MOST_BYTES),
+            reward=RewardSpec(layout.VERIFIER_LOGS, FILES, MOST_BYTES),
         )
 
     def rejected(
@@ -323,11 +314,10 @@ def _mounts(plan: RunPlan, member: Member, environment: Environment) -> list[Pod
     lies over it but the folders of the tests.
     """
     workspace = environment.workspace
-    logs = volumes.empty_dir(LOGS_VOLUME, LOG_BYTES, LOGS)
     return [
         *([volumes.workspace(plan.pods, workspace), volumes.temporary()] if workspace else []),
         lane_mount(plan, member.task, layout.LANE_EVALUATION_INPUTS, TESTS),
         candidate_mount(plan, member.launch, member.candidate, layout.CANDIDATE),
-        *(logs._replace(path=path, sub_path=path.rpartition("/")[2]) for path in LOG_FOLDERS),
+        *volumes.logs(),
         volumes.output(volumes.output_bytes(plan.limits)),
     ]

@@ -8,6 +8,7 @@ import pytest
 
 from securebench.benchmark.families.base import RewardRequest
 from securebench.protocol.gateway import PROXY_NAME
+from securebench.run.layout import LOG_FOLDERS
 from securebench.run.plan.environment import EnvironmentLimits
 from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.pods.harness import harness_pod
@@ -41,7 +42,8 @@ def test_without_a_workspace_nothing_covers_a_folder_of_the_image():
     spec = told(body, "harness")
     main = container(body, "harness")
     places = set(mounts(body, "harness"))
-    assert {place for place in places if not place.startswith("/opt/securebench/")} == {"/dev/shm"}
+    beside = {place for place in places if not place.startswith("/opt/securebench/")}
+    assert beside == {"/dev/shm", *LOG_FOLDERS}
     assert "workspace" not in {each["name"] for each in body["spec"]["volumes"]}
     assert "/work/workspace" not in mounts(body, "courier")
     assert ("copies" in spec, "protected" in spec, spec["temporary"]) == (False, False, "")
