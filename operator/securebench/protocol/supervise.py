@@ -103,6 +103,19 @@ class CandidateSpec(DigestedPath):
 
 
 @dataclass(frozen=True, slots=True)
+class ArtifactSpec:
+    """A path that is kept as it is in the end, with everything below it.
+
+    Attributes:
+        source: Absolute, or relative to the working folder of the last phase.
+        exclude: Patterns of tar for what is left out of a folder.
+    """
+
+    source: str
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RootSpec:
     """How the changes of the root file system become an archive beside the streams.
 
@@ -112,11 +125,13 @@ class RootSpec:
         excluded: Further absolute paths that are not part of it.
         bytes: Most bytes of contents and names.
         entries: Most entries, those that are gone too.
+        artifacts: What is kept, changed or not; without any the changes are. One may be a mount.
     """
 
     excluded: tuple[Absolute, ...]
     bytes: Size
     entries: Size
+    artifacts: tuple[ArtifactSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +144,13 @@ class RootChangesSpec(DigestedPath):
             scripts among the phases do so too.
         user: With whose rights they are made, a name of the image or a number; empty: with those
             of supervise.
+        replaces: Whether a folder that is above all others of the archive is emptied before.
     """
 
     excluded: tuple[Absolute, ...]
     tools: tuple[str, ...]
     user: str = ""
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)

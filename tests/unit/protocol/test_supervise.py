@@ -10,6 +10,7 @@ from typing import get_args
 from securebench.protocol.candidate import CandidateBounds, Extraction, ExtractionMode
 from securebench.protocol.messages import DigestedPath, encode_spec
 from securebench.protocol.supervise import (
+    ArtifactSpec,
     CandidateSpec,
     CopySpec,
     CourierSpec,
@@ -87,8 +88,8 @@ ROOT_RUN = replace(
     SMALL_RUN,
     streams=StreamsSpec("/o", 1, 2),
     user="app",
-    root=RootSpec(("/tests",), 100, 10),
-    changes=RootChangesSpec("/root.tar", "sha256:0", ("/tests",), ("bash",), "app"),
+    root=RootSpec(("/tests",), 100, 10, (ArtifactSpec("/app/out", ("*.pyc",)),)),
+    changes=RootChangesSpec("/root.tar", "sha256:0", ("/tests",), ("bash",), "app", replaces=True),
 )
 CASES: tuple[SuperviseSpec, ...] = (
     CopySpec("/app", "/copy"),

@@ -37,9 +37,10 @@ const (
 	Whiteout = '3'
 	FIFO     = '6'
 	Device   = '4'
-	// Socket and Unreadable are kinds of our own: archives have none.
+	// Socket, Unreadable and Missing are kinds of our own: archives have none. Missing is a path that was asked for.
 	Socket     = 's'
 	Unreadable = 'u'
+	Missing    = 'm'
 )
 
 // Writer writes a tar of form pax whose bytes depend on its entries alone. Nothing is kept of an entry that is in it.

@@ -37,6 +37,11 @@ const (
 // Write writes what changed since as an archive into a folder that no command can reach any more, or a note in its
 // place that says which bound it exceeds. What is there is written as it is; Seal says what of it is kept.
 func (s *Snapshot) Write(folder *os.File, bounds Bounds) error {
+	return write(folder, func(archive *bundle.Writer) error { return s.archive(archive, bounds) })
+}
+
+// write leaves an archive, or a note about the bound that it exceeds.
+func write(folder *os.File, fill func(*bundle.Writer) error) error {
 	for _, name := range []string{outcome.RootFile, outcome.RootNote} {
 		if err := untrusted.RemoveAt(folder, name, 0); err != nil {
 			return err
@@ -48,7 +53,7 @@ func (s *Snapshot) Write(folder *os.File, bounds Bounds) error {
 	}
 	buffer := bufio.NewWriterSize(file, untrusted.CopyBytes)
 	archive := bundle.New(buffer)
-	err = s.archive(archive, bounds)
+	err = fill(archive)
 	if err == nil {
 		err = archive.End()
 	}
@@ -76,7 +81,7 @@ func (s *Snapshot) archive(archive *bundle.Writer, bounds Bounds) error {
 		return err
 	}
 	defer root.Close()
-	reading := &changes{s, archive, places, bounds, 0, map[untrusted.Inode]string{}}
+	reading := &changes{s, archive, places, bounds, 0, map[untrusted.Inode]string{}, isKept}
 	return reading.folder(root, "", 0, true)
 }
 
@@ -88,7 +93,10 @@ type changes struct {
 	left     Bounds
 	position int // of the next record
 	linked   map[untrusted.Inode]string
+	keeps    func(path string) bool
 }
+
+func isKept(string) bool { return true }
 
 // folder reads a folder beside the records of its entries, if there are any.
 func (c *changes) folder(folder *os.File, prefix string, depth int, isKnown bool) error {
@@ -152,7 +160,7 @@ func (c *changes) gone(prefix string, known record) error {
 // entry compares an entry with what it was.
 func (c *changes) entry(folder *os.File, prefix, name string, old *record, depth int) error {
 	path := prefix + name
-	if c.places[path] {
+	if c.places[path] || !c.keeps(path) {
 		c.pass(old)
 		return nil
 	}

@@ -39,6 +39,7 @@ const (
 	lostDeep       = "too many folders inside each other"
 	lostSetID      = "without its set-id bits"
 	lostUnreadable = "cannot be read"
+	lostMissing    = "no such artifact"
 	lostFirstName  = "another name of a file that is not kept"
 )
 
@@ -243,6 +244,9 @@ func (s *sealer) keep(header *tar.Header, made bundle.Entry, content io.Reader) 
 		return s.begin(name, whiteout(name), "")
 	case bundle.Unreadable:
 		s.losses.Drop(name, lostUnreadable)
+		return nil
+	case bundle.Missing:
+		s.losses.Drop(name, lostMissing)
 		return nil
 	}
 	why, isKnown := lostKinds[header.Typeflag]

@@ -339,9 +339,18 @@ func workAndDiff(spec specs.Run, streams *os.File, stop <-chan struct{}) (outcom
 // rootFolder is the root file system whose changes are kept; programs built for tests have another one.
 var rootFolder = "/"
 
-// workOnRoot runs the phases and leaves what they changed in the root file system, also when their time was over.
+// workOnRoot runs the phases and leaves what they changed in the root file system, or its artifacts, also when their
+// time was over.
 func workOnRoot(spec specs.Run, streams *os.File, stop <-chan struct{}) (outcome.Message, [2]*process.Capture) {
-	before, err := rootfs.Take(rootFolder, spec.Root.Excluded, stop)
+	var left interface {
+		Write(*os.File, rootfs.Bounds) error
+	}
+	var err error
+	if len(spec.Root.Artifacts) == 0 {
+		left, err = rootfs.Take(rootFolder, spec.Root.Excluded, stop)
+	} else {
+		left, err = artifacts(spec, stop)
+	}
 	if err != nil {
 		return outcome.Failure(outcome.CodeStaging, fmt.Errorf("root file system: %w", err)), [2]*process.Capture{{}, {}}
 	}
@@ -349,7 +358,7 @@ func workOnRoot(spec specs.Run, streams *os.File, stop <-chan struct{}) (outcome
 	if outcome.IsStopped(result.Code) {
 		return result, kept
 	}
-	err = before.Write(streams, rootfs.Bounds{Bytes: spec.Root.Bytes, Entries: spec.Root.Entries})
+	err = left.Write(streams, rootfs.Bounds{Bytes: spec.Root.Bytes, Entries: spec.Root.Entries})
 	switch {
 	case errors.Is(err, outcome.ErrStopped):
 		result.Code = process.StopCode()
@@ -357,6 +366,18 @@ func workOnRoot(spec specs.Run, streams *os.File, stop <-chan struct{}) (outcome
 		return outcome.Failure(outcome.CodeStaging, untrusted.OfCandidate(fmt.Errorf("root file system: %w", err))), kept
 	}
 	return result, kept
+}
+
+// artifacts are the paths that are kept, seen from the working folder of the last phase.
+func artifacts(spec specs.Run, stop <-chan struct{}) (*rootfs.Artifacts, error) {
+	workdir := spec.Phases[len(spec.Phases)-1].Workdir
+	if workdir == "" {
+		var err error
+		if workdir, err = os.Getwd(); err != nil {
+			return nil, err
+		}
+	}
+	return rootfs.NewArtifacts(rootFolder, workdir, *spec.Root, stop), nil
 }
 
 // controlCode judges checks to which a test was added that must fail.

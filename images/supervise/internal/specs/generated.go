@@ -190,6 +190,16 @@ type Root struct {
 	Bytes int64 `json:"bytes"`
 	// Entries: Most entries, those that are gone too.
 	Entries int64 `json:"entries"`
+	// Artifacts: What is kept, changed or not; without any the changes are. One may be a mount.
+	Artifacts []Artifact `json:"artifacts,omitempty"`
+}
+
+// Artifact: A path that is kept as it is in the end, with everything below it.
+type Artifact struct {
+	// Source: Absolute, or relative to the working folder of the last phase.
+	Source string `json:"source"`
+	// Exclude: Patterns of tar for what is left out of a folder.
+	Exclude []string `json:"exclude,omitempty"`
 }
 
 // RootChanges: Sealed changes of a root file system that are made before the phases.
@@ -204,6 +214,8 @@ type RootChanges struct {
 	Tools []string `json:"tools"`
 	// User: With whose rights they are made, a name of the image or a number; empty: with those of supervise.
 	User string `json:"user,omitempty"`
+	// Replaces: Whether a folder that is above all others of the archive is emptied before.
+	Replaces bool `json:"replaces,omitempty"`
 }
 
 // Reward: Where a script leaves its reward, which is kept beside the streams.

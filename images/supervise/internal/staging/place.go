@@ -207,10 +207,14 @@ func (p *place) putFolder(name string, state entryState) error {
 	if p.isRefused(name, true) {
 		return nil
 	}
-	if _, err := p.enter(name); err != nil {
+	folder, err := p.enter(name)
+	if err != nil {
 		return err
 	}
 	if p.inRoot != nil {
+		if err := p.inRoot.begin(p, folder, name); err != nil {
+			return err
+		}
 		delete(p.inRoot.opened, name)
 	}
 	if p.inRoot != nil || !p.hasProtected(name) {

@@ -39,10 +39,13 @@ type rootRules struct {
 	above  map[string]bool // folders on the way to them
 	losses *outcome.Losses
 	opened map[string]unix.Stat_t // folders of the image that were opened to their owner, with their status before
+
+	replaces bool   // whether a folder that is above all others of the archive loses what it has in the image
+	top      string // the last of these
 }
 
 func newRootRules(kept []string, losses *outcome.Losses) *rootRules {
-	r := &rootRules{map[string]bool{}, map[string]bool{}, losses, map[string]unix.Stat_t{}}
+	r := &rootRules{kept: map[string]bool{}, above: map[string]bool{}, losses: losses, opened: map[string]unix.Stat_t{}}
 	for _, tool := range kept {
 		r.kept[tool] = true
 		for folder := path.Dir(tool); !r.above[folder]; folder = path.Dir(folder) {
@@ -145,6 +148,7 @@ func ChangeRoot(spec specs.RootChanges) (outcome.Losses, error) {
 		return losses, err
 	}
 	target.inRoot = newRootRules(tools.paths(), &losses)
+	target.inRoot.replaces = spec.Replaces
 	judge := &linkJudge{workspace: rootPlace, ours: slices.Concat([]string{frameworkRoot}, spec.Excluded)}
 	for _, mount := range mounts {
 		if !slices.Contains(harmless, mount) {
@@ -160,6 +164,15 @@ func ChangeRoot(spec specs.RootChanges) (outcome.Losses, error) {
 		err = tools.check(&losses)
 	}
 	return losses, untrusted.OfCandidate(err)
+}
+
+// begin empties a folder that replaces the image's, but for what is protected, before anything is put into it.
+func (r *rootRules) begin(p *place, folder *os.File, name string) error {
+	if !r.replaces || r.top != "" && untrusted.IsBelow(name, r.top) {
+		return nil
+	}
+	r.top = name
+	return p.empty(folder, name, 0)
 }
 
 // remove removes what has a name, but for what is protected.
@@ -194,6 +207,11 @@ func (p *place) removeAt(parent *os.File, name string, depth int) error {
 		return err
 	}
 	defer folder.Close()
+	return p.empty(folder, name, depth)
+}
+
+// empty removes what is in a folder and not protected.
+func (p *place) empty(folder *os.File, name string, depth int) error {
 	names, err := untrusted.ReadNames(folder, -1)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
