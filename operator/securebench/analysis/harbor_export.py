@@ -93,7 +93,7 @@ _LEFT_OUT: Final = frozenset(
 """Fields of a record that are files of a trial, or of no use without the pack."""
 
 
-class Trial(NamedTuple):
+class TrialFigures(NamedTuple):
     """What the statistics of a job need of a trial.
 
     Args:
@@ -211,11 +211,11 @@ class _Attempt:
         shown = visible(known)
         return shown if shown == known else f"{shown} {logical_name(known)}"
 
-    def trial(self) -> Trial:
+    def trial(self) -> TrialFigures:
         """Return what the job's statistics need."""
         exception = self._exception()
         parts = [self._agent_name, *filter(None, [self._model]), self._source or "adhoc"]
-        return Trial(
+        return TrialFigures(
             name=self.name,
             task_name=self._task_name,
             group="__".join(parts),
@@ -367,7 +367,7 @@ class _Attempt:
         return _AGENT_EXIT if self._producer.get("exit_code") not in {0, None} else ""
 
 
-def _job_config(job: _Job, trials: Sequence[Trial]) -> Json:
+def _job_config(job: _Job, trials: Sequence[TrialFigures]) -> Json:
     agents = {json.dumps(trial.agent): trial.agent for trial in trials}
     return {
         "job_name": job.folder.name,
@@ -379,7 +379,7 @@ def _job_config(job: _Job, trials: Sequence[Trial]) -> Json:
     }
 
 
-def _job_result(job: _Job, trials: Sequence[Trial]) -> Json:
+def _job_result(job: _Job, trials: Sequence[TrialFigures]) -> Json:
     started = min(filter(None, (trial.started for trial in trials)), default=job.now.isoformat())
     finished = max(filter(None, (trial.finished for trial in trials)), default=started)
     return {
@@ -403,14 +403,14 @@ def _job_result(job: _Job, trials: Sequence[Trial]) -> Json:
     }
 
 
-def _groups(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
-    found: dict[str, list[Trial]] = defaultdict(list)
+def _groups(trials: Iterable[TrialFigures]) -> dict[str, list[TrialFigures]]:
+    found: dict[str, list[TrialFigures]] = defaultdict(list)
     for trial in trials:
         found[trial.group].append(trial)
     return found
 
 
-def _sums(trials: Iterable[Trial]) -> Json:
+def _sums(trials: Iterable[TrialFigures]) -> Json:
     found: dict[str, float] = {}
     for trial in trials:
         for name, value in trial.usage.items():
@@ -418,7 +418,7 @@ def _sums(trials: Iterable[Trial]) -> Json:
     return dict(found)
 
 
-def _statistics(trials: Sequence[Trial]) -> Json:
+def _statistics(trials: Sequence[TrialFigures]) -> Json:
     rewards: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     exceptions: dict[str, list[str]] = defaultdict(list)
     for trial in trials:
@@ -445,7 +445,7 @@ def _mean(rewards: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: sum(each.get(name, 0.0) for each in rewards) / len(rewards) for name in names}
 
 
-def pass_at_k(trials: Iterable[Trial]) -> dict[int, float]:
+def pass_at_k(trials: Iterable[TrialFigures]) -> dict[int, float]:
     """Return pass@k as Harbor has it: only of single rewards of 0 and 1, for k from 2."""
     passed: dict[str, Counter[bool]] = defaultdict(Counter)
     for trial in trials:
