@@ -6,7 +6,8 @@ and the kind of verification that it names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import ItemsView, Iterator, Mapping, MutableMapping, ValuesView
+from contextlib import suppress
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
@@ -19,7 +20,8 @@ T = TypeVar("T")
 class PluginRegistry(MutableMapping[str, T], Generic[T]):
     """Objects or classes by name, ours first.
 
-    Asking for the name of a package that cannot be used raises ConfigError; nothing else does.
+    Asking for the name of a package that cannot be used raises ConfigError; nothing else does:
+    ``items`` and ``values`` leave it out.
 
     Args:
         group: Group of entry points in which other packages name theirs.
@@ -57,6 +59,19 @@ class PluginRegistry(MutableMapping[str, T], Generic[T]):
     def __contains__(self, name: object) -> bool:
         return name in self._known or name in self._ours or name in self._points
 
+    def items(self) -> ItemsView[str, T]:
+        """Return what can be used, by name."""
+        return dict(self._usable()).items()
+
+    def values(self) -> ValuesView[T]:
+        """Return what can be used."""
+        return dict(self._usable()).values()
+
+    def _usable(self) -> Iterator[tuple[str, T]]:
+        for name in self:
+            with suppress(ConfigError):
+                yield name, self[name]
+
     @cached_property
     def _points(self) -> Mapping[str, tuple[EntryPoint, ...]]:
         found: dict[str, tuple[EntryPoint, ...]] = {}
@@ -86,7 +101,7 @@ class PluginRegistry(MutableMapping[str, T], Generic[T]):
     def _imported(self, point: EntryPoint) -> T:
         try:
             found: T = point.load()
-        except (ImportError, AttributeError, SyntaxError, TypeError, ValueError) as error:
+        except (Exception, SystemExit) as error:  # the package may do anything
             message = f"{point.name!r} of group {self._group} cannot be loaded from {point.value}"
-            raise ConfigError(f"{message}: {error}") from error
+            raise ConfigError(f"{message}: {type(error).__name__}: {error}") from error
         return found

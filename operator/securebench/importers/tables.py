@@ -8,6 +8,7 @@ Without a folder for the pack a preview is printed and nothing is written.
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -135,7 +136,7 @@ def _broken(path: Path, reason: str, line: int | None = None) -> ConfigErrors:
 
 def _csv_lines(path: Path, text: str) -> Iterator[TableLine]:
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    reader = csv.DictReader(text.splitlines(keepends=True), delimiter=delimiter, strict=True)
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         for values in reader:
             if None in values or None in values.values():
@@ -254,8 +255,9 @@ def _text(value: object) -> str:
 
 
 def _write(folder: Path, wanted: TableImport, rows: Iterable[Mapping[str, object]]) -> None:
+    name = wanted.table.stem if wanted.pack is None else wanted.pack.resolve().name
     manifest = {
-        "id": kubernetes_name((wanted.pack or wanted.table).stem),
+        "id": kubernetes_name(name),
         "version": 1,
         "defaults": {"family": wanted.family, "environment": {"image": wanted.image}},
     }

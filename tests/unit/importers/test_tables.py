@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from securebench.cli.main import app
@@ -34,7 +35,7 @@ def table(folder: Path, *rows: object) -> Path:
 
 
 def tasks(pack: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (pack / "tasks.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (pack / "tasks.jsonl").read_text().split("\n")[:-1]]
 
 
 def answered(row_id: str, question: str, *accepted: str) -> dict[str, object]:
@@ -83,6 +84,37 @@ def test_a_csv_with_a_column_for_each_choice(tmp_path: Path) -> None:
     assert second["eval"] == {"answer": 0}
     files = ("--manifest", str(pack / "manifest.yaml"), "--tasks", str(pack / "tasks.jsonl"))
     assert CliRunner().invoke(app, ["pack", "lint", *files]).exit_code == 0
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85", "\v", "\f", "\x1c"])
+def test_a_cell_of_a_csv_has_every_sign(tmp_path: Path, sign: str) -> None:
+    path, pack = tmp_path / "data.csv", tmp_path / "pack"
+    rows = f'question,answer\r\na{sign}b,1\r\n"a{sign}\r\nb",2\r\n'
+    path.write_bytes(rows.encode())
+    assert run(path, pack, *SHORT)[0] == 0
+    questions = [answered("data-1", f"a{sign}b", "1"), answered("data-2", f"a{sign}\r\nb", "2")]
+    assert tasks(pack) == questions
+    path.write_bytes(f"{rows}c,3,4\r\n".encode())
+    code, said = run(path, pack, *SHORT)
+    assert (code, said) == (
+        1,
+        [f"securebench: error: {path}:5: has more or fewer cells than the header"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "want"), [("arc-1.0", "arc-1-0-"), (".", "here"), ("../here/../mmlu", "mmlu")]
+)
+def test_the_id_of_a_pack_is_the_name_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, want: str
+) -> None:
+    source = table(tmp_path, MMLU)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert run(source, name)[0] == 0
+    identity = yaml.safe_load((Path(name) / "manifest.yaml").read_text())["id"]
+    assert identity.startswith(want)
+    assert want.endswith("-") or identity == want
 
 
 def test_a_preview_writes_nothing(tmp_path: Path) -> None:

@@ -126,6 +126,10 @@ BROKEN = {
     "no such name": ("", "has no attribute 'FAMILY'"),
     "an import that fails": ("import nothing_like_this", "No module named 'nothing_like_this'"),
     "no Python": ("def", "invalid syntax"),
+    "a missing key": ("{}['key']", "KeyError: 'key'"),
+    "an error of its own": ("class Own(Exception): ...\nraise Own('why')", "Own: why"),
+    "a file that is not there": ("open('/nothing/like/this')", "FileNotFoundError"),
+    "an end of the program": ("raise SystemExit(3)", "SystemExit: 3"),
     "another name": (
         NAMED.format(name="even"),
         "other:FAMILY, which securebench.families calls 'odd', has another name",
@@ -141,6 +145,9 @@ def test_a_package_that_cannot_be_used_is_named_and_harms_no_other(name, tmp_pat
             FAMILIES["odd"]
         assert FAMILIES["short_answer"].name == "short_answer"
         assert "odd" in list(FAMILIES)
+        ours = set(FAMILIES) - {"odd"}
+        assert {name for name, _ in FAMILIES.items()} == ours
+        assert {family.name for family in FAMILIES.values()} == ours
 
 
 def test_of_two_packages_with_one_name_neither_is_used(tmp_path):

@@ -59,6 +59,7 @@ OBJECTS = {
     '{"reward": 0.5}': ({"reward": 0.5}, 0.5),
     '{"accuracy": 1}': ({"accuracy": 1.0}, 1.0),
     '{"reward": -2, "speed": 7.5}': ({"reward": -2.0, "speed": 7.5}, -2.0),
+    '{"speed": 1, "reward": 0}': ({"speed": 1.0, "reward": 0.0}, 0.0),
     '{"passed": true}': ({"passed": 1.0}, 1.0),
     '{"reward": 0, "reward": 1}': ({"reward": 1.0}, 1.0),
     ' {"reward": 1e-3}\n': ({"reward": 0.001}, 0.001),
@@ -141,6 +142,7 @@ def verdict(folder, left, code=0, message=None, verification=PLAIN):
 
 LEFT = {
     "a reward": (report(content=b"0.9"), 0, (True, 0.9, "")),
+    "a reward at the threshold": (report(content=b"0.8"), 0, (True, 0.8, "")),
     "a reward below the threshold": (report(content=b"0.5"), 0, (False, 0.5, "")),
     "the exit code says nothing": (report(content=b"1"), 1, (True, 1.0, "")),
     "a reward before the time limit": (
