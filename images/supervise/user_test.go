@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -146,5 +147,25 @@ func TestChangesOfAUserAreMadeWithItsRights(t *testing.T) {
 				t.Errorf("user %q: %q, %+v", user, said, got.message)
 			}
 		}
+	}
+}
+
+// TestAUserSeesItsOwnChanges in an image of which it may not read everything.
+func TestAUserSeesItsOwnChanges(t *testing.T) {
+	c := asUser(t, "app", `mkdir /tmp/mine; echo x > /tmp/mine/x; chmod 644 /tmp/mine; chmod 000 /tmp/open`)
+	for name, mode := range map[string]os.FileMode{"listed": 0o744, "closed": 0o700, "searched": 0o711, "tmp": 0o777, "tmp/open": 0o755} {
+		place := filepath.Join(c.folder, "upper", name)
+		must(t, os.MkdirAll(filepath.Join(place, "in"), 0o755))
+		must(t, os.WriteFile(filepath.Join(place, "file"), nil, 0o644))
+		must(t, os.Chmod(place, mode))
+	}
+	must(t, os.Chown(filepath.Join(c.folder, "upper/tmp/open"), 1000, 1001))
+	c.spec["root"] = map[string]any{"excluded": ours, "bytes": 1 << 20, "entries": 100}
+	if got := c.run(); got.code != 0 || got.message.ExitCode != 0 {
+		t.Fatalf("%+v: %s", got.message, c.read("output/stderr"))
+	}
+	sealed, _, losses := sealedBy(t, c)
+	if names := tarNames(sealed); !slices.Equal(names, []string{"tmp/mine/", "tmp/mine/x", "tmp/open/"}) || losses.Entries != 0 {
+		t.Errorf("%q, %+v", names, losses)
 	}
 }

@@ -30,6 +30,8 @@ var (
 
 const (
 	allModes = 0o7777
+	// ownerReads is what the owner of a folder needs to read what is in it.
+	ownerReads = 0o500
 	// maxPathBytes is the kernel's PATH_MAX.
 	maxPathBytes = unix.PathMax
 )
@@ -165,6 +167,10 @@ func (c *changes) entry(folder *os.File, prefix, name string, old *record, depth
 		return nil
 	}
 	status, err := untrusted.StatAt(folder, name)
+	if errors.Is(err, unix.EACCES) {
+		c.pass(old)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -187,15 +193,14 @@ func (c *changes) pass(old *record) {
 }
 
 func (c *changes) subfolder(parent *os.File, path, name string, status unix.Stat_t, old *record, depth int) error {
+	if status.Mode&ownerReads != ownerReads {
+		// Its owner can read it after this; a failure shows below. A mount is not changed: it is among the places.
+		_ = untrusted.ChangeMode(parent, name, status.Mode|untrusted.OwnerAll)
+	}
 	child, err := untrusted.OpenOnMount(parent, name, untrusted.FolderFlags)
 	if errors.Is(err, unix.EXDEV) {
 		c.pass(old)
 		return nil
-	}
-	if errors.Is(err, unix.EACCES) {
-		// Its owner can read it after this; a failure shows below.
-		_ = untrusted.ChangeMode(parent, name, status.Mode|untrusted.OwnerAll)
-		child, err = untrusted.OpenOnMount(parent, name, untrusted.FolderFlags)
 	}
 	if err != nil && !errors.Is(err, unix.EACCES) {
 		return err

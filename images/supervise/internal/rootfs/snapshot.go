@@ -111,7 +111,8 @@ func (s *Snapshot) take(folder *os.File, prefix string, depth int, places map[st
 			continue
 		}
 		status, err := untrusted.StatAt(folder, name)
-		if errors.Is(err, unix.ENOENT) {
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) {
+			// Its folder may be listed and not be searched: no command of this user can change it.
 			continue
 		}
 		if err != nil {
