@@ -46,6 +46,10 @@ class SecureBenchError(Exception):
         self.reason = reason
         self.facts: Mapping[str, object] = facts
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let errors go between processes as they are; many classes have facts by name only."""
+        return self.__class__.__new__, (self.__class__, *self.args), self.__dict__
+
 
 class LeadershipLostError(SecureBenchError):
     """This process may write nothing more: another operator works."""

@@ -1,8 +1,9 @@
 """What agents left is read in a child process with limits of memory and time.
 
-The process reads one thing at a time, so it is known what ended it. What ends it twice in a row is
-the candidate's; the operator goes on (decision 0126). It is started at the first need, and again
-after its end.
+The process reads one thing at a time, so it is known what ended it. What lets it crash or reach one
+of its limits twice in a row is the candidate's; the operator goes on (decision 0126). An end from
+outside, as by the kernel when the node is short of memory, is nobody's: it counts as an outage. The
+process is started at the first need, and again after its end.
 
 Memory is limited by RLIMIT_DATA: Python then raises MemoryError, long before the kernel would have
 to end processes of the container, which on cgroup v2 are ended together. Time is limited in seconds
@@ -19,6 +20,7 @@ import math
 import os
 import pickle
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -35,13 +37,14 @@ from typing import Any, Final, Protocol, TypeVar
 
 from securebench.controller.settings import Settings
 from securebench.controller.volume_calls import on_volume_within
+from securebench.errors import InvariantViolationError
 from securebench.protocol.candidate import STREAMS
 from securebench.sizes import MIB
 
 logger = logging.getLogger(__name__)
 
 MEMORY_BYTES: Final = 96 * MIB
-"""Memory for one reading, beside about 40 MiB of the process itself: with about 80 MiB of an idle
+"""Memory for one reading, beside about 53 MiB of the process itself: with about 80 MiB of an idle
 operator well below half of its default limit of 512 MiB."""
 
 MEMORY_FACTOR: Final = 4
@@ -63,6 +66,30 @@ ANSWER_BYTES: Final = 64 * MIB
 LOADED: Final = ("securebench.controller.capture", "securebench.controller.run_ledger")
 """Modules that the process imports before it says that it is ready."""
 
+_OVER_A_LIMIT: Final = 3
+"""Exit code of the process where memory or the size of an answer is over its limit."""
+
+_OWN_ENDS: Final = frozenset(
+    {
+        _OVER_A_LIMIT,
+        *(
+            -each
+            for each in (
+                signal.SIGXCPU,
+                signal.SIGSEGV,
+                signal.SIGBUS,
+                signal.SIGABRT,
+                signal.SIGILL,
+                signal.SIGFPE,
+            )
+        ),
+    }
+)
+"""Exit codes that come of what was read; SIGKILL comes from outside."""
+
+_END_SECONDS: Final = 5.0
+"""For an end that has begun: the pipes close before the exit code is there."""
+
 _NO_CORE: Final = (0, 0)
 _FIRST_VICTIM: Final = "1000"
 """Where the kernel has to end a process of the container, it is this one (proc(5))."""
@@ -72,7 +99,7 @@ J = TypeVar("J")
 
 
 class ReadingEndedError(Exception):
-    """What was read has ended the process that read it."""
+    """What was read has let the process that read it crash, or reach one of its limits."""
 
 
 class Run(Protocol):
@@ -149,10 +176,16 @@ class ReadingProcess:
     Args:
         memory_bytes: What one work may take, beside what the process has before.
         cpu_seconds: CPU time of one work.
+        answer_bytes: Most bytes of one answer.
     """
 
-    def __init__(self, memory_bytes: int = MEMORY_BYTES, cpu_seconds: int = CPU_SECONDS) -> None:
-        self._limits = (memory_bytes, cpu_seconds)
+    def __init__(
+        self,
+        memory_bytes: int = MEMORY_BYTES,
+        cpu_seconds: int = CPU_SECONDS,
+        answer_bytes: int = ANSWER_BYTES,
+    ) -> None:
+        self._limits = (memory_bytes, cpu_seconds, answer_bytes)
         self._lock = threading.Lock()
         self._child: _Child | None = None
 
@@ -160,8 +193,8 @@ class ReadingProcess:
         """Do work in the process and return what it returns; both can be pickled.
 
         Raises:
-            ReadingEndedError: The process ended before it answered.
-            OSError: The process cannot be started.
+            ReadingEndedError: The process has crashed or reached one of its limits.
+            OSError: The process cannot be started, or was ended from outside.
         """
         request = pickle.dumps(work)
         with self._lock:
@@ -171,7 +204,11 @@ class ReadingProcess:
                 is_done, found = self._child.ask(request)
             except (EOFError, OSError):
                 code, self._child = self._child.end(), None
-                raise ReadingEndedError(f"a reading ended its process with code {code}") from None
+                if code in _OWN_ENDS:
+                    said = f"a reading ended its process with code {code}"
+                    raise ReadingEndedError(said) from None
+                said = f"the process that reads was ended from outside with code {code}"
+                raise OSError(said) from None
         if not is_done:
             raise found
         result: T = found
@@ -188,11 +225,11 @@ class ReadingProcess:
 class _Child:
     """The process with the pipes to it."""
 
-    def __init__(self, memory_bytes: int, cpu_seconds: int) -> None:
+    def __init__(self, memory_bytes: int, cpu_seconds: int, answer_bytes: int) -> None:
         requests, self._requests = Pipe(duplex=False)
         self._answers, answers = Pipe(duplex=False)
         given = (requests.fileno(), answers.fileno())
-        words = ", ".join(map(str, (*given, memory_bytes, cpu_seconds)))
+        words = ", ".join(map(str, (*given, memory_bytes, cpu_seconds, answer_bytes)))
         program = f"from {__name__} import serve; serve({words})"
         with requests, answers:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
@@ -209,18 +246,23 @@ class _Child:
     def ask(self, request: bytes) -> tuple[bool, Any]:
         """Hand work over; return whether it was done, and its result or error."""
         self._requests.send_bytes(request)
-        answer: tuple[bool, Any] = pickle.loads(self._answers.recv_bytes(ANSWER_BYTES))  # noqa: S301 - of our own process
+        answer: tuple[bool, Any] = pickle.loads(self._answers.recv_bytes())  # noqa: S301 - of our own process
         return answer
 
     def end(self) -> int:
         """End the process, if it has not; return its exit code, negative for a signal."""
         self._requests.close()
         self._answers.close()
-        self._process.kill()
-        return self._process.wait()
+        try:
+            return self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
 
 
-def serve(requests: int, answers: int, memory_bytes: int, cpu_seconds: int) -> None:
+def serve(
+    requests: int, answers: int, memory_bytes: int, cpu_seconds: int, answer_bytes: int
+) -> None:
     """Do what comes by one pipe, within limits, until it is closed; answer by the other one.
 
     Args:
@@ -228,6 +270,7 @@ def serve(requests: int, answers: int, memory_bytes: int, cpu_seconds: int) -> N
         answers: Descriptor of the pipe for results.
         memory_bytes: What one work may take.
         cpu_seconds: CPU time of one work.
+        answer_bytes: Most bytes of one answer.
     """
     asked, answered = Connection(requests, writable=False), Connection(answers, readable=False)
     for name in LOADED:
@@ -245,7 +288,9 @@ def serve(requests: int, answers: int, memory_bytes: int, cpu_seconds: int) -> N
         try:
             answer = _answer(request)
         except MemoryError:
-            os._exit(1)
+            os._exit(_OVER_A_LIMIT)
+        if len(answer) > answer_bytes:
+            os._exit(_OVER_A_LIMIT)
         answered.send_bytes(answer)
 
 
@@ -273,4 +318,13 @@ def _answer(request: bytes) -> bytes:
         raise
     except Exception as error:  # noqa: BLE001 - raised again where the work comes from
         error.add_note(traceback.format_exc())
-        return pickle.dumps((False, error))
+        return pickle.dumps((False, _portable(error)))
+
+
+def _portable(error: Exception) -> Exception:
+    """Return an error that the operator can make again, with the words of one that it cannot."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
+    except Exception:  # noqa: BLE001 - of any class
+        return InvariantViolationError("".join(traceback.format_exception(error)))
+    return error

@@ -7,6 +7,7 @@ import json
 import operator
 import os
 import pickle
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ import pytest
 
 from securebench.agents.registry import harness_config
 from securebench.benchmark.files.load import load_tasks
+from securebench.benchmark.reading.plain import parse_json
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.controller.capture import SecretMatcher, capture
 from securebench.controller.reading import (
@@ -28,6 +30,14 @@ from securebench.controller.reading import (
 )
 from securebench.controller.volume.store import RunStore
 from securebench.digests import content_digest
+from securebench.errors import (
+    ConfigErrors,
+    InvariantViolationError,
+    JournalCorruptError,
+    PackError,
+    PermanentClusterError,
+    SecureBenchError,
+)
 from securebench.run.artifacts import Part
 from securebench.run.decide.attempt import Capture
 from securebench.run.observe.stage import Ended
@@ -57,7 +67,7 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="module")
 def process() -> Iterator[ReadingProcess]:
-    process = ReadingProcess(memory_bytes=32 * MIB, cpu_seconds=1)
+    process = ReadingProcess(memory_bytes=32 * MIB, cpu_seconds=1, answer_bytes=9 * MIB)
     yield process
     process.close()
 
@@ -66,6 +76,7 @@ ENDS: dict[str, Callable[[], Any]] = {
     "more memory than it may have": partial(bytes, 64 * MIB),
     "a loop": partial(exec, "while True: pass"),
     "a crash": os.abort,
+    "an answer that is too large": partial(bytes, 10 * MIB),
 }
 
 
@@ -74,6 +85,30 @@ def test_what_ends_the_process_ends_nothing_else(name: str, process: ReadingProc
     with pytest.raises(ReadingEndedError, match="ended its process with code"):
         process(ENDS[name])
     assert process(partial(operator.add, 1, 2)) == 3
+
+
+def test_an_end_from_outside_is_no_candidates_fault(process: ReadingProcess) -> None:
+    with pytest.raises(OSError, match="ended from outside with code -9"):
+        process(partial(signal.raise_signal, signal.SIGKILL))
+    assert process(partial(operator.add, 1, 2)) == 3
+
+
+def test_an_error_that_cannot_be_made_again_keeps_its_words(process: ReadingProcess) -> None:
+    with pytest.raises(InvariantViolationError, match="PlainProblem: invalid JSON"):
+        process(partial(parse_json, b"{"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        JournalCorruptError("cut", line=3),
+        PermanentClusterError("no", status=403),
+        ConfigErrors([PackError("bad", path="t", line=1)]),
+    ],
+)
+def test_our_errors_keep_their_class_and_facts(error: SecureBenchError) -> None:
+    found = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    assert (type(found), str(found), vars(found)) == (type(error), str(error), vars(error))
 
 
 def test_memory_counts_for_each_reading(process: ReadingProcess) -> None:
