@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
-from math import isfinite
+from math import ceil, isfinite
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
@@ -30,7 +31,12 @@ from securebench.benchmark.families.harbor_task import (
     VERIFIER,
 )
 from securebench.benchmark.files.bundle import Content
-from securebench.benchmark.harbor.config import TASK_FILE, FindingKind, resolved_variables
+from securebench.benchmark.harbor.config import (
+    TASK_FILE,
+    FindingKind,
+    Healthcheck,
+    resolved_variables,
+)
 from securebench.benchmark.harbor.folder import (
     INSTRUCTION as INSTRUCTION_FILE,
 )
@@ -393,8 +399,42 @@ def _agent_environment(task: HarborTask) -> dict[str, object]:
         **_container(task),
         "timeout_seconds": config.agent.timeout_sec,
         "user": config.agent.user,
+        **_health_check(config.environment.healthcheck),
     }
     return {name: value for name, value in found.items() if value not in (None, {}, "")}
+
+
+_CHECK: Final = """\
+failures=0
+until timeout {timeout} bash -c {command} >&2; do
+  if [ "$SECONDS" -lt {grace} ]; then sleep {early}; continue; fi
+  failures=$((failures + 1))
+  if [ "$failures" -ge {retries} ]; then exit 1; fi
+  sleep {interval}
+done
+"""
+"""Failures in the first seconds do not count, and later ones count in a row."""
+
+_CHECK_MARGIN_SECONDS: Final = 10.0
+"""Seconds of the check beyond those that its tries and pauses may take."""
+
+
+def _health_check(check: Healthcheck | None) -> dict[str, object]:
+    """Return the command that has to succeed before the agent begins, and its time limit."""
+    if check is None:
+        return {}
+    script = _CHECK.format(
+        timeout=max(1, int(check.timeout_sec)),
+        command=shlex.quote(check.command),
+        grace=ceil(check.start_period_sec),
+        early=check.start_interval_sec,
+        retries=check.retries,
+        interval=check.interval_sec,
+    )
+    tries = (check.timeout_sec + check.interval_sec) * check.retries
+    early = check.timeout_sec + check.start_interval_sec
+    seconds = check.start_period_sec + early + tries + _CHECK_MARGIN_SECONDS
+    return {"check": ["bash", "-c", script], "check_seconds": seconds}
 
 
 def _verifier(task: HarborTask) -> dict[str, object]:

@@ -206,7 +206,6 @@ def cannot_run(task: HarborTask) -> list[FolderFinding]:
         "verifier.environment": task.verifiers,
         "verifier.collect": config.verifier.collect,
         "environment.skills_dir": config.environment.skills_dir,
-        "environment.healthcheck": config.environment.healthcheck,
     }
     found = [refused(TASK_FILE, key, KEYS[key].later) for key, value in present.items() if value]
     if task.image == MainImage.COMPOSE:

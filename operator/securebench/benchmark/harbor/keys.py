@@ -84,7 +84,6 @@ _CLOSED: Final = (
 NO_STEPS: Final = "this release cannot run steps"
 NO_SEPARATE: Final = "this release cannot run separate verifiers"
 NO_HOOKS: Final = "this release cannot run collect hooks"
-NO_HEALTHCHECK: Final = "this release cannot run healthchecks"
 NO_SKILLS: Final = "this release gives no agent the skills of a task"
 
 _PHASE: Final[Mapping[str, KeyRule]] = {
@@ -135,7 +134,10 @@ _ENVIRONMENT: Final[Mapping[str, KeyRule]] = {
     "allow_internet": _read(
         "Old form of `network_mode`; no effect beside `network_mode` or `allowed_hosts`."
     ),
-    "healthcheck": _read("Runs in `main` after the start, before the agent."),
+    "healthcheck": _read(
+        "Runs in `main` after the start, before the agent, as the agent's user. An attempt whose"
+        " check does not succeed ends as infrastructure."
+    ),
     **_below("healthcheck", _HEALTHCHECK),
     "mcp_servers": _refused("no agent of SecureBench is configured with the MCP servers of a task"),
     "skills_dir": _read("Folder in the container with skills for the agent."),
@@ -230,7 +232,6 @@ _LATER: Final[Mapping[str, str]] = {
     "multi_step_reward_strategy": NO_STEPS,
     "verifier.environment": NO_SEPARATE,
     "verifier.collect": NO_HOOKS,
-    "environment.healthcheck": NO_HEALTHCHECK,
     "environment.skills_dir": NO_SKILLS,
 }
 """Keys that this release refuses, with all below them."""

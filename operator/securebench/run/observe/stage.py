@@ -14,6 +14,7 @@ from securebench.reasons import (
     DISK_LIMIT_EXCEEDED,
     EGRESS_SETUP_FAILED,
     EXTRACTION_FAILED,
+    HEALTHCHECK,
     IMAGE_PULL_FAILED,
     MATERIALIZATION_FAILED,
     NODE_LOST,
@@ -225,6 +226,10 @@ def _preflight_end(end: Terminated) -> Interrupted | None:
     if end.exit_code != Code.PHASE_FAILED:
         return None
     report = command_report(end.message)
+    if report.phase == HEALTHCHECK:
+        how = report.error or f"exit code {report.exit_code}"
+        message = f"the health check of the task does not succeed: {how}"
+        return Interrupted(MATERIALIZATION_FAILED, message)
     if report.timed_out:
         return Interrupted(PREFLIGHT_FAILED, "it ran into the time limit")
     return Interrupted(PREFLIGHT_FAILED, report.error or f"exit code {report.exit_code}")

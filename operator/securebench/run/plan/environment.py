@@ -84,6 +84,8 @@ class Environment:
         env: Variables of its commands, besides those of the image.
         limits: What the container of its commands may use.
         services: Containers that start before its commands, in this order.
+        check: Command that has to succeed before its command begins; empty: none.
+        check_seconds: Time limit of the check.
     """
 
     image: str
@@ -96,6 +98,8 @@ class Environment:
     env: Mapping[str, str] = field(default_factory=dict)
     limits: EnvironmentLimits = EnvironmentLimits()
     services: tuple[EnvironmentService, ...] = ()
+    check: tuple[str, ...] = ()
+    check_seconds: float = 0.0
 
     def inside(self, place: str) -> str:
         """Return the absolute path of a place in the workspace."""
@@ -109,9 +113,9 @@ def in_image(
 
     Args:
         wanted: As a task folder says it: ``image``, ``workdir``, ``user``, ``env``, ``cpus``,
-            ``memory_mb``, ``storage_mb``, and ``services`` with the same and ``name``,
-            ``entrypoint``, ``command`` and ``healthcheck``; what is absent is as the image or the
-            run has it.
+            ``memory_mb``, ``storage_mb``, ``check``, ``check_seconds``, and ``services`` with the
+            same and ``name``, ``entrypoint``, ``command`` and ``healthcheck``; what is absent is as
+            the image or the run has it.
         timeout_seconds: Time limit of its command, or None.
         image: Used where ``wanted`` names none.
     """
@@ -125,6 +129,8 @@ def in_image(
         env=_variables(wanted),
         limits=_limits(wanted),
         services=tuple(map(_service, objects_at(wanted, "services"))),
+        check=_words(wanted.get("check")) or (),
+        check_seconds=number_at(wanted, "check_seconds") or 0.0,
     )
 
 

@@ -20,7 +20,7 @@ from securebench.protocol.supervise import (
     RunSpec,
     Transfer,
 )
-from securebench.reasons import FailurePhase
+from securebench.reasons import HEALTHCHECK, FailurePhase
 from securebench.run import layout
 from securebench.run.artifacts import Part
 from securebench.run.pods import volumes
@@ -238,7 +238,7 @@ def _harness_phases(plan: RunPlan, task: TaskPlan) -> list[Phase]:
     agent, environment = plan.harness.agent, task.environment
     command = task.command or plan.harness.command
     preflight = () if agent is None else agent.preflight
-    return [
+    of_agent = [
         Phase(
             name,
             argv,
@@ -250,6 +250,14 @@ def _harness_phases(plan: RunPlan, task: TaskPlan) -> list[Phase]:
         for name, argv in ((FailurePhase.PREFLIGHT, preflight), (HARNESS_PHASE, command))
         if argv
     ]
+    return [*_health_checks(environment), *of_agent]
+
+
+def _health_checks(environment: Environment) -> list[Phase]:
+    """Return what has to succeed before anything of the agent runs; at most one."""
+    command, seconds = environment.check, environment.check_seconds
+    own = environment.env
+    return [Phase(HEALTHCHECK, command, environment.workdir, seconds, env=own)] if command else []
 
 
 def _variables(plan: RunPlan, environment: Environment) -> Mapping[str, str]:
@@ -270,4 +278,5 @@ def _harness_seconds(plan: RunPlan, task: TaskPlan) -> float | None:
     seconds = task.environment.timeout_seconds
     if seconds is None:
         return None
-    return seconds * len(_harness_phases(plan, task))
+    phases = len(_harness_phases(plan, task)) - len(_health_checks(task.environment))
+    return seconds * phases + task.environment.check_seconds

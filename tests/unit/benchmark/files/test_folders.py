@@ -1,6 +1,7 @@
 """A folder of Harbor task folders is a pack."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -322,3 +323,24 @@ def test_a_gitignore_that_is_none_gives_no_digest(tmp_path):
     root = folder_pack(tmp_path / "p", "t", **{".gitignore": "[b--a]\n"})
     (reading,) = read_folders(root).tasks
     assert task_digest(reading.task) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "command", "want", "tries"),
+    [
+        ({}, "true", 0, 1),
+        ({"retries": 3}, "false", 1, 3),
+        ({"retries": 3}, '[ "$(wc -l < log)" = 3 ]', 0, 3),
+        ({"retries": 2}, '[ "$(wc -l < log)" = 3 ]', 1, 2),
+        ({"retries": 1, "start_period_sec": 60}, '[ "$(wc -l < log)" = 4 ]', 0, 4),
+    ],
+)
+def test_a_health_check_is_tried_as_often_as_it_says(tmp_path, changes, command, want, tries):
+    pauses = {"interval_sec": 0.01, "start_interval_sec": 0.01}
+    check = {"command": f"echo x >> log; {command}", "timeout_sec": 5, **pauses, **changes}
+    config = {"environment": {**READY["environment"], "healthcheck": check}}
+    ((_, task),) = checked(folder_pack(tmp_path / "p", "t", config=config)).tasks
+    ended = subprocess.run(task.environment["check"], cwd=tmp_path, check=False, timeout=30)
+    assert ended.returncode == want
+    assert len((tmp_path / "log").read_text().splitlines()) == tries
+    assert task.environment["check_seconds"] > check["timeout_sec"]

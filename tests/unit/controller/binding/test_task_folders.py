@@ -20,7 +20,7 @@ from support.bound_runs import bound_run
 from support.build import FakeClock, context_of, run_body
 from support.fake_cluster import FakeCluster
 from support.harbor_packs import READY, folder_pack
-from support.manifest_samples import FACTS, candidate
+from support.manifest_samples import FACTS, LANES, candidate
 
 UID = "11111111-0000-4000-8000-000000000000"
 AUDIT = {"securebench.dev/purpose": "audit"}
@@ -169,3 +169,17 @@ async def test_an_open_network_needs_a_word_of_the_run(world):
         await world.bind({"type": "nop"})
     only = {"include": ["sort-it"]}
     assert len((await world.bind({"type": "nop"}, taskSelector=only)).plan.tasks) == 1
+
+
+async def test_a_health_check_comes_before_the_agent(world):
+    check = {"healthcheck": {"command": "test -S /run/db", "retries": 2}}
+    config = {**CONFIG, "environment": {**CONFIG["environment"], **check}}
+    folder_pack(world.pack, "checked", config=config)
+    bound = await world.bind({"type": "nop"}, taskSelector={"include": ["checked"]})
+    (task,) = bound.plan.tasks.values()
+    launch = LaunchKey(task.index, 1, Role.HARNESS, 1)
+    (container,) = harness_pod(bound.plan, task, launch, LANES, FACTS)["spec"]["containers"]
+    first, second = json.loads(container["command"][3])["phases"]
+    assert (first["name"], second["name"]) == ("healthcheck", "harness")
+    assert "'test -S /run/db'" in first["command"][2]
+    assert first["env"] == {"A": "b"}

@@ -108,6 +108,13 @@ def test_a_preflight_that_fails_is_infrastructure(name):
     assert found == Lost(HARNESS, "preflight_failed", message, NOW)
 
 
+def test_a_health_check_that_does_not_succeed_is_infrastructure():
+    status = failed_preflight(phase="healthcheck", exit_code=1)
+    message = "the health check of the task does not succeed: exit code 1"
+    found = step(live(), view_of(HARNESS, status))
+    assert found == Lost(HARNESS, "materialization_failed", message, NOW)
+
+
 def test_the_time_limit_of_the_agent_itself_is_its_own():
     status = failed_preflight(124, phase="harness")
     assert isinstance(step(live(), view_of(HARNESS, status)), Capture)
