@@ -7,7 +7,6 @@ and the kind of verification that it names.
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, Mapping, MutableMapping, ValuesView
-from contextlib import suppress
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
@@ -69,8 +68,11 @@ class PluginRegistry(MutableMapping[str, T], Generic[T]):
 
     def _usable(self) -> Iterator[tuple[str, T]]:
         for name in self:
-            with suppress(ConfigError):
-                yield name, self[name]
+            try:
+                found = self[name]
+            except ConfigError:
+                continue
+            yield name, found
 
     @cached_property
     def _points(self) -> Mapping[str, tuple[EntryPoint, ...]]:
