@@ -85,9 +85,6 @@ class FailurePhase(StrEnum):
     TESTS = "tests"
 
 
-HEALTHCHECK: Final = "healthcheck"
-"""Phase of supervise in which a task's own check runs, before anything of the agent."""
-
 PHASES_BEFORE_CHECKS: Final = frozenset(
     {FailurePhase.QUEUED, FailurePhase.PRODUCER, FailurePhase.CANDIDATE_EXTRACTION}
 )

@@ -14,7 +14,6 @@ from securebench.reasons import (
     DISK_LIMIT_EXCEEDED,
     EGRESS_SETUP_FAILED,
     EXTRACTION_FAILED,
-    HEALTHCHECK,
     IMAGE_PULL_FAILED,
     MATERIALIZATION_FAILED,
     NODE_LOST,
@@ -26,6 +25,7 @@ from securebench.reasons import (
 from securebench.run.layout import COURIER, EGRESS_PROXY, HARNESS, MATERIALIZE, SERVICE_PREFIX
 from securebench.run.observe.pods import ContainerView, PodView, Terminated
 from securebench.run.observe.termination import command_report, error_words
+from securebench.run.plan.environment import HEALTHCHECK
 from securebench.run.plan.model import RunPolicy
 from securebench.run.state.attempts import CommandReport
 from securebench.run.state.entries import OOM_REASON

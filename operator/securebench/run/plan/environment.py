@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from securebench.json_values import number_at, object_at, objects_at, text_at
 from securebench.sizes import MIB
+
+HEALTHCHECK: Final = "healthcheck"
+"""Phase of supervise in which a task's own check runs, before anything of the agent."""
 
 
 @dataclass(frozen=True, slots=True)

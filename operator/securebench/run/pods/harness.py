@@ -20,9 +20,10 @@ from securebench.protocol.supervise import (
     RunSpec,
     Transfer,
 )
-from securebench.reasons import HEALTHCHECK, FailurePhase
+from securebench.reasons import FailurePhase
 from securebench.run import layout
 from securebench.run.artifacts import Part
+from securebench.run.plan.environment import HEALTHCHECK
 from securebench.run.pods import volumes
 from securebench.run.pods.containers import (
     CourierJob,
