@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"os"
+	"runtime/debug"
 	"strings"
 	"unicode/utf8"
 
@@ -44,6 +45,7 @@ func (s *Snapshot) Write(folder *os.File, bounds Bounds) error {
 
 // write leaves an archive, or a note about the bound that it exceeds.
 func write(folder *os.File, fill func(*bundle.Writer) error) error {
+	defer debug.SetGCPercent(debug.SetGCPercent(garbagePercent))
 	for _, name := range []string{outcome.RootFile, outcome.RootNote} {
 		if err := untrusted.RemoveAt(folder, name, 0); err != nil {
 			return err

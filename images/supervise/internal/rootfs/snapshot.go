@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -31,6 +32,9 @@ const (
 	maxDepth = 300
 
 	fingerprintBytes = 16
+
+	// garbagePercent keeps what is collected later than it could be a small part of the memory.
+	garbagePercent = 20
 
 	// clockTick is the longest time between two steps of the clock that stamps files.
 	clockTick = 20 * time.Millisecond
@@ -58,6 +62,7 @@ type Snapshot struct {
 
 // Take records a file system, but for its mounts and excluded places.
 func Take(root string, excluded []string, stop <-chan struct{}) (*Snapshot, error) {
+	defer debug.SetGCPercent(debug.SetGCPercent(garbagePercent))
 	s := &Snapshot{root: root, excluded: excluded, stop: stop}
 	places, err := s.places()
 	if err != nil {
@@ -71,6 +76,9 @@ func Take(root string, excluded []string, stop <-chan struct{}) (*Snapshot, erro
 	if err := s.take(folder, "", 0, places); err != nil {
 		return nil, err
 	}
+	// The commands have the same memory limit as this process.
+	s.records = bytes.Clone(s.records)
+	debug.FreeOSMemory()
 	// What is written within a step of the clock would look like what was recorded.
 	time.Sleep(clockTick)
 	return s, nil
