@@ -162,9 +162,9 @@ class RunSession:
             if deps.watching.in_flight
             else nullcontext(),
         ):
-            end = await self._follow(state, mirror)
+            end, exit_code = await self._follow(state, mirror)
         await self._follower.with_retries(lambda: self._refresh(mirror), _FINAL_TRIES)
-        return await self._finish(end, started.left_out)
+        return await self._finish(end, exit_code, started.left_out)
 
     async def _begin(self, started: Started) -> RecordMirror:
         """Prepare the output folder and report what is there before the run is followed."""
@@ -209,14 +209,15 @@ class RunSession:
         """
         return await self._start.start(self._start.checked_spec())
 
-    async def _follow(self, state: RunState, mirror: RecordMirror) -> RunState:
+    async def _follow(self, state: RunState, mirror: RecordMirror) -> tuple[RunState, int]:
+        """Return the last state of the run and the exit code of its end."""
         notes, last_done = NoteFilter(asyncio.get_running_loop().time), 0
         async with aclosing(self._follower.states(state.name, state.uid)) as states:
             async for current in states:
                 self._progress.expect(current.total)
                 self._deps.reporter.report(Event.STATUS, state=current)
                 if current.end is not None:
-                    return current
+                    return current, current.end.exit_code
                 if notes.is_new(current.note):
                     self._deps.note(current.note)
                 if current.done != last_done:
@@ -224,9 +225,7 @@ class RunSession:
                     await self._refresh_if_possible(mirror)
         raise AssertionError("unreachable: the iterator of states never ends")
 
-    async def _finish(self, state: RunState, left_out: Mapping[str, int]) -> RunEnd:
-        end = state.end
-        exit_code = 1 if end is None else end.exit_code
+    async def _finish(self, state: RunState, exit_code: int, left_out: Mapping[str, int]) -> RunEnd:
         part = await self._follower.with_retries(
             lambda: self._deps.link.get_run(state.uid, SUMMARY), _FINAL_TRIES
         )

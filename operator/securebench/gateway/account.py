@@ -10,7 +10,7 @@ from securebench.agents.providers.provider import RequestRefusal
 from securebench.protocol.gateway import ProviderConfig, RelayReport
 from securebench.reasons import PROVIDER_AUTH, PROVIDER_USAGE
 
-KINDS: Final = 32
+STRIPPED_KINDS: Final = 32
 """Maximum kinds of stripped tools in a report; an agent can invent any number."""
 
 MODELS: Final = 8
@@ -113,7 +113,7 @@ def without_key(report: RelayReport) -> RelayReport:
 
 
 def _with_stripped_tools(report: RelayReport, kinds: tuple[str, ...]) -> RelayReport:
-    return replace(report, stripped_tools=_union(report.stripped_tools, kinds, KINDS))
+    return replace(report, stripped_tools=_union(report.stripped_tools, kinds, STRIPPED_KINDS))
 
 
 def _union(old: tuple[str, ...], new: tuple[str, ...], most: int) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -100,7 +101,7 @@ def run_import(wanted: TableImport) -> int:
     if wanted.pack is None:
         _preview(wanted, columns, rows)
         return 0
-    if wanted.pack.exists() and (not wanted.pack.is_dir() or any(wanted.pack.iterdir())):
+    if os.path.lexists(wanted.pack) and (not wanted.pack.is_dir() or any(wanted.pack.iterdir())):
         raise InvalidInputError(f"{wanted.pack} is not empty; name a new or an empty folder")
     wanted.pack.mkdir(parents=True, exist_ok=True)
     _write(wanted.pack, wanted, rows)
@@ -255,7 +256,7 @@ def _text(value: object) -> str:
 
 
 def _write(folder: Path, wanted: TableImport, rows: Iterable[Mapping[str, object]]) -> None:
-    name = wanted.table.stem if wanted.pack is None else wanted.pack.resolve().name
+    name = wanted.table.stem if wanted.pack is None else Path(os.path.realpath(wanted.pack)).name
     manifest = {
         "id": kubernetes_name(name),
         "version": 1,

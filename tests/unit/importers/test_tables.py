@@ -194,3 +194,12 @@ def test_a_folder_that_is_not_empty_stays_as_it_is(tmp_path: Path) -> None:
     said = f"securebench: error: {pack} is not empty; name a new or an empty folder"
     assert (code, lines) == (1, [said])
     assert [path.name for path in pack.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("target", ["pack", "nothing"])
+def test_a_link_to_no_folder_is_no_new_folder(tmp_path: Path, target: str) -> None:
+    pack = tmp_path / "pack"
+    pack.symlink_to(target)
+    code, lines = run(table(tmp_path, MMLU), pack)
+    said = f"securebench: error: {pack} is not empty; name a new or an empty folder"
+    assert (code, lines) == (1, [said])

@@ -194,7 +194,6 @@ func TestTwoReadingsOfTheSameChangesAreTheSameBytes(t *testing.T) {
 	must(t, makeMany(root, 30))
 	must(t, os.Remove(root+"/a"))
 	one, _ := written(t, before, Bounds{1 << 20, 100})
-	before.stop = nil
 	other, _ := written(t, before, Bounds{1 << 20, 100})
 	if one != other || len(one) == 0 {
 		t.Error("they differ")

@@ -121,11 +121,12 @@ def _reward(task: TaskView) -> RewardRequest:
     verifier = _verifier(task)
     environment = object_at(verifier, "environment")
     variables = {**object_at(task.environment, "env"), **object_at(environment, "env")}
+    threshold = as_number(verifier.get("threshold"))
     return RewardRequest(
-        script=text_at(object_at(verifier, "script"), "path") or TEST_SCRIPT,
+        script=TEST_SCRIPT,
         environment={**environment, "env": variables},
         timeout_seconds=as_number(verifier.get("timeout_seconds")),
-        threshold=as_number(verifier.get("threshold", 1)) or 0.0,
+        threshold=1.0 if threshold is None else threshold,
     )
 
 

@@ -26,7 +26,6 @@ from securebench.benchmark.families.harbor_task import (
     SOLUTION,
     TASK_DIGEST,
     TASK_FOLDER,
-    TEST_SCRIPT,
     TESTS,
     VERIFIER,
 )
@@ -451,7 +450,6 @@ def _verifier(task: HarborTask) -> dict[str, object]:
     }
     return {
         "environment": {key: value for key, value in environment.items() if value is not None},
-        "script": {"path": TEST_SCRIPT},
         "timeout_seconds": config.verifier.timeout_sec,
     }
 

@@ -7,6 +7,7 @@ folders reports each child, and what lies beside them.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -39,7 +40,6 @@ from securebench.sizes import GIB, MIB
 INSTRUCTION: Final = "instruction.md"
 TEST_SCRIPT: Final = "test.sh"
 SOLVE_SCRIPT: Final = "solve.sh"
-SETUP_SCRIPT: Final = "setup.sh"
 DOCKERFILE: Final = "Dockerfile"
 TRAJECTORY: Final = "trajectory.json"
 
@@ -180,7 +180,13 @@ def holds_tasks(folder: Path) -> bool:
     """Return whether a folder is a Harbor task folder, or has one as a direct child."""
     if not folder.is_dir():
         return False
-    return is_task_folder(folder) or any(map(is_task_folder, folder.iterdir()))
+    children = (child for child in folder.iterdir() if _is_named(child))
+    return is_task_folder(folder) or any(map(is_task_folder, children))
+
+
+def _is_named(child: Path) -> bool:
+    """Return whether a child of a folder of tasks is taken for one of them."""
+    return not child.name.startswith(".") and child.is_dir()
 
 
 def without_canary(text: str) -> str:
@@ -254,7 +260,7 @@ def read_folders(folder: Path) -> FoldersReading:
     beside: list[str] = []
     for child in sorted(folder.iterdir()):
         name = child.name
-        if name.startswith(".") or not child.is_dir():
+        if not _is_named(child):
             beside.append(name)
         elif len(tasks) >= MAX_FOLDERS:
             finding = refused("", "", f"comes after {MAX_FOLDERS} others, the most of one pack")
@@ -584,6 +590,8 @@ class _Walk:
             self._reader.refuse(self._place(path), "is neither file nor folder")
         elif not self._keeps_links:
             self._reader.refuse(self._place(path), "is a symbolic link; put the file there")
+        elif _leads_to_itself(entry):
+            self._reader.refuse(self._place(path), "is a link that leads to itself")
         elif not Path(entry.path).resolve().is_relative_to(self._root):
             self._reader.refuse(self._place(path), "is a link that leaves the task folder")
 
@@ -610,3 +618,11 @@ class _Walk:
 
     def _place(self, path: str) -> str:
         return f"{self._name}/{path}".rstrip("/")
+
+
+def _leads_to_itself(link: os.DirEntry[str]) -> bool:
+    try:
+        link.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False

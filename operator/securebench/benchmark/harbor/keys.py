@@ -70,8 +70,6 @@ def _is_linux(value: object) -> bool:
     return not isinstance(value, str) or value.lower() == "linux"
 
 
-NETWORK_MODES: Final = ("public", "no-network", "allowlist")
-
 _HOSTS = (
     "Hosts of `allowlist`: exact names, `*.name`, addresses and address ranges; trimmed and in"
     " lower case. Those of the agent"

@@ -242,7 +242,7 @@ def _next_launch(history: AttemptHistory, role: Role, policy: RunPolicy, now: fl
     if lost is None:
         return Begin(LaunchKey(*history.key, role, history.lost + 1))
     if history.suspect.count(role) >= MAX_SUSPECT_LAUNCHES:
-        return _failed_byagent_end(history.key, lost, role)
+        return _ended_by_agent(history.key, lost, role)
     if len(history.retries) > policy.infrastructure_retries:
         phase = PHASE_OF_REASON.get(lost.reason, PHASE_OF_ROLE[lost.launch.role])
         return Finish(history.key, Outcome.INFRASTRUCTURE, lost.reason, phase, lost.message)
@@ -252,7 +252,7 @@ def _next_launch(history: AttemptHistory, role: Role, policy: RunPolicy, now: fl
     return Begin(LaunchKey(*history.key, role, history.lost + 1))
 
 
-def _failed_byagent_end(key: AttemptKey, lost: Lost, role: Role) -> Finish:
+def _ended_by_agent(key: AttemptKey, lost: Lost, role: Role) -> Finish:
     """End an attempt whose workspace or candidate cannot be taken or staged.
 
     Source: contract 21.16, decision 0044.

@@ -94,7 +94,6 @@ def test_what_the_table_says_reaches_the_task(tmp_path):
     }
     assert task.resources.value("verifier") == {
         "environment": {**container, "image": "", "env": {"A": "z"}, "user": 0},
-        "script": {"path": "test.sh"},
         "timeout_seconds": 9.0,
     }
     assert task.metadata["difficulty"] == "hard"

@@ -68,6 +68,8 @@ def make_link(task, name, target):
         ("solution/solve.sh", "../tests/test.sh", "is a symbolic link; put the file there"),
         ("environment/data", "../../..", "is a link that leaves the task folder"),
         ("environment/data", "/etc/passwd", "is a link that leaves the task folder"),
+        ("environment/data", "data", "is a link that leads to itself"),
+        ("environment/data", "../environment/data/x", "is a link that leads to itself"),
         ("solution", "/etc", "must be a folder, no link and no file"),
     ],
 )
@@ -255,10 +257,10 @@ def test_two_tasks_of_one_name_are_told_apart_by_their_folders(tmp_path):
 @pytest.mark.usefixtures("task")
 def test_what_holds_tasks(tmp_path):
     (tmp_path / "empty").mkdir()
-    found = {
-        name: holds_tasks(tmp_path / name) for name in ("tasks", "tasks/fix-it", "empty", "no")
-    }
-    assert found == {"tasks": True, "tasks/fix-it": True, "empty": False, "no": False}
+    write(tmp_path / "hidden/.task", files_of({}))
+    names = ("tasks", "tasks/fix-it", "hidden/.task", "hidden", "empty", "no")
+    assert [name for name in names if holds_tasks(tmp_path / name)] == list(names[:3])
+    assert read_folders(tmp_path / "hidden").tasks == ()
 
 
 def test_folders_inside_one_another_are_bounded(task):
