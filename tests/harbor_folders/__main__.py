@@ -64,12 +64,12 @@ def main(arguments: Sequence[str]) -> int:
     _report(theirs, mine)
     with TemporaryDirectory() as scratch:
         exported = [folder for _, folder in jobs.exported(Path(scratch))]
-        read = reference(options.python, exported[0].parent, "reference_jobs.py")
+        known, *read = reference(options.python, exported[0].parent, "reference_jobs.py")
     differences = [f"job {job['name']}: {each}" for job in read for each in job["differences"]]
     print(*differences, sep="\n", end="\n" if differences else "")
     if options.record:
         _record(first["keys"], cases, theirs)
-        _write_lines(RECORDED_JOBS, read)
+        _write_lines(RECORDED_JOBS, [known, *read])
     print(f"harbor folders={len(cases)} differences={failed}")
     trials = sum(len(job.get("trials", ())) for job in read)
     print(f"harbor jobs={len(read)} trials={trials} differences={len(differences)}")

@@ -1,7 +1,8 @@
 """Reads job folders with the classes of the package harbor; runs in an environment of its own.
 
-usage: reference_jobs.py JOBS: a JSON object for each job: what differs between its files and what
-Harbor reads in them or makes of its trials, and what it makes.
+usage: reference_jobs.py JOBS: the keys of a job's configuration, then a JSON object for each job:
+what differs between its files and what Harbor reads in them or makes of its trials, and what it
+makes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from harbor.models.job.result import JobResult, JobStats
 from harbor.models.trial.config import TrialConfig
 from harbor.models.trial.result import TrialResult
 from harbor.utils.pass_at_k import compute_pass_at_k_by_evals
+from reference import keys
 
 
 def scanner() -> Any:
@@ -122,7 +124,8 @@ def _sorted(value: object) -> object:
 
 
 def main(jobs: Path) -> None:
-    """Print a line for each job that the viewer sees."""
+    """Print the keys of a job's configuration, and a line for each job that the viewer sees."""
+    print(json.dumps({"keys": keys(JobConfig)}))
     for name in sorted(scanner()(jobs).list_jobs()):
         print(json.dumps(reading(jobs, name), sort_keys=True))
 

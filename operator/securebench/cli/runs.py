@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,7 +45,7 @@ from securebench.cli.options import (
 from securebench.client.output import OutputForm, end_with
 
 if TYPE_CHECKING:
-    from securebench.client.run import FolderAgent
+    from securebench.client.run import FolderAgent, RunOptions
 
 # ruff: noqa: PLC0415
 
@@ -59,6 +60,10 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
     agent: FolderAgentType = None,
     model: FolderModel = "",
     command: FolderCommand = "",
+    harbor_job: Annotated[
+        Path | None,
+        typer.Option("--harbor-job", help="Job configuration of Harbor: names folder and agent."),
+    ] = None,
     network: TaskNetwork = None,
     skip_invalid: SkipInvalid = False,
     registry: TaskRegistry = "",
@@ -91,7 +96,11 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
     from securebench.client.volume import ClusterTarget
 
     options = RunOptions(
-        config=_place(folder, config),
+        config=(
+            _place(folder, config)
+            if harbor_job is None
+            else _job_place(harbor_job, folder, config, agent, model, command)
+        ),
         agent=_folder_agent(agent, model, command),
         network=network,
         skips_invalid=skip_invalid,
@@ -113,7 +122,25 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
         target=ClusterTarget(namespace, context, operator_pod),
         fail_below=fail_below,
     )
-    end_with(RunCommand(options))
+    if harbor_job is None:
+        end_with(RunCommand(options))
+    end_with(partial(_run_job, options, harbor_job))
+
+
+def _run_job(options: RunOptions, job: Path) -> int:
+    from securebench.client.harbor_job import options_of_job
+    from securebench.client.run import RunCommand
+
+    return RunCommand(options_of_job(options, job))()
+
+
+def _job_place(job: Path, *others: object) -> Path:
+    if any(others):
+        raise typer.BadParameter(
+            "--harbor-job names folder and agent: leave out FOLDER, --config, --agent, --model"
+            " and --command"
+        )
+    return job
 
 
 def _place(folder: Path | None, config: Path | None) -> Path:

@@ -334,7 +334,7 @@ def load_tester_config(path: str | Path) -> TesterConfig:
     if source.is_dir():
         _refuse_harbor_folders(source)
         source /= TESTER_FILE
-    document = _read(source)
+    document = read_yaml(source)
     _refuse_manifest(document.value, source)
     try:
         config = parse_tester_config(document.value, base_dir=source.parent)
@@ -596,7 +596,12 @@ def _key_of(error: InvalidInputError) -> KeyPath:
     return key if isinstance(key, tuple) else ()
 
 
-def _read(path: Path) -> YamlDocument:
+def read_yaml(path: Path) -> YamlDocument:
+    """Return the document of a file that configures a run.
+
+    Raises:
+        ConfigErrors: It cannot be read, or is no plain YAML.
+    """
     if path.suffix == ".jsonl":
         reason = "this is a pack's task file; give the tester YAML that names it"
         raise ConfigErrors([ConfigError(reason, path=str(path))])

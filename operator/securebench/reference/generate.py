@@ -23,6 +23,7 @@ from securebench.benchmark.files.load import load_tasks
 from securebench.benchmark.harbor.keys import COMPOSE_REFUSED, KEYS
 from securebench.benchmark.reading.rows import ASSET, MANIFEST, ROW
 from securebench.benchmark.resources import Lane
+from securebench.client.harbor_job import JOB_KEYS
 from securebench.client.packs import TaskVisibility, task_visibility
 from securebench.client.starter import COMMAND, agents, starter_files
 from securebench.client.tester_config import TESTER, load_tester_config
@@ -441,6 +442,7 @@ def harbor_page() -> str:
         for name, key in KEYS.items()
     )
     services = ((f"`{name}`", _sentence(reason)) for name, reason in COMPOSE_REFUSED.items())
+    job = ((f"`{name}`", rule.use.value, _sentence(rule.about)) for name, rule in JOB_KEYS.items())
     parts = [
         texts[""],
         f"## Files\n\n{texts['folder']}",
@@ -448,6 +450,8 @@ def harbor_page() -> str:
         _table(("key", "use", "meaning or reason"), *keys),
         f"## docker-compose.yaml\n\n{texts['compose']}",
         _table(("key of a service", "reason"), *services),
+        f"## Job configuration\n\n{texts['job']}",
+        _table(("key", "use", "meaning or reason"), *job),
     ]
     return _page("Keys of a Harbor task folder", parts)
 

@@ -32,7 +32,7 @@ TARGET = ClusterTarget(None, None)
 RECORDED = {
     job["name"]: job
     for job in map(
-        json.loads, Path(__file__).with_name("recorded_jobs.jsonl").read_text().splitlines()
+        json.loads, Path(__file__).with_name("recorded_jobs.jsonl").read_text().splitlines()[1:]
     )
 }
 
