@@ -229,9 +229,17 @@ def pack_file(folder: Path, name: str) -> Path:
     """
     relative = safe_relative_path(name, "pack file")
     base = folder.resolve()
-    if (base / relative).resolve() != base / relative:
+    if _resolved(base / relative) != base / relative:
         raise PackError("must be a file of the pack and not reached by a symlink", path=name)
     return base / relative
+
+
+def _resolved(path: Path) -> Path | None:
+    """Return a path without symlinks, or None where one leads to itself."""
+    try:
+        return path.resolve()
+    except RuntimeError:
+        return None
 
 
 def read_answers(folder: Path) -> bytes | None:
@@ -420,7 +428,9 @@ def asset_source(pack_root: Path, root: str, reference: FileReference) -> Path:
     """
     base = pack_root.resolve()
     below = "" if root == WHOLE_PACK else safe_relative_path(root, "asset root")
-    folder = (base / below).resolve()
+    folder = _resolved(base / below)
+    if folder is None:
+        raise PackError(f"asset root {root!r} is a symlink that leads to itself")
     if not folder.is_relative_to(base):
         raise PackError(f"asset root {root!r} lies outside the benchmark package")
     source = folder / reference.source

@@ -41,6 +41,8 @@ REFUSED = {
     "root outside": (
         lambda pack: link(pack, "way", "../outside"), "way", "file",
         "outside the benchmark package"),
+    "root that is a link to itself": (
+        lambda pack: link(pack, "way", "way"), "way", "file", "'way' is a symlink that leads to"),
     "link": (lambda pack: link(pack, "assets/l", "file"), "assets", "l", "is a symlink"),
     "dangling link": (lambda pack: link(pack, "assets/l", "no"), "assets", "l", "is a symlink"),
     "way through a link": (

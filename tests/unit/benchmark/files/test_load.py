@@ -181,10 +181,11 @@ def test_pack_file(pack):
     assert pack_file(pack, "./manifest.yaml") == pack / "manifest.yaml"
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "link.yaml", "way/manifest.yaml"])
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "link.yaml", "loop", "way/manifest.yaml"])
 def test_pack_file_stays_in_the_pack(pack, name):
     (pack / "link.yaml").symlink_to("manifest.yaml")
     (pack / "way").symlink_to(".")
+    (pack / "loop").symlink_to("loop")
     with pytest.raises(PackError):
         pack_file(pack, name)
 
