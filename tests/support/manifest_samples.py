@@ -13,7 +13,7 @@ import yaml
 
 from securebench.agents.harness import CommandHarness, ProviderHarness, extraction_for, task_prompt
 from securebench.agents.registry import cli_named, harness_config
-from securebench.benchmark.families.base import CodePlan, PatchPlan, RewardRequest
+from securebench.benchmark.families.base import CodePlan, PatchPlan, RewardRequest, WantedArtifact
 from securebench.benchmark.pack.lane_plan import AssetMount, LaneSet
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
@@ -386,6 +386,13 @@ def golden() -> dict[str, dict[str, object]]:
         script="test.sh", environment={"env": {"SEED": "$(X)"}}, timeout_seconds=600.0
     )
     rewarded = root_task(verification=RewardVerification(request, changes_root=True))
+    apart = replace(
+        request,
+        environment={"image": "judge:1", "cpus": 1, "user": "judge"},
+        artifacts=(WantedArtifact("/logs/artifacts"), WantedArtifact("out", ("*.tmp",))),
+        brings_tests=True,
+    )
+    separate = root_task(verification=RewardVerification(apart, changes_root=True))
     plan = run_plan(text, terminal)
     secret = replace(plan.harness, env=("MY_TOKEN", "OTHER"), secret="keys")
     closed = replace(plan, pods=PLACED_PODS, harness=secret)
@@ -402,6 +409,14 @@ def golden() -> dict[str, dict[str, object]]:
             ),
             LaunchKey(4, 1, Role.HARNESS, 1),
             LANES,
+            FACTS,
+        ),
+        "separate_harness": harness_pod(
+            plan, separate, LaunchKey(6, 1, Role.HARNESS, 1), LANES, FACTS
+        ),
+        "separate_verifier": verifier_pod(
+            plan,
+            [Member(separate, LaunchKey(6, 1, Role.VERIFIER, 1), LANES, candidate("root.tar"))],
             FACTS,
         ),
         "root_verifier": verifier_pod(

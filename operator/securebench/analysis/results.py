@@ -507,6 +507,8 @@ _GRADING = {
     " written it",
     Grading.REWARD_FILE_ROOT: "a reward that a script wrote where the candidate had changed the"
     " file system, and may have written it",
+    Grading.REWARD_FILE_ARTIFACTS: "a reward that a script wrote beside the candidate's artifacts"
+    " alone, which may have written it if it ran them",
 }
 """Without a label no code ran: a scorer compared texts, or there was nothing to judge."""
 

@@ -32,11 +32,10 @@ from securebench.agents.harness import CommandHarness, HarnessConfig
 from securebench.agents.registry import harness_config
 from securebench.benchmark.files.bundle import files_receipt
 from securebench.benchmark.files.folders import (
-    ENVIRONMENT,
+    built_image,
     is_folder_pack,
     read_folder_pack,
     refusals,
-    task_image,
 )
 from securebench.benchmark.files.load import (
     CheckedPack,
@@ -54,7 +53,7 @@ from securebench.benchmark.harbor.folder import (
 from securebench.benchmark.harbor.folder import (
     FolderReading,
     HarborTask,
-    MainImage,
+    built_folders,
     cannot_run,
     flags_of_run,
     holds_tasks,
@@ -912,9 +911,9 @@ def build_images(folder: Path, options: ImageOptions) -> int:
         raise ConfigErrors(errors)
     tasks = [each.task for each in reading.tasks if each.task is not None]
     images = {
-        task_image(task, options.registry): task.folder / ENVIRONMENT
+        built_image(task, name, options.registry): task.folder / name
         for task in tasks
-        if task.image == MainImage.DOCKERFILE
+        for name in built_folders(task)
     }
     if options.script is not None:
         options.script.write_text(_build_script(folder, images), encoding="utf-8")
@@ -931,7 +930,7 @@ def build_images(folder: Path, options: ImageOptions) -> int:
         if options.pushes:
             _call([str(builder), "push", image])
         print_line(f"image {image}")
-    ready = len(tasks) - len(images)
+    ready = sum(not built_folders(task) for task in tasks)
     print_line(f"pack build-images images={len(images)} ready={ready}")
     return 0
 

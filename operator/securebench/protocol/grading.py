@@ -45,9 +45,11 @@ class Grading(StrEnum):
     """A file that a script of the pack left in a container with files of the candidate."""
     REWARD_FILE_ROOT = "reward-file-root"
     """The same, where the candidate's files may be programs that the script uses."""
+    REWARD_FILE_ARTIFACTS = "reward-file-artifacts"
+    """The same, where nothing of the agent's container but its artifacts came to the script."""
 
 
-REWARDS = frozenset({Grading.REWARD_FILE, Grading.REWARD_FILE_ROOT})
+REWARDS = frozenset({Grading.REWARD_FILE, Grading.REWARD_FILE_ROOT, Grading.REWARD_FILE_ARTIFACTS})
 """Gradings of which scores are any finite numbers."""
 
 

@@ -519,6 +519,35 @@ def root_changes(candidate: DigestedPath, user: str = "") -> RootChangesSpec:
     return RootChangesSpec(candidate.path, candidate.digest, ROOT_EXCLUDED, ROOT_TOOLS, user)
 
 
+ARTIFACTS_EXCLUDED: Final[tuple[Absolute, ...]] = (
+    "/opt/securebench",
+    "/securebench-workspace",
+    "/tests",
+    "/logs/verifier",
+    "/solution",
+)
+"""Places of the framework and of the tests: never part of an artifact."""
+
+
+def with_artifacts(spec: RunSpec, artifacts: tuple[ArtifactSpec, ...]) -> RunSpec:
+    """Return the specification of an agent of whom only artifacts are kept."""
+    if spec.root is None:
+        return spec
+    root = replace(spec.root, excluded=ARTIFACTS_EXCLUDED, artifacts=artifacts)
+    return replace(spec, root=root)
+
+
+def artifacts_put(candidate: DigestedPath) -> RootChangesSpec:
+    """Return how sealed artifacts are put into the image of a check.
+
+    Args:
+        candidate: Where the check has them.
+    """
+    return RootChangesSpec(
+        candidate.path, candidate.digest, ARTIFACTS_EXCLUDED, ROOT_TOOLS, replaces=True
+    )
+
+
 SOURCES: Final[Mapping[ExtractionMode, CandidateSource]] = {
     ExtractionMode.STDOUT: CandidateSource(is_stream=True),
     ExtractionMode.FILE: CandidateSource(),

@@ -23,9 +23,13 @@ def test_their_images_are_built_here():
     named = {
         each["image"]
         for task in TASKS
-        for each in (task.environment, *task.environment.get("services", ()))
+        for each in (
+            task.environment,
+            *task.environment.get("services", ()),
+        )
     }
-    assert named == built
+    verifiers = [task.resources.value("verifier").get("image", {}) for task in TASKS]
+    assert named | {each["path"] for each in verifiers if each} == built
 
 
 def test_the_page_names_each():

@@ -176,6 +176,18 @@ class CodePlan:
         return self.isolation == SHARED
 
 
+class WantedArtifact(NamedTuple):
+    """A path of the agent's container that a script gets.
+
+    Attributes:
+        source: Absolute, or relative to the agent's working folder.
+        exclude: Patterns of tar for what is left out of a folder.
+    """
+
+    source: str
+    exclude: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardRequest:
     """What a row says of the script that leaves a reward.
@@ -186,12 +198,17 @@ class RewardRequest:
             image in the agent's.
         timeout_seconds: Its time limit, or None.
         threshold: Smallest score that passes.
+        artifacts: What alone of the agent's container it gets; None: all that the agent changed
+            there.
+        brings_tests: Whether its image has the tests, so that none are handed to it.
     """
 
     script: str
     environment: Mapping[str, object] = field(default_factory=dict)
     timeout_seconds: float | None = None
     threshold: float = 1.0
+    artifacts: tuple[WantedArtifact, ...] | None = None
+    brings_tests: bool = False
 
 
 class TaskView(Protocol):

@@ -16,6 +16,7 @@ from securebench.benchmark.families.base import (
     FieldSection,
     RewardRequest,
     TaskView,
+    WantedArtifact,
     texts_in,
 )
 from securebench.benchmark.resources import Lane
@@ -83,7 +84,11 @@ def _answer(task: TaskView) -> str | None:
 
 def _record_metadata(task: TaskView) -> Mapping[str, object]:
     digest = text_at(object_at(task.metadata, HARBOR), TASK_DIGEST)
-    known = {"task_digest": digest} if digest else {}
+    known: dict[str, object] = {"task_digest": digest} if digest else {}
+    verifier = _verifier(task)
+    if "artifacts" in verifier:
+        sources = [text_at(each, "source") for each in objects_at(verifier, "artifacts")]
+        known["artifacts"] = sources
     return {"script": TEST_SCRIPT, "asked_network": _networks(task), **known}
 
 
@@ -120,13 +125,33 @@ def _is_open(host: str, domains: Sequence[str]) -> bool:
 def _reward(task: TaskView) -> RewardRequest:
     verifier = _verifier(task)
     environment = object_at(verifier, "environment")
-    variables = {**object_at(task.environment, "env"), **object_at(environment, "env")}
+    is_separate = "artifacts" in verifier
+    above = {} if is_separate else object_at(task.environment, "env")
+    variables = {**above, **object_at(environment, "env")}
     threshold = as_number(verifier.get("threshold"))
     return RewardRequest(
         script=TEST_SCRIPT,
-        environment={**environment, "env": variables},
+        environment={**environment, "env": variables, **_own_image(verifier)},
         timeout_seconds=as_number(verifier.get("timeout_seconds")),
         threshold=1.0 if threshold is None else threshold,
+        artifacts=_artifacts(verifier) if is_separate else None,
+        brings_tests=verifier.get("brings_tests") is True,
+    )
+
+
+def _own_image(verifier: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the image of a separate verifier; its name is no secret of records."""
+    image = text_at(object_at(verifier, "image"), "path")
+    return {"image": image} if image else {}
+
+
+def _artifacts(verifier: Mapping[str, object]) -> tuple[WantedArtifact, ...]:
+    return tuple(
+        WantedArtifact(
+            text_at(each, "source"),
+            tuple(text_at(pattern, "path") for pattern in objects_at(each, "exclude")),
+        )
+        for each in objects_at(verifier, "artifacts")
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
@@ -33,6 +34,7 @@ from securebench.benchmark.files.bundle import Content
 from securebench.benchmark.harbor.config import (
     TASK_FILE,
     FindingKind,
+    HarborEnvironment,
     Healthcheck,
     resolved_variables,
 )
@@ -42,6 +44,7 @@ from securebench.benchmark.harbor.folder import (
 from securebench.benchmark.harbor.folder import (
     FolderReading,
     HarborTask,
+    built_folders,
     cannot_run,
     holds_tasks,
     is_task_folder,
@@ -70,8 +73,8 @@ from securebench.json_values import as_number, object_in
 from securebench.names import kubernetes_name
 
 NO_IMAGE: Final = (
-    "the task has a Dockerfile and no ready image: build it with `securebench pack build-images DIR"
-    " --registry PREFIX`, and give the run the same --registry"
+    "the task or its verifier has a Dockerfile and no ready image: build it with `securebench pack"
+    " build-images DIR --registry PREFIX`, and give the run the same --registry"
 )
 
 IMAGES: Final = "images"
@@ -176,11 +179,14 @@ def read_folder_pack(
             continue
         image = task_image(reading.task, images)
         folder = "" if base is not None else reading.id
-        row = _row(reading.task, image, folder, found.threshold)
+        missing = not image or any(
+            not built_image(reading.task, name, images) for name in built_folders(reading.task)
+        )
+        row = _row(reading.task, (image, images), folder, found.threshold)
         task = task_of(row, loaded)
         problems = [
             PackError(each, path=str(reading.folder))
-            for each in ([NO_IMAGE] if not image else _problems(task, task_file))
+            for each in ([NO_IMAGE] if missing else _problems(task, task_file))
         ]
         if problems:
             errors += problems
@@ -213,14 +219,21 @@ def task_image(task: HarborTask, registry: str) -> str:
         A reference, or empty. A built image is named by the content of its build folder.
     """
     ready = task.config.environment.docker_image
-    if ready or not registry:
-        return ready or ""
-    folder = task.folder / ENVIRONMENT
+    return ready or built_image(task, ENVIRONMENT, registry)
+
+
+def built_image(task: HarborTask, name: str, registry: str) -> str:
+    """Return the image of a build folder of a task; empty without a registry."""
+    files = built_folders(task).get(name)
+    if files is None or not registry:
+        return ""
+    folder = task.folder / name
     content = listing_digest(
-        (file.path.encode(), file_sha256(folder / file.path)) for file in task.environment
+        (file.path.encode(), file_sha256(folder / file.path)) for file in files
     )
     tag = content.removeprefix(PREFIX)[:_TAG_CHARACTERS]
-    return f"{registry.rstrip('/')}/{kubernetes_name(task.id)}:{tag}"
+    repository = task.id if name == ENVIRONMENT else f"{task.id}-{name}"
+    return f"{registry.rstrip('/')}/{kubernetes_name(repository)}:{tag}"
 
 
 _TAG_CHARACTERS: Final = 24
@@ -359,7 +372,10 @@ def _is_left_out(name: str, rules: IgnoreRules) -> bool:
     return True in verdicts or rules.verdict(name, is_folder=False) is True
 
 
-def _row(task: HarborTask, image: str, folder: str, threshold: float | None = None) -> BenchmarkRow:
+def _row(
+    task: HarborTask, images: tuple[str, str], folder: str, threshold: float | None = None
+) -> BenchmarkRow:
+    image, registry = images
     config = task.config
     package = config.task
     networks = {"agent": config.agent_network(), "verifier": config.verifier_network()}
@@ -381,7 +397,7 @@ def _row(task: HarborTask, image: str, folder: str, threshold: float | None = No
         eval={
             TESTS: {"files": [{"path": file.path} for file in task.tests]},
             VERIFIER: {
-                **_verifier(task),
+                **_verifier(task, registry),
                 **({} if threshold is None else {THRESHOLD: threshold}),
             },
             **({SOLUTION: solution} if task.solution else {}),
@@ -436,33 +452,64 @@ def _health_check(check: Healthcheck | None) -> dict[str, object]:
     return {"check": ["bash", "-c", script], "check_seconds": seconds}
 
 
-def _verifier(task: HarborTask) -> dict[str, object]:
-    """Return what the test script gets; it runs in a container like the agent's.
+def _verifier(task: HarborTask, registry: str) -> dict[str, object]:
+    """Return what the test script gets.
 
-    Its own variables alone are here: those of the environment are no secrets.
+    A shared verifier's container is like the agent's. Its own variables alone are here: those of
+    the environment are no secrets. A separate one has a container of its own.
     """
     config = task.config
-    environment = {
-        "image": "",
-        **_container(task),
-        "env": resolved_variables(config.verifier.env),
-        "user": config.verifier.user,
-    }
+    own = resolved_variables(config.verifier.env)
+    environment = {"image": "", **_container(task), "env": own, "user": config.verifier.user}
+    more: dict[str, object] = {}
+    for separate in task.verifiers:
+        variables = {**resolved_variables(separate.environment.env), **own}
+        services = None if separate.brings_tests else environment["services"]
+        image = separate.image or built_image(task, separate.folder, registry)
+        image = image if separate.brings_tests else ""
+        environment |= _limits(separate.environment)
+        environment |= {"env": variables, "services": services}
+        more = {
+            "image": {"path": image},
+            "artifacts": _artifacts(task),
+            "brings_tests": separate.brings_tests,
+        }
     return {
         "environment": {key: value for key, value in environment.items() if value is not None},
         "timeout_seconds": config.verifier.timeout_sec,
+        **more,
     }
+
+
+IMPLICIT_ARTIFACT: Final = "/logs/artifacts"
+"""Harbor keeps it of every task, unless the task says how."""
+
+
+def _artifacts(task: HarborTask) -> list[dict[str, object]]:
+    artifacts: list[dict[str, object]] = [
+        {"source": each.source, "exclude": [{"path": pattern} for pattern in each.exclude]}
+        for each in task.config.artifacts
+    ]
+    named = {posixpath.normpath(each.source) for each in task.config.artifacts}
+    implicit: list[dict[str, object]] = [{"source": IMPLICIT_ARTIFACT, "exclude": []}]
+    return artifacts if IMPLICIT_ARTIFACT in named else [*implicit, *artifacts]
 
 
 def _container(task: HarborTask) -> dict[str, object]:
     environment = task.config.environment
     return {
-        "workdir": environment.workdir,
+        **_limits(environment),
         "env": resolved_variables(environment.env),
+        "services": list(served(task.services).services) or None,
+    }
+
+
+def _limits(environment: HarborEnvironment) -> dict[str, object]:
+    return {
+        "workdir": environment.workdir,
         "cpus": environment.cpus,
         "memory_mb": environment.memory_mb,
         "storage_mb": environment.storage_mb,
-        "services": list(served(task.services).services) or None,
     }
 
 

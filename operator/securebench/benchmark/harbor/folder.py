@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
 import re
 import stat
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,7 @@ from securebench.benchmark.harbor.config import (
     remark,
 )
 from securebench.benchmark.harbor.ignore import IGNORE_FILE, IgnoreRules, PatternError
-from securebench.benchmark.harbor.keys import KEYS
+from securebench.benchmark.harbor.keys import KEYS, NO_OTHER_SERVICES
 from securebench.benchmark.harbor.services import PLACE, served
 from securebench.benchmark.reading.plain import PlainProblem, check_encoding
 from securebench.files import UnreadableError, open_regular, open_root
@@ -42,6 +43,17 @@ TEST_SCRIPT: Final = "test.sh"
 SOLVE_SCRIPT: Final = "solve.sh"
 DOCKERFILE: Final = "Dockerfile"
 TRAJECTORY: Final = "trajectory.json"
+
+NO_ARTIFACTS: Final = (
+    "/proc",
+    "/sys",
+    "/dev",
+    "/tests",
+    "/solution",
+    "/logs/verifier",
+    "/opt/securebench",
+)
+"""Places that no artifact can come from."""
 
 MAX_TEXT_BYTES: Final = MIB
 """Of task.toml, an instruction, a compose file and an ignore file each."""
@@ -209,7 +221,6 @@ def cannot_run(task: HarborTask) -> list[FolderFinding]:
     config = task.config
     present: dict[str, object] = {
         "steps": task.steps,
-        "verifier.environment": task.verifiers,
         "verifier.collect": config.verifier.collect,
         "environment.skills_dir": config.environment.skills_dir,
     }
@@ -221,6 +232,8 @@ def cannot_run(task: HarborTask) -> list[FolderFinding]:
         found += served(task.services).findings
     if task.image == MainImage.DOCKERFILE:
         found += _not_built(task)
+    if not task.steps:
+        found += _separate(task)
     if task.copied:
         reason = "this release cannot copy files beside a ready image into the container"
         found.append(refused("environment", "", reason))
@@ -231,14 +244,61 @@ def cannot_run(task: HarborTask) -> list[FolderFinding]:
     return found
 
 
+def _separate(task: HarborTask) -> Iterator[FolderFinding]:
+    """Yield what stops a separate verifier, or artifacts for it."""
+    for verifier in task.verifiers:
+        if verifier.services:
+            yield refused(f"{verifier.folder}/{COMPOSE_FILE}", "", NO_OTHER_SERVICES)
+        if not verifier.image and verifier.brings_tests:
+            yield from _beside_context(task, verifier.folder)
+        for index, artifact in enumerate(task.config.artifacts):
+            place = f"artifacts[{index}]"
+            if artifact.service not in (None, MAIN):
+                reason = "this release keeps artifacts of main only"
+                yield refused(TASK_FILE, f"{place}.service", reason)
+            source = posixpath.normpath(artifact.source)
+            if source == "/" or any(is_within(source, each) for each in NO_ARTIFACTS):
+                yield refused(TASK_FILE, f"{place}.source", "is no place of the agent's files")
+
+
+def _beside_context(task: HarborTask, name: str) -> Iterator[FolderFinding]:
+    """Yield files that an image is built from and that no upload carries."""
+    known = {file.path for file in task.tests}
+    folder = task.folder / name
+    if not (folder / DOCKERFILE).is_file():
+        yield refused(name, "", "an image of a separate verifier is built from a Dockerfile")
+    for parent, _, files in os.walk(folder):
+        for file in sorted(files):
+            place = Path(parent, file).relative_to(folder).as_posix()
+            if file != IGNORE_FILE and place not in known:
+                reason = f"{IGNORE_FILE} takes out a file from which the verifier's image is built"
+                yield refused(f"{name}/{place}", "", reason)
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Return whether a path is a folder or lies below it."""
+    return path == folder or path.startswith(f"{folder}/")
+
+
 def flags_of_run(task: HarborTask) -> list[str]:
     """Return the flags without which ``securebench run`` refuses a task folder."""
     config = task.config
     modes = {config.agent_network().mode, config.verifier_network().mode}
     return [
         *(["--network none"] if modes != {"no-network"} else []),
-        *(["--registry PREFIX"] if task.image == MainImage.DOCKERFILE else []),
+        *(["--registry PREFIX"] if built_folders(task) else []),
     ]
+
+
+def built_folders(task: HarborTask) -> dict[str, tuple[TreeFile, ...]]:
+    """Return the folders from which images of a task are built, with what they hold."""
+    found: dict[str, tuple[TreeFile, ...]] = {}
+    if task.image == MainImage.DOCKERFILE:
+        found["environment"] = task.environment
+    for verifier in task.verifiers:
+        if verifier.brings_tests and not verifier.image:
+            found[verifier.folder] = task.tests
+    return found
 
 
 def _not_built(task: HarborTask) -> Iterator[FolderFinding]:

@@ -80,7 +80,7 @@ _CLOSED: Final = (
     " may also be among the run's `allowed_domains`."
 )
 NO_STEPS: Final = "this release cannot run steps"
-NO_SEPARATE: Final = "this release cannot run separate verifiers"
+NO_OTHER_SERVICES: Final = "this release gives a separate verifier no services of its own"
 NO_HOOKS: Final = "this release cannot run collect hooks"
 NO_SKILLS: Final = "this release gives no agent the skills of a task"
 
@@ -97,10 +97,19 @@ _HEALTHCHECK: Final[Mapping[str, KeyRule]] = {
     "start_interval_sec": _read("Seconds between two tries in that period; 5 when absent."),
     "retries": _read("Failures in a row that end the attempt; 3 when absent."),
 }
-_NO_COPY: Final = "No copy is kept; the tests find what the agent left in its place."
-_ARTIFACT: Final = dict.fromkeys(
+_NO_COPY: Final = "The record has no copy; a separate verifier finds what was left in its place."
+_STEP_ARTIFACT: Final = dict.fromkeys(
     ("source", "destination", "exclude", "service"), _ignored(_NO_COPY)
 )
+_ARTIFACT: Final[Mapping[str, KeyRule]] = {
+    "source": _read(
+        "Required. File or folder of the agent's container, absolute or below its working folder;"
+        " a separate verifier has it at the same place."
+    ),
+    "destination": _ignored(_NO_COPY),
+    "exclude": _read("Patterns of tar; what is in a folder and like one of them is left out."),
+    "service": _read("`main` when absent; another one is refused with a separate verifier."),
+}
 
 
 def _below(place: str, table: Mapping[str, KeyRule]) -> dict[str, KeyRule]:
@@ -159,8 +168,8 @@ _VERIFIER: Final[Mapping[str, KeyRule]] = {
     ),
     "user": _read(_USER),
     "environment_mode": _read(
-        "`shared`; absent: `separate` if a table `environment` is here. `separate` is refused: this"
-        " release cannot run it."
+        "`shared` or `separate`; absent: `separate` if a table `environment` is here, else"
+        " `shared`. A separate verifier gets the artifacts alone, in an image of its own."
     ),
     "environment": _read("Container of the separate verifier, with keys of `[environment]`."),
     **_below("environment", _VERIFIER_ENVIRONMENT),
@@ -204,7 +213,10 @@ _KEYS: Final[Mapping[str, KeyRule]] = {
     **_below("verifier", _VERIFIER),
     "solution": _read("Reference solution."),
     "solution.env": _read("Variables of `solution/solve.sh` alone.", is_open=True),
-    "artifacts": _ignored(_NO_COPY),
+    "artifacts": _read(
+        "What a separate verifier gets, besides `/logs/artifacts`; a shared one finds all that the"
+        " agent changed."
+    ),
     **_below("artifacts[]", _ARTIFACT),
     "steps": _read("Instructions one after the other in one environment."),
     **_below(
@@ -217,7 +229,7 @@ _KEYS: Final[Mapping[str, KeyRule]] = {
             "healthcheck": _read("Runs before the agent of this step."),
             **_below("healthcheck", _HEALTHCHECK),
             "artifacts": _ignored(_NO_COPY),
-            **_below("artifacts[]", _ARTIFACT),
+            **_below("artifacts[]", _STEP_ARTIFACT),
             "agent": _read("As `[agent]`; absent keys are those of the task."),
             **_below("agent", _AGENT),
             "verifier": _read("As `[verifier]`; `timeout_sec` is not taken from the task."),
@@ -228,7 +240,6 @@ _KEYS: Final[Mapping[str, KeyRule]] = {
 _LATER: Final[Mapping[str, str]] = {
     "steps": NO_STEPS,
     "multi_step_reward_strategy": NO_STEPS,
-    "verifier.environment": NO_SEPARATE,
     "verifier.collect": NO_HOOKS,
     "environment.skills_dir": NO_SKILLS,
 }

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 from securebench.protocol.candidate import KINDS, CandidateBounds
 from securebench.protocol.messages import encode_spec
-from securebench.protocol.supervise import SOURCES, CourierSpec, RunSpec, SealSpec, StreamsSpec
+from securebench.protocol.supervise import (
+    ARTIFACTS_EXCLUDED,
+    SOURCES,
+    CourierSpec,
+    RunSpec,
+    SealSpec,
+    StreamsSpec,
+)
 from securebench.run import layout
 from securebench.run.artifacts import Given, Part, Taken, TaskPrograms
 from securebench.run.pods import volumes
@@ -30,7 +37,7 @@ if TYPE_CHECKING:
 
     from _typeshed import DataclassInstance
 
-    from securebench.protocol.supervise import SuperviseSpec
+    from securebench.protocol.supervise import ArtifactSpec, SuperviseSpec
     from securebench.run.plan.environment import Environment, EnvironmentService, ReadyCheck
     from securebench.run.plan.model import ClusterFacts, LaunchKey, PodPolicy, RunPlan, TaskPlan
     from securebench.run.pods.frame import Frame, PodMount
@@ -98,7 +105,14 @@ def seal_spec(plan: RunPlan, task: TaskPlan, exclude: Sequence[str]) -> CourierS
     bounds = _bounds(plan)
     limit = KINDS[task.extraction.kind].limit(bounds)
     left_out = SOURCES[task.extraction.mode].excluded or tuple(exclude)
+    if judged_artifacts(task) is not None:
+        left_out = tuple(place.removeprefix("/") for place in ARTIFACTS_EXCLUDED)
     return CourierSpec(bounds, SealSpec(task.extraction, limit, left_out, is_live))
+
+
+def judged_artifacts(task: TaskPlan) -> tuple[ArtifactSpec, ...] | None:
+    """Return what alone of the agent's container is judged; None where more of it is."""
+    return None if task.verification is None else task.verification.artifacts
 
 
 def _bounds(plan: RunPlan) -> CandidateBounds:

@@ -19,6 +19,7 @@ from securebench.protocol.supervise import (
     Phase,
     RunSpec,
     Transfer,
+    with_artifacts,
 )
 from securebench.reasons import FailurePhase
 from securebench.run import layout
@@ -30,6 +31,7 @@ from securebench.run.pods.containers import (
     TaskContainer,
     base_spec,
     courier,
+    judged_artifacts,
     seal_spec,
     side_pod,
     task_container,
@@ -196,7 +198,9 @@ def _run_spec(plan: RunPlan, task: TaskPlan, lanes: LaneSet, facts: ClusterFacts
         )
     else:
         spec = replace(spec, temporary="")
-    return _source(task).added(spec, environment.workdir, plan.limits)
+    spec = _source(task).added(spec, environment.workdir, plan.limits)
+    artifacts = judged_artifacts(task)
+    return spec if artifacts is None else with_artifacts(spec, artifacts)
 
 
 def _lanes(plan: RunPlan, lanes: LaneSet) -> list[tuple[str, str, str]]:

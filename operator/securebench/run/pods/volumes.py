@@ -276,12 +276,10 @@ def home(name: str = HOME) -> OwnVolume:
     return empty_dir(name, HOME_BYTES, layout.HOME)
 
 
-def logs() -> list[OwnVolume]:
-    """Return the folders of logs of a Harbor task, side by side in one volume; they are empty."""
+def logs(folders: Iterable[str] = layout.LOG_FOLDERS) -> list[OwnVolume]:
+    """Return folders of logs of a Harbor task, side by side in one volume; they are empty."""
     volume = empty_dir(LOGS, LOG_BYTES, "")
-    return [
-        volume._replace(path=path, sub_path=path.rpartition("/")[2]) for path in layout.LOG_FOLDERS
-    ]
+    return [volume._replace(path=path, sub_path=path.rpartition("/")[2]) for path in folders]
 
 
 def output(size_bytes: int) -> OwnVolume:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from securebench.benchmark.pack.lane_plan import LaneSet
     from securebench.protocol.grading import Grading
+    from securebench.protocol.supervise import ArtifactSpec
     from securebench.run.observe.pods import ContainerView, PodView, Terminated
     from securebench.run.observe.stage import Ended, Interrupted
     from securebench.run.plan.environment import Environment
@@ -123,10 +124,18 @@ class Verification(ABC):
     """The container whose end is the launch's end."""
     has_courier: ClassVar[bool] = True
     """Whether a courier collects what the Pod printed and left."""
-    runs_in_task_image: ClassVar[bool] = True
-    """Whether verdicts of another image than the harness's do not count."""
     is_batched: ClassVar[bool] = False
     """Whether candidates of several tasks may share a Pod."""
+
+    @property
+    def runs_in_task_image(self) -> bool:
+        """Whether verdicts of another image than the harness's do not count."""
+        return True
+
+    @property
+    def artifacts(self) -> tuple[ArtifactSpec, ...] | None:
+        """What alone of the agent's container is judged; None: what its kind of candidate says."""
+        return None
 
     @classmethod
     @abstractmethod

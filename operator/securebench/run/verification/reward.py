@@ -23,7 +23,15 @@ from securebench.json_values import object_at, text_at
 from securebench.protocol.candidate import KINDS, WORKSPACE_FILE, Problem
 from securebench.protocol.grading import REWARD_FILE, Grading
 from securebench.protocol.messages import VERSION, Code, DigestedPath, decode_object
-from securebench.protocol.supervise import CandidateSpec, Phase, RewardSpec, RunSpec, root_changes
+from securebench.protocol.supervise import (
+    ArtifactSpec,
+    CandidateSpec,
+    Phase,
+    RewardSpec,
+    RunSpec,
+    artifacts_put,
+    root_changes,
+)
 from securebench.reasons import (
     OOM_KILLED,
     REWARD_AMBIGUOUS,
@@ -47,7 +55,11 @@ from securebench.run.pods.containers import (
     verifier_courier,
 )
 from securebench.run.pods.frame import Containers, Manifest, PodMount, launch_frame
-from securebench.run.pods.volumes import candidate_file, candidate_mount, lane_mount
+from securebench.run.pods.volumes import (
+    candidate_file,
+    candidate_mount,
+    lane_mount,
+)
 from securebench.run.records.labels import command_fields
 from securebench.run.records.redaction import redact_texts, task_secrets
 from securebench.run.state.attempts import Finish, SealedCandidate, VerifierResult
@@ -194,6 +206,19 @@ class RewardVerification(Verification):
         return cls(family.reward(request.task), archive not in {"", WORKSPACE_FILE})
 
     @property
+    def runs_in_task_image(self) -> bool:
+        """Whether the script runs in the image of the agent."""
+        return not text_at(self.request.environment, "image")
+
+    @property
+    def artifacts(self) -> tuple[ArtifactSpec, ...] | None:
+        """What alone of the agent's container comes to the script."""
+        wanted = self.request.artifacts
+        if wanted is None:
+            return None
+        return tuple(ArtifactSpec(each.source, each.exclude) for each in wanted)
+
+    @property
     def time_limit_seconds(self) -> float | None:
         """Time limit of the script."""
         return self.request.timeout_seconds
@@ -214,7 +239,9 @@ class RewardVerification(Verification):
         (member,) = members
         environment = self.environment(plan, member.task)
         container = TaskContainer(
-            name=self.container, environment=environment, mounts=_mounts(plan, member, environment)
+            name=self.container,
+            environment=environment,
+            mounts=self._mounts(plan, member, environment),
         )
         spec = self._run_spec(plan, member, environment, facts)
         containers = Containers(
@@ -237,10 +264,16 @@ class RewardVerification(Verification):
             ready=True,
         )
         return replace(
-            _with_candidate(base_spec(plan, facts, plan.limits.stream_bytes), member, environment),
+            self._with_candidate(
+                base_spec(plan, facts, plan.limits.stream_bytes), member, environment
+            ),
             verdict=True,
-            lanes=(DigestedPath(TESTS, member.lanes.evaluation_inputs_digest),),
-            protected=(TESTS, *layout.LOG_FOLDERS),
+            lanes=(
+                ()
+                if self.request.brings_tests
+                else (DigestedPath(TESTS, member.lanes.evaluation_inputs_digest),)
+            ),
+            protected=(TESTS, *self._log_folders()),
             phases=(script,),
             open_modes=(layout.OUTPUT,),
             reward=RewardSpec(layout.VERIFIER_LOGS, FILES, MOST_BYTES),
@@ -294,30 +327,43 @@ class RewardVerification(Verification):
 
     def grading(self, verification: VerifierResult) -> Grading:  # noqa: ARG002 - the row decides
         """Return how near the candidate's files came to the reward."""
+        if self.request.artifacts is not None:
+            return Grading.REWARD_FILE_ARTIFACTS
         return Grading.REWARD_FILE_ROOT if self.changes_root else Grading.REWARD_FILE
 
+    def _with_candidate(self, spec: RunSpec, member: Member, environment: Environment) -> RunSpec:
+        """Return a specification that brings the candidate before the script runs."""
+        archive = candidate_file(member.candidate, layout.CANDIDATE)
+        if self.request.artifacts is not None:
+            return replace(spec, temporary="", changes=artifacts_put(archive))
+        return _with_candidate(spec, archive, member, environment)
 
-def _with_candidate(spec: RunSpec, member: Member, environment: Environment) -> RunSpec:
-    """Return a specification that brings the candidate before the script runs."""
-    archive = candidate_file(member.candidate, layout.CANDIDATE)
+    def _log_folders(self) -> tuple[str, ...]:
+        """Return the folders of logs; artifacts may be files below the others."""
+        return layout.LOG_FOLDERS if self.request.artifacts is None else (layout.VERIFIER_LOGS,)
+
+    def _mounts(self, plan: RunPlan, member: Member, environment: Environment) -> list[PodMount]:
+        """Return the mounts of the script's container.
+
+        Without a workspace the candidate may be anywhere in the image's file system, so that
+        nothing lies over it but the folders of the tests.
+        """
+        workspace, tests = environment.workspace, layout.LANE_EVALUATION_INPUTS
+        return [
+            *([volumes.workspace(plan.pods, workspace), volumes.temporary()] if workspace else []),
+            *([] if self.request.brings_tests else [lane_mount(plan, member.task, tests, TESTS)]),
+            candidate_mount(plan, member.launch, member.candidate, layout.CANDIDATE),
+            *volumes.logs(self._log_folders()),
+            volumes.output(volumes.output_bytes(plan.limits)),
+        ]
+
+
+def _with_candidate(
+    spec: RunSpec, archive: DigestedPath, member: Member, environment: Environment
+) -> RunSpec:
+    """Return a specification that brings what an agent changed, or its workspace."""
     if not environment.workspace:
         changes = root_changes(archive, member.task.environment.user)
         return replace(spec, temporary="", changes=changes)
     brought = CandidateSpec(archive.path, archive.digest, environment.workspace)
     return replace(spec, candidate=brought)
-
-
-def _mounts(plan: RunPlan, member: Member, environment: Environment) -> list[PodMount]:
-    """Return the mounts of the script's container.
-
-    Without a workspace the candidate may be anywhere in the image's file system, so that nothing
-    lies over it but the folders of the tests.
-    """
-    workspace = environment.workspace
-    return [
-        *([volumes.workspace(plan.pods, workspace), volumes.temporary()] if workspace else []),
-        lane_mount(plan, member.task, layout.LANE_EVALUATION_INPUTS, TESTS),
-        candidate_mount(plan, member.launch, member.candidate, layout.CANDIDATE),
-        *volumes.logs(),
-        volumes.output(volumes.output_bytes(plan.limits)),
-    ]

@@ -71,8 +71,12 @@ class TextVerification(Verification):
     name = "text"
     description = "compares texts, no code of the agent runs"
     has_courier = False
-    runs_in_task_image = False
     is_batched = True
+
+    @property
+    def runs_in_task_image(self) -> bool:
+        """Whether scorers run in the task's image: they run in none."""
+        return False
 
     @classmethod
     def planned(cls, request: PlanRequest) -> TextVerification:  # noqa: ARG003 - no row has a choice

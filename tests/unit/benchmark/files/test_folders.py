@@ -159,8 +159,16 @@ def test_what_cannot_run_is_named(tmp_path):
             "task.toml: steps",
         ),
         "apart": (
-            {**READY, "verifier": {"environment_mode": "separate"}},
-            "task.toml: verifier.environment",
+            {**READY, "verifier": {"environment_mode": "separate"}, "artifacts": ["/proc/1"]},
+            "task.toml: artifacts[0].source",
+        ),
+        "other": (
+            {
+                **READY,
+                "verifier": {"environment_mode": "separate"},
+                "artifacts": [{"source": "/a", "service": "db"}],
+            },
+            "task.toml: artifacts[0].service",
         ),
         "hooks": ({**READY, "verifier": {"collect": [{"command": "x"}]}}, "verifier.collect"),
         "keys": ({**READY, "verifier": {"env": {"K": "${JUDGE}"}}}, "verifier.env.K"),
@@ -173,6 +181,75 @@ def test_what_cannot_run_is_named(tmp_path):
     assert len(found) == len(asked)
     for name, (_, words) in asked.items():
         assert any(each.startswith(name) and words in each for each in found), (name, found)
+
+
+SEPARATE = {
+    **READY,
+    "artifacts": ["out", {"source": "/data", "exclude": ["*.pyc"], "destination": "d"}],
+    "verifier": {
+        "environment": {
+            "docker_image": "judge:1",
+            "network_mode": "no-network",
+            "cpus": 3,
+            "env": {"A": "b"},
+        },
+        "env": {"C": "d"},
+        "user": "judge",
+    },
+}
+
+
+def reward_request(root: Path):
+    pack = read_folder_pack(root / "manifest.yaml", registry="registry.example/t")
+    (task,) = [each.task for each in pack.tasks]
+    return task, FAMILIES[task.task_type].reward(task)
+
+
+def test_a_separate_verifier_has_an_environment_of_its_own(tmp_path):
+    config = {**SEPARATE, "environment": {**READY["environment"], "cpus": 1, "env": {"X": "y"}}}
+    root = folder_pack(tmp_path / "p", "t", config=config)
+    task, request = reward_request(root)
+    assert request.environment == {
+        "image": "judge:1",
+        "cpus": 3,
+        "env": {"A": "b", "C": "d"},
+        "user": "judge",
+    }
+    assert request.artifacts == (
+        ("/logs/artifacts", ()),
+        ("out", ()),
+        ("/data", ("*.pyc",)),
+    )
+    assert request.brings_tests
+    assert task_secrets(task.resources) == {"b", "d", "judge"}
+    recorded = FAMILIES[task.task_type].record_metadata(task)
+    assert recorded["artifacts"] == ["/logs/artifacts", "out", "/data"]
+
+
+def test_a_separate_verifier_may_have_the_image_of_the_agent(tmp_path):
+    config = {
+        **READY,
+        "artifacts": [{"source": "/logs/artifacts", "exclude": ["x"]}],
+        "verifier": {"environment_mode": "separate"},
+    }
+    _, request = reward_request(folder_pack(tmp_path / "p", "t", config=config))
+    assert (request.environment["image"], request.brings_tests) == ("", False)
+    assert request.artifacts == (("/logs/artifacts", ("x",)),)
+
+
+def test_the_image_of_a_separate_verifier_is_named_by_its_folder(tmp_path):
+    config = {**READY, "verifier": {"environment_mode": "separate"}}
+    root = folder_pack(tmp_path / "p", "t", config=config, **{"tests/Dockerfile": "FROM x\n"})
+    assert said(root)[0].endswith("give the run the same --registry")
+    _, request = reward_request(root)
+    first = request.environment["image"]
+    assert first.startswith("registry.example/t/t-tests:")
+    (root / "t/tests/test.sh").write_text("exit 1\n")
+    _, request = reward_request(root)
+    assert request.environment["image"] != first
+    (root / "t/tests/.harborignore").write_text("*.log\n")
+    (root / "t/tests/a.log").write_text("x")
+    assert any("takes out a file from which" in each for each in said(root))
 
 
 def test_the_digest_covers_what_counts(tmp_path):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.benchmark.families.base import RewardRequest
+from securebench.benchmark.families.base import RewardRequest, WantedArtifact
 from securebench.protocol.grading import REWARD_FILE, Grading
 from securebench.run.observe.termination import BadMessageError
 from securebench.run.verification.reward import (
@@ -205,3 +205,11 @@ def test_a_report_that_is_not_there_is_no_verdict(tmp_path):
 def test_the_label_says_how_near_the_candidate_came():
     assert PLAIN.grading(KNOWN) is Grading.REWARD_FILE
     assert replace(PLAIN, changes_root=True).grading(KNOWN) is Grading.REWARD_FILE_ROOT
+    separate = replace(PLAIN.request, artifacts=(WantedArtifact("/out"),))
+    apart = replace(PLAIN, changes_root=True, request=separate)
+    assert apart.grading(KNOWN) is Grading.REWARD_FILE_ARTIFACTS
+    own = replace(separate, environment={"image": "judge:1"})
+    assert [each.runs_in_task_image for each in (apart, replace(apart, request=own))] == [
+        True,
+        False,
+    ]

@@ -10,7 +10,7 @@ import pytest
 
 from securebench.run.plan.model import Role
 from support.build import ended, inline, pod_status, seal_message, supervise_message
-from support.harbor_packs import folder_pack
+from support.harbor_packs import READY, folder_pack
 from support.operator_world import World
 from support.places import launch_folder
 from support.records import VALIDATOR
@@ -76,3 +76,21 @@ def test_a_run_of_task_folders_ends_with_rewards(world):
     score = world.run()["status"]["score"]
     assert (score["scoreSum"], score["meanReward"]["value"]) == ("2.5", "1.25")
     assert (score["passed"], score["verified"]) == (1, 2)
+
+
+def test_a_separate_verifier_is_judged_by_artifacts_in_its_own_image(world):
+    config = {
+        **READY,
+        "artifacts": ["report.json"],
+        "verifier": {"environment": {"docker_image": "judge:1", "network_mode": "no-network"}},
+    }
+    folder_pack(world.root / "packs/folders", "a-half", config=config, **{"tests/test.sh": None})
+    uid = world.apply(pack={"volume": {"path": "folders"}})
+    world.work(uid, rounds=30)
+    (line,) = (world.root / "runs" / uid / "candidates.jsonl").read_text().splitlines()
+    record = json.loads(line)
+    VALIDATOR.validate(record)
+    assert (record["outcome"], record["score"]) == ("scored", 0.5)
+    assert record["labels"]["grading"] == "reward-file-artifacts"
+    assert record["verifier_metadata"]["artifacts"] == ["/logs/artifacts", "report.json"]
+    assert record["verifier_metadata"]["image"] == "judge:1"
