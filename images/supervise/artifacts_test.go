@@ -84,3 +84,20 @@ func TestArtifactsReplaceWhatTheVerifierHas(t *testing.T) {
 		}
 	}
 }
+
+// TestALinkInAnArtifactDoesNotLeadToTheTests: the twin is a file with the answer.
+func TestALinkInAnArtifactDoesNotLeadToTheTests(t *testing.T) {
+	for name, test := range map[string]struct{ attack, want string }{
+		"straight":          {"ln -s /tests/expected answer", "0"},
+		"in a folder":       {"mkdir new; ln -s /tests new/all; ln -s new/all/expected answer", "0"},
+		"to the reward":     {"ln -s /logs/verifier/reward.txt answer", "0"},
+		"the answer itself": {"echo secret > new; ln -s new answer", "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sealed, digest, _ := agentLeaves(t, test.attack, source("answer"), source("new"))
+			if reward, got := graded(t, sealed, digest, checkAnswer, "bash"); reward != test.want {
+				t.Errorf("reward %q, %+v", reward, got.message)
+			}
+		})
+	}
+}

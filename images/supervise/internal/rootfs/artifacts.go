@@ -39,11 +39,12 @@ func (a artifact) holds(name string) bool {
 	return true
 }
 
-// leavesOut reports whether a pattern is that of a member of the folder, from its beginning or from behind a slash.
+// leavesOut reports whether a pattern is that of a member of the folder, from its beginning or from behind a slash, or
+// that of the folder as tar names it.
 func (a artifact) leavesOut(member string) bool {
 	for rest, more := "./"+member, true; more; _, rest, more = strings.Cut(rest, "/") {
 		for _, pattern := range a.patterns {
-			if pattern.MatchString(rest) {
+			if pattern.MatchString(rest) || pattern.MatchString(".") {
 				return true
 			}
 		}
