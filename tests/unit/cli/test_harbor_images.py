@@ -87,7 +87,9 @@ def test_a_run_needs_to_know_where_they_are(shell: Shell, tasks) -> None:
     files = (tasks / "manifest.yaml", tasks / "tasks.jsonl")
     missing = [str(each) for each in check_upload(*files).errors]
     assert len(missing) == 2
-    assert missing[0].startswith(f"{tasks}/built: the task has a Dockerfile and no ready image:")
+    assert missing[0].startswith(
+        f"{tasks}/built: the task or its verifier has a Dockerfile and no ready image:"
+    )
     assert "pack build-images DIR --registry PREFIX" in missing[0]
     (tasks / "manifest.yaml").write_text(f"id: mine\nversion: 2\nimages: {PREFIX}\n")
     images = [task.environment["image"] for _, task in check_upload(*files).tasks]

@@ -26,8 +26,8 @@ from securebench.agents.providers.openai import OpenAIMeter
 from securebench.agents.providers.openai_chat import ChatMeter
 from securebench.agents.providers.provider import RequestRefusal
 from securebench.gateway.account import (
-    KINDS,
     MODELS,
+    STRIPPED_KINDS,
     UsageEnd,
     answered,
     ended,
@@ -443,9 +443,9 @@ def test_refusals_are_counted():
 
 def test_kinds_are_bounded():
     report = RelayReport()
-    for number in range(2 * KINDS):
+    for number in range(2 * STRIPPED_KINDS):
         report = sent(report, "m", (f"kind-{number:03}",))
-    assert len(report.stripped_tools) == KINDS
+    assert len(report.stripped_tools) == STRIPPED_KINDS
     assert sent(report, "m", ("kind-000",)) == sent(report, "m")
 
 
