@@ -170,6 +170,17 @@ func (u User) While(work func() error) error {
 	return errors.Join(err, syscall.Setresgid(-1, group, -1), syscall.Setgroups(groups), hide())
 }
 
+// BorrowError says that this process may not have the rights of a user: it does not run as root.
+type BorrowError struct {
+	uid int
+	err error
+}
+
+func (e *BorrowError) Error() string {
+	return fmt.Sprintf("user %d of the verifier's container may not have the rights of user %d, with which the agent worked (%v): let the verifier run as root",
+		os.Geteuid(), e.uid, e.err)
+}
+
 func (u User) borrow() error {
 	for _, step := range []func() error{
 		func() error { return syscall.Setgroups(u.groups) },
@@ -177,7 +188,7 @@ func (u User) borrow() error {
 		func() error { return syscall.Setresuid(-1, u.uid, -1) },
 	} {
 		if err := step(); err != nil {
-			return fmt.Errorf("rights of user %d: %w", u.uid, err)
+			return &BorrowError{u.uid, err}
 		}
 	}
 	return nil

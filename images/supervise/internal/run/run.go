@@ -99,7 +99,7 @@ func runStaged(spec specs.Run, stop <-chan struct{}) outcome.Message {
 	}
 	losses, err := bring(spec)
 	if err != nil {
-		return outcome.Failure(outcome.CodeStaging, err)
+		return bringFailure(err)
 	}
 	if err := become(); err != nil {
 		return outcome.Failure(outcome.CodeOwnFault, err)
@@ -144,6 +144,19 @@ func userFailure(spec specs.Run, err error) outcome.Message {
 	}
 	result := outcome.Failure(outcome.CodeUnfit, err)
 	result.Phase = "user"
+	return result
+}
+
+// bringFailure is the message about a candidate that was not brought. Want of rights in the verifier's container is
+// the task's fault, and comes again.
+func bringFailure(err error) outcome.Message {
+	var place *staging.RightsError
+	var user *process.BorrowError
+	if !errors.As(err, &place) && !errors.As(err, &user) {
+		return outcome.Failure(outcome.CodeStaging, err)
+	}
+	result := outcome.Failure(outcome.CodeUnfit, err)
+	result.Phase = "rights"
 	return result
 }
 
@@ -248,8 +261,8 @@ func bring(spec specs.Run) (outcome.Losses, error) {
 	return staging.StageCandidate(*spec.Candidate, spec.Protected, copies)
 }
 
-// changeRoot makes the changes of an agent with the rights of its user, who owns what it made. Nothing of the image that
-// a script needs to start is changed.
+// changeRoot makes the changes of an agent with the rights of its user, who owns what it made; without one with those of
+// this process, which no command keeps. Nothing of the image that a script needs to start is changed.
 func changeRoot(spec specs.Run) (outcome.Losses, error) {
 	changes := *spec.Changes
 	for _, phase := range spec.Phases {
@@ -257,19 +270,21 @@ func changeRoot(spec specs.Run) (outcome.Losses, error) {
 			changes.Tools = append(slices.Clone(changes.Tools), phase.Command[0])
 		}
 	}
-	if changes.User == "" {
-		return staging.ChangeRoot(changes)
-	}
-	user, err := process.FindUser(changes.User)
-	if err != nil {
-		return outcome.Losses{}, err
-	}
 	var losses outcome.Losses
-	err = user.While(func() error {
+	change := func() error {
 		var err error
 		losses, err = staging.ChangeRoot(changes)
 		return err
-	})
+	}
+	var err error
+	if changes.User == "" {
+		err = change()
+	} else {
+		var user process.User
+		if user, err = process.FindUser(changes.User); err == nil {
+			err = user.While(change)
+		}
+	}
 	if err == nil && spec.User == "" {
 		err = process.DropCapabilities()
 	}

@@ -97,6 +97,9 @@ func unpack(archive io.Reader, size int64, target *place) error {
 			return errors.New("candidate: entries are larger than the archive")
 		}
 		if err := unpackEntry(target, header, reader); err != nil {
+			if target.inRoot != nil && target.inRoot.replaces && isOfRights(err) {
+				return &RightsError{path.Join("/", header.Name), err}
+			}
 			return fmt.Errorf("candidate: %w", err)
 		}
 	}

@@ -193,7 +193,15 @@ func (p *place) clear(name string) (*os.File, string, error) {
 		return nil, "", err
 	}
 	base := path.Base(name)
-	return parent, base, untrusted.RemoveAt(parent, base, 0)
+	err = untrusted.RemoveAt(parent, base, 0)
+	if !isOfRights(err) {
+		return parent, base, err
+	}
+	if status, missing := untrusted.StatAt(parent, base); missing == nil && untrusted.KindOf(status) == unix.S_IFDIR {
+		// A folder would have been filled: that there is none is the candidate's fault, not want of rights.
+		err = fmt.Errorf("%s is not the folder that it replaces: %v", name, err)
+	}
+	return parent, base, err
 }
 
 // putRoot keeps the state of the place itself. Its commands enter it, whatever its mode.

@@ -2,6 +2,7 @@ package staging
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -43,6 +44,22 @@ type rootRules struct {
 	replaces bool   // whether a folder that is above all others of the archive loses what it has in the image
 	top      string // the last of these
 }
+
+// RightsError says that this process may not put an artifact where the task wants it: it must run as another user, or
+// the artifact must have another place. Nothing that an agent leaves does that.
+type RightsError struct {
+	Path string
+	err  error
+}
+
+func (e *RightsError) Error() string {
+	return fmt.Sprintf("user %d of the verifier's container may not write %s (%v): let the verifier run as root, or name another place",
+		os.Geteuid(), e.Path, e.err)
+}
+
+func (e *RightsError) Unwrap() error { return e.err }
+
+func isOfRights(err error) bool { return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) }
 
 func newRootRules(kept []string, losses *outcome.Losses) *rootRules {
 	r := &rootRules{kept: map[string]bool{}, above: map[string]bool{}, losses: losses, opened: map[string]unix.Stat_t{}}
@@ -116,7 +133,7 @@ func (r *rootRules) setState(folder *os.File, wanted madeFolder) error {
 	if err == nil {
 		err = r.setOwner(folder, ".", wanted.path, *wanted.owner)
 	}
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+	if isOfRights(err) {
 		r.losses.Name("/"+wanted.path, lostOwner)
 		return nil
 	}

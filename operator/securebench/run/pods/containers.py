@@ -54,6 +54,10 @@ BECOMING = ("SETUID", "SETGID")
 """With which supervise becomes another user, for good, before the first command; no command has
 them. Pod Security level *baseline* allows them, *restricted* does not."""
 
+OVERRIDING = ("CHOWN", "DAC_OVERRIDE", "FOWNER")
+"""With which supervise as root changes what belongs to other users, before the first command; no
+command has them."""
+
 PROBE_TIMEOUT_SECONDS = 20
 """How long supervise waits for the probes to be closed."""
 
@@ -240,6 +244,8 @@ def task_container(policy: PodPolicy, container: TaskContainer, spec: SuperviseS
         if environment.user not in ROOT_USERS:
             spec = replace(spec, user=environment.user)
         changer = "" if spec.changes is None else spec.changes.user
+        if environment.user and spec.changes is not None and not changer:
+            capabilities = (*capabilities, *OVERRIDING)
         if not {environment.user, changer} <= ROOT_USERS:
             capabilities = (*capabilities, *BECOMING)
     return {

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.benchmark.families.base import RewardRequest
+from securebench.benchmark.families.base import RewardRequest, WantedArtifact
 from securebench.protocol.gateway import PROXY_NAME
 from securebench.run.layout import LOG_FOLDERS
 from securebench.run.plan.environment import EnvironmentLimits
 from securebench.run.plan.model import LaunchKey, Role
+from securebench.run.pods.containers import BECOMING, OVERRIDING
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.volumes import task_resources
 from securebench.run.verification.base import Member, verifier_pod
@@ -132,23 +133,30 @@ def test_supervise_becomes_the_user_that_a_side_names(user, told_user, context):
 
 
 @pytest.mark.parametrize(
-    ("agents", "scripts", "becoming"),
+    ("agents", "scripts", "artifacts", "added"),
     [
-        ("", "", False),
-        ("root", "", False),
-        ("app", "", True),
-        ("app", "app", True),
-        ("", "0", False),
+        ("", "", None, ()),
+        ("root", "", None, ()),
+        ("app", "", None, BECOMING),
+        ("app", "app", None, BECOMING),
+        ("", "0", None, OVERRIDING),
+        ("", "app", None, BECOMING + OVERRIDING),
+        ("app", "", (WantedArtifact("/out"),), ()),
+        ("app", "root", (WantedArtifact("/out"),), OVERRIDING),
+        ("app", "judge", (WantedArtifact("/out"),), BECOMING + OVERRIDING),
     ],
 )
-def test_changes_of_the_root_are_made_with_the_rights_of_the_agents_user(agents, scripts, becoming):
-    request = RewardRequest(script="test.sh", environment={"user": scripts} if scripts else {})
+def test_changes_are_made_with_the_rights_of_the_agents_user_or_with_all_of_root(
+    agents, scripts, artifacts, added
+):
+    environment = {"user": scripts} if scripts else {}
+    request = RewardRequest(script="test.sh", environment=environment, artifacts=artifacts)
     task = root_task(user=agents, verification=RewardVerification(request, changes_root=True))
     member = Member(task, KEY._replace(role=Role.VERIFIER), LANES, candidate("root.tar"))
     body = verifier_pod(run_plan(task), [member], FACTS)
-    assert told(body, "check")["changes"].get("user", "") == agents
+    assert told(body, "check")["changes"].get("user", "") == ("" if artifacts else agents)
     made = container(body, "check")["securityContext"]["capabilities"]
-    assert made == {"drop": ["ALL"]} | ({"add": ["SETGID", "SETUID"]} if becoming else {})
+    assert made == {"drop": ["ALL"]} | ({"add": sorted(added)} if added else {})
 
 
 def test_what_copies_the_image_stays_its_user():

@@ -8,6 +8,8 @@ import pytest
 
 from securebench.benchmark.families.base import RewardRequest, WantedArtifact
 from securebench.protocol.grading import REWARD_FILE, Grading
+from securebench.protocol.messages import Code
+from securebench.run.observe.stage import Ended, Interrupted
 from securebench.run.observe.termination import BadMessageError
 from securebench.run.verification.reward import (
     MOST_BYTES,
@@ -157,6 +159,8 @@ LEFT = {
     "a script that is not there": (None, 95, (False, None, "verifier_configuration")),
 }
 
+MAY_NOT = "user 1000 of the verifier's container may not write /out: let the verifier run as root"
+
 
 @pytest.mark.parametrize("name", LEFT)
 def test_a_reward_becomes_a_score(name, tmp_path):
@@ -164,6 +168,28 @@ def test_a_reward_becomes_a_score(name, tmp_path):
     found = verdict(tmp_path, left, code)
     assert (found.passed, found.score, found.problem) == want
     assert bool(found.message) == bool(found.problem)
+
+
+BLAMED = {
+    "want of rights": (95, "rights", Ended(95)),
+    "a damaged archive": (90, "candidate", "suspect"),
+    "a disk": (90, "", "lost"),
+}
+
+
+@pytest.mark.parametrize("name", BLAMED)
+def test_only_what_the_candidate_causes_is_suspect(name, tmp_path):
+    code, phase, want = BLAMED[name]
+    message = {"phase": phase, "error": MAY_NOT}
+    status = pod_status("Failed", ended("check", code, message=json.dumps({"v": 1, **message})))
+    view = view_of(VERIFIER, status)
+    end = PLAIN.ended(view, view.containers["check"].terminated)
+    if isinstance(end, Interrupted):
+        end = "suspect" if end.is_suspect else "lost"
+    assert end == want
+    if code == Code.UNFIT:
+        found = verdict(tmp_path, None, code, message)
+        assert (found.problem, found.message) == ("verifier_configuration", f"rights: {MAY_NOT}")
 
 
 def test_all_rewards_are_in_the_record(tmp_path):
