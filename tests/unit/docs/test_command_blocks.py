@@ -29,6 +29,7 @@ RUN_BY = {
 
 NOT_RUN = {
     "how-to/air-gapped.md": "tests/images runs make bundle's script and restore.sh",
+    "how-to/harbor-tasks.md": "needs a registry and a model; tests/e2e/test_harbor.py runs folders",
     "how-to/own-image.md": "needs a Docker engine",
     "how-to/pack-images.md": "tests/images runs these commands against a registry of its own",
     "how-to/publish-images.md": "tests/images runs make push's script; oras is no Debian package",
