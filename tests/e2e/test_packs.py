@@ -88,6 +88,7 @@ def test_the_wide_columns_name_pack_harness_and_results(applied: Release) -> Non
     run = json.loads(applied.kubectl("get", "brun", name, "-o", "json"))
     header, line = applied.kubectl("get", "brun", name, "-o", "wide").splitlines()
     shown = line.split()
-    assert header.split()[8:] == ["PASSRATE", "PARALLELISM", "PACK", "HARNESS", "RESULTS"]
+    wide = ["PASSRATE", "MEANREWARD", "PARALLELISM", "PACK", "HARNESS", "RESULTS"]
+    assert header.split()[8:] == wide
     assert shown[9:] == ["4", name, "command", f"runs/{run['metadata']['uid']}/candidates.jsonl"]
     assert 0 < float(shown[8]) <= 1
