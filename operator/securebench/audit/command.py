@@ -164,7 +164,7 @@ def _trial_config(pack: Path, kind: TrialKind, output: Path, limit: int | None) 
     if tester.exists():
         config = load_tester_config(tester)
     else:
-        benchmark = BenchmarkSection(pack / MANIFEST_FILE, pack / TASKS_FILE)
+        benchmark = BenchmarkSection.of_folder(pack)
         run = RunSection(pack.resolve().name, output)
         config = TesterConfig(run, benchmark, HarnessSection(kind), VerificationPolicy())
     run = RunSection(f"{config.run.id}-{kind}", output, limit=limit)

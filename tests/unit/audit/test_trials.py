@@ -123,6 +123,14 @@ async def test_a_pack_without_a_tester_yaml_and_a_limit(cluster: Cluster, pack: 
     assert "parallelism" not in cluster.run.spec
 
 
+async def test_a_folder_of_task_folders(cluster: Cluster) -> None:
+    tasks = Path(__file__).parents[3] / "benchmarks/harbor-tasks/tasks"
+    trial = await run_trial(PLACE, tasks, "oracle")
+    assert set(trial.family_by_task.values()) == {"harbor_task"}
+    assert cluster.run is not None
+    assert cluster.run.spec["harness"] == {"type": "oracle", "config": {"network": "none"}}
+
+
 async def test_a_trial_with_its_own_parallelism(cluster: Cluster, pack: Path) -> None:
     await run_trial(PLACE, pack, "nop", parallelism=1)
     assert cluster.run is not None
