@@ -280,29 +280,16 @@ def prepare(config: TesterConfig) -> PreparedSubmission:
     if closed is not None:
         raise ConfigErrors([PackError(closed, path=str(manifest.parent))])
     findings = lint_graders(checked)
-    hopeless = [each for each in findings if each.severity is Severity.ERROR]
-    if hopeless:
-        raise ConfigErrors(
-            [PackError(_told(each), path=each.path, line=each.line) for each in hopeless]
-        )
+    _require_passable(findings)
+    families = _selected_families(config, [item.task for item in checked.tasks])
     registry = config.benchmark.folders.registry
     pack = local_pack(manifest, tasks, checked.pack.manifest, registry=registry)
-    ids = [item.task.id for item in checked.tasks]
-    chosen = frozenset(ids[index] for index in selected(config.run.selector, ids))
-    if not chosen:
-        reason = (
-            f"none of {len(ids)} tasks matches {', '.join(config.run.tasks)}; securebench pack show"
-            " lists them"
-        )
-        raise ConfigErrors([PackError(reason, path=str(tasks))])
     if harness.type == ORACLE:
         pack = _with_answers(pack, config, [item.task for item in checked.tasks])
     audit = agent_named(harness.type).is_audit
     return PreparedSubmission(
         pack=pack,
-        families={
-            item.task.id: item.task.task_type for item in checked.tasks if item.task.id in chosen
-        },
+        families=families,
         harness_digest=harness_digest(
             harness, config.harness.env, audit=audit, answers=pack.answers_digest
         ),
@@ -312,6 +299,37 @@ def prepare(config: TesterConfig) -> PreparedSubmission:
         ),
         skipped=checked.skipped,
     )
+
+
+def _require_passable(findings: Sequence[LintFinding]) -> None:
+    """Refuse rows that nobody can pass.
+
+    Raises:
+        ConfigErrors: There are such rows; one error for each finding.
+    """
+    errors = [
+        PackError(_told(each), path=each.path, line=each.line)
+        for each in findings
+        if each.severity is Severity.ERROR
+    ]
+    if errors:
+        raise ConfigErrors(errors)
+
+
+def _selected_families(config: TesterConfig, tasks: Sequence[SecureBenchTask]) -> dict[str, str]:
+    """Return the family of each selected task by its id, in pack order.
+
+    Raises:
+        ConfigErrors: None is selected.
+    """
+    chosen = selected(config.run.selector, [task.id for task in tasks])
+    if not chosen:
+        reason = (
+            f"none of {len(tasks)} tasks matches {', '.join(config.run.tasks)}; securebench pack"
+            " show lists them"
+        )
+        raise ConfigErrors([PackError(reason, path=str(config.benchmark.tasks))])
+    return {tasks[index].id: tasks[index].task_type for index in chosen}
 
 
 def _told(finding: LintFinding) -> str:

@@ -124,18 +124,19 @@ _VARIABLE: Final[Schema] = {
     "pattern": r"^(?=[^=]*$)[^=]*[^=\s]",
     "description": "a non-empty string without '='",
 }
-_ATTEMPTS: Final[Schema] = {
-    "type": "integer",
-    "minimum": 1,
-    "maximum": MAX_ATTEMPTS,
-    "description": f"an integer from 1 to {MAX_ATTEMPTS}",
-}
-_DEADLINE: Final[Schema] = {
-    "type": "integer",
-    "minimum": 1,
-    "maximum": MAX_DEADLINE_SECONDS,
-    "description": f"an integer from 1 to {MAX_DEADLINE_SECONDS}",
-}
+
+
+def _from_1_to(most: int) -> Schema:
+    return {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": most,
+        "description": f"an integer from 1 to {most}",
+    }
+
+
+_ATTEMPTS: Final = _from_1_to(MAX_ATTEMPTS)
+_DEADLINE: Final = _from_1_to(MAX_DEADLINE_SECONDS)
 _TASK_PATTERNS: Final[Schema] = {
     "type": "array",
     "minItems": 1,
@@ -148,12 +149,7 @@ _RESOURCES: Final[Schema] = object_of(
     {"requests": _QUANTITIES, "limits": _QUANTITIES, "workspace": TEXT_OR_NUMBER}
 )
 _LABELS: Final[Schema] = {"type": "object", "description": "labels, each as name: value"}
-_BUDGET_TOKENS: Final[Schema] = {
-    "type": "integer",
-    "minimum": 1,
-    "maximum": MAX_BUDGET_TOKENS,
-    "description": f"an integer from 1 to {MAX_BUDGET_TOKENS}",
-}
+_BUDGET_TOKENS: Final = _from_1_to(MAX_BUDGET_TOKENS)
 _COMMAND: Final[Schema] = {
     "type": "string",
     "pattern": rf"^\s*({'|'.join(KNOWN_COMMANDS)})\s*$",

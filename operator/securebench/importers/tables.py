@@ -119,11 +119,9 @@ def read_table(path: Path) -> list[TableLine]:
         content = path.read_bytes()
         text = decoded(content)
     except OSError as error:
-        raise ConfigErrors(
-            [PackError(f"cannot be read: {error.strerror}", path=str(path))]
-        ) from None
+        raise _broken(path, f"cannot be read: {error.strerror}") from None
     except PlainProblem as problem:
-        raise ConfigErrors([PackError(problem.reason, path=str(path))]) from None
+        raise _broken(path, problem.reason) from None
     is_table = path.suffix.lower() in {".csv", ".tsv"}
     lines = list(_csv_lines(path, text) if is_table else _json_lines(path, content))
     if not lines:
